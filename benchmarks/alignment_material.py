@@ -1,9 +1,11 @@
-"""French speech whose word times are known, made hard in ways that are written down: material to measure aligners on.
+"""French speech whose word times are known, made hard in ways that are written down: material to
+measure aligners on.
 
-In: the folder ../shared (sentences, transcripts of spoken French, recordings from which room tone is cut), a part
-("development" or "kept"), a seed. Out: `Sample`s: audio, text, true word times. espeak-ng speaks them with voices the aligner
-does not use; vocal tract, spectral tilt, room and the duration of every phoneme are then changed, so that they are less like
-the aligner's own voices. The two parts share no voice, no sentence and no room tone.
+In: the folder ../shared (sentences, transcripts of spoken French, recordings from which room tone
+is cut), a part ("development" or "kept"), a seed. Out: `Sample`s: audio, text, true word times.
+espeak-ng speaks them with voices the aligner does not use; vocal tract, spectral tilt, room and the
+duration of every phoneme are then changed, so that they are less like the aligner's own voices. The
+two parts share no voice, no sentence and no room tone.
 """
 
 from __future__ import annotations
@@ -27,17 +29,38 @@ VOICES = {
     "development": ["fr-be+f1", "fr-ch+m3", "fr+klatt2", "fr-be+m4", "fr-ch+f4", "fr+klatt4"],
     "kept": ["fr-be+f3", "fr-ch+m2", "fr+klatt", "fr-be+m6", "fr-ch+klatt3", "fr+m5"],
 }
-TREEBANKS = {"development": "fr_parisstories-ud-dev.conllu", "kept": "fr_parisstories-ud-train.conllu"}
+TREEBANKS = {
+    "development": "fr_parisstories-ud-dev.conllu",
+    "kept": "fr_parisstories-ud-train.conllu",
+}
 KINDS = ("read", "spontaneous")
-CONDITIONS = ("clean", "tight", "digital silence", "white 10 dB", "pink 10 dB", "telephone", "faster", "slower")
+CONDITIONS = (
+    "clean",
+    "tight",
+    "digital silence",
+    "white 10 dB",
+    "pink 10 dB",
+    "telephone",
+    "faster",
+    "slower",
+)
 FILLERS = ("euh", "euh", "hum", "bah euh", "mm")
 # How some words sound in quick French: said in place of what is written.
-REDUCED = {"il": "i", "ils": "i", "petit": "ptit", "quatre": "quatt", "notre": "nott", "plus": "plu", "puis": "pi"}
+REDUCED = {
+    "il": "i",
+    "ils": "i",
+    "petit": "ptit",
+    "quatre": "quatt",
+    "notre": "nott",
+    "plus": "plu",
+    "puis": "pi",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Audio [S] at 16 kHz, its text, and the true times [W, 2] of its words in seconds; `condition` is what was done to it."""
+    """Audio [S] at 16 kHz, its text, and the true times [W, 2] of its words in seconds; `condition`
+    is what was done to it."""
 
     name: str
     kind: str
@@ -47,7 +70,9 @@ class Sample:
     times: np.ndarray
 
 
-def samples(shared: Path, part: str, *, count: int, seed: int = 0, conditions=CONDITIONS) -> Iterator[Sample]:
+def samples(
+    shared: Path, part: str, *, count: int, seed: int = 0, conditions=CONDITIONS
+) -> Iterator[Sample]:
     """Every sentence of a part in every condition."""
     for kind in KINDS:
         for index, text in enumerate(_texts(shared, part, kind, count, seed)):
@@ -69,18 +94,31 @@ def _texts(shared: Path, part: str, kind: str, count: int, seed: int) -> list[st
             file = archive.extractfile(name)
             lines = file.read().decode("utf-8").splitlines() if file else []
     else:
-        lines = re.findall("# text = (.*)", (shared / "data/treebank_fr" / TREEBANKS[part]).read_text(encoding="utf-8"))
-        # What the transcript leaves out (marked ~, … or XXX, hesitations) is put in again at places that are known.
-        lines = [re.sub(r"\b(euh|hum)\b,?", "", line) for line in lines if not re.search("[~…]|XXX", line)]
+        lines = re.findall(
+            "# text = (.*)",
+            (shared / "data/treebank_fr" / TREEBANKS[part]).read_text(encoding="utf-8"),
+        )
+        # What the transcript leaves out (marked ~, … or XXX, hesitations) is put in again at places
+        # that are known.
+        lines = [
+            re.sub(r"\b(euh|hum)\b,?", "", line)
+            for line in lines
+            if not re.search("[~…]|XXX", line)
+        ]
     texts = [" ".join(words_of(line)) for line in lines if not re.search(r"\d", line)]
     texts = sorted({text for text in texts if 5 <= len(text.split()) <= 16})
     return [texts[i] for i in rng.permutation(len(texts))[:count]]
 
 
 def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: bool) -> Sample:
-    """Phrase by phrase, with pauses; spontaneous: fillers, repetitions, reduced words, uneven tempo."""
+    """Phrase by phrase, with pauses; spontaneous: fillers, repetitions, reduced words, uneven
+    tempo."""
     words, pieces, times = text.split(), [], []
-    tract, rate, pitch = rng.uniform(0.88, 1.14), int(rng.integers(140, 200)), int(rng.integers(30, 70))
+    tract, rate, pitch = (
+        rng.uniform(0.88, 1.14),
+        int(rng.integers(140, 200)),
+        int(rng.integers(30, 70)),
+    )
     at = 0.0
     while words:
         size = int(rng.integers(2, 6)) if spontaneous else int(rng.integers(4, 9))
@@ -94,7 +132,13 @@ def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: boo
             pieces += [hum, np.zeros(int(rng.choice([0, rng.uniform(0, 0.4)]) * RATE))]
             at += sum(map(len, pieces[-2:])) / RATE
         audio, edges = _varied(
-            " ".join(extra + said), voice, rate, pitch, tract, rng, uneven=0.35 if spontaneous else 0.2
+            " ".join(extra + said),
+            voice,
+            rate,
+            pitch,
+            tract,
+            rng,
+            uneven=0.35 if spontaneous else 0.2,
         )
         times += [(at + start, at + end) for start, end in edges[len(extra) :]]
         pause = rng.choice([0.0, rng.uniform(0.1, 1.0)]) if words else 0.0
@@ -102,15 +146,30 @@ def _spoken(text: str, voice: str, rng: np.random.Generator, *, spontaneous: boo
         at += sum(map(len, pieces[-2:])) / RATE
     audio = np.concatenate(pieces)
     audio = _roomy(_tilted(audio, rng), rng)
-    return Sample("", "", "", (0.5 * audio / np.abs(audio).max()).astype(np.float32), text, np.array(times))
+    return Sample(
+        "", "", "", (0.5 * audio / np.abs(audio).max()).astype(np.float32), text, np.array(times)
+    )
 
 
-def _varied(text: str, voice: str, rate: int, pitch: int, tract: float, rng: np.random.Generator, *, uneven: float):
-    """Speech with another vocal tract, each phoneme stretched on its own; times of what is heard of each word."""
+def _varied(
+    text: str,
+    voice: str,
+    rate: int,
+    pitch: int,
+    tract: float,
+    rng: np.random.Generator,
+    *,
+    uneven: float,
+):
+    """Speech with another vocal tract, each phoneme stretched on its own; times of what is heard of
+    each word."""
     speech = speak(text, voice=voice, rate=rate, pitch=pitch)
     audio = resampled(speech.audio, RATE, round(RATE / tract))
     scale = len(audio) / len(speech.audio)
-    old = np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / RATE]) * scale
+    old = (
+        np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / RATE])
+        * scale
+    )
     stretch = np.exp(uneven * rng.standard_normal(len(old) - 1)) / scale
     stretch[-2:] *= rng.uniform(1, 1.8)  # the end of a phrase is drawn out
     new = np.concatenate([[0], np.cumsum(np.diff(old) * np.clip(stretch, 0.4, 3))])
@@ -118,11 +177,14 @@ def _varied(text: str, voice: str, rate: int, pitch: int, tract: float, rng: np.
     heard = np.flatnonzero(np.abs(audio) > 0.02 * np.abs(audio).max()) / RATE
     first, last = heard[0], heard[-1]
     edges = [np.interp([word.start * scale, word.end * scale], old, new) for word in speech.words]
-    return audio[: int(last * RATE) + 1], [(max(start, first), min(end, last)) for start, end in edges]
+    return audio[: int(last * RATE) + 1], [
+        (max(start, first), min(end, last)) for start, end in edges
+    ]
 
 
 def _stretched(audio: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Move the times `old` to `new` without changing the pitch (WSOLA, Verhelst and Roelands 1993)."""
+    """Move the times `old` to `new` without changing the pitch (WSOLA, Verhelst and Roelands
+    1993)."""
     window, hop, reach = 400, 200, 80
     length = int(new[-1] * RATE)
     padded = np.pad(audio, (window + reach, 2 * window + reach + hop))
@@ -150,13 +212,16 @@ def _tilted(audio: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _roomy(audio: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Let it be heard in a small room (0.15 to 0.4 s of reverberation)."""
     decay = rng.uniform(0.15, 0.4)
-    tail = rng.standard_normal(int(decay * RATE)) * np.exp(-6.9 * np.arange(int(decay * RATE)) / (decay * RATE))
+    tail = rng.standard_normal(int(decay * RATE)) * np.exp(
+        -6.9 * np.arange(int(decay * RATE)) / (decay * RATE)
+    )
     response = np.r_[1.0, rng.uniform(0.02, 0.12) * tail]
     return scipy.signal.fftconvolve(audio, response)[: len(audio)]
 
 
 def _room_tone(shared: Path, part: str, length: int, rng: np.random.Generator) -> np.ndarray:
-    """Real room tone, peak level 1: the quietest half second of some recordings, laid over itself."""
+    """Real room tone, peak level 1: the quietest half second of some recordings, laid over
+    itself."""
     paths = sorted((shared / "data/clips_fr").glob("*.wav"))[0 if part == "development" else 1 :: 2]
     tones = []
     for path in paths:
@@ -173,7 +238,9 @@ def _room_tone(shared: Path, part: str, length: int, rng: np.random.Generator) -
     return tone[:length]
 
 
-def _in_condition(spoken: Sample, condition: str, tone: np.ndarray, rng: np.random.Generator) -> Sample:
+def _in_condition(
+    spoken: Sample, condition: str, tone: np.ndarray, rng: np.random.Generator
+) -> Sample:
     audio, times = spoken.audio, spoken.times
     before, after = rng.uniform(0.1, 1.0, 2)
     if condition in ("faster", "slower"):
@@ -192,16 +259,26 @@ def _in_condition(spoken: Sample, condition: str, tone: np.ndarray, rng: np.rand
         noise = rng.standard_normal(len(audio))
         if condition.startswith("pink"):
             spectrum = np.fft.rfft(noise)
-            noise = np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), len(audio))
+            noise = np.fft.irfft(
+                spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), len(audio)
+            )
         audio = audio + level * 10 ** (-10 / 20) * noise / noise.std()
     if condition == "telephone":
-        audio = scipy.signal.sosfiltfilt(scipy.signal.butter(4, [300, 3400], "band", fs=RATE, output="sos"), audio)
-    return replace(spoken, condition=condition, audio=audio.astype(np.float32), times=times + int(before * RATE) / RATE)
+        audio = scipy.signal.sosfiltfilt(
+            scipy.signal.butter(4, [300, 3400], "band", fs=RATE, output="sos"), audio
+        )
+    return replace(
+        spoken,
+        condition=condition,
+        audio=audio.astype(np.float32),
+        times=times + int(before * RATE) / RATE,
+    )
 
 
 def wrong_texts(made: list[Sample]) -> list[str]:
     """For each sample another text that is next to its own in length."""
     texts = sorted({sample.text for sample in made}, key=lambda text: (len(text), text))
     return [
-        texts[place - 1 if (place := texts.index(sample.text)) % 2 else (place + 1) % len(texts)] for sample in made
+        texts[place - 1 if (place := texts.index(sample.text)) % 2 else (place + 1) % len(texts)]
+        for sample in made
     ]

@@ -1,12 +1,15 @@
-"""Blank-out on a masked model that does its task: a tiny BERT trained here on BLiMP's agreement sentences.
+"""Blank-out on a masked model that does its task: a tiny BERT trained here on BLiMP's agreement
+sentences.
 
-    python benchmarks/blank_out_agreement.py BLIMP_FOLDER [--steps 800] [--items 60] [--seed 0] [--out blank_out.csv]
+    python benchmarks/blank_out_agreement.py BLIMP_FOLDER [--steps 800] [--items 60] [--seed 0]
+    [--out blank_out.csv]
 
-In: BLiMP's paradigms. A BERT of four layers and 64 channels, whose tokens are words, learns to fill the target's [MASK] in four
-fifths of the sentences (and a sixth of the other words). Then, on held-out ones: how often the good spelling is likelier than
-the bad one, said first; `speechmix.blank_out` on those that are right; and the share of them in which the single blank that
-costs most is the cue. Last, measures from the input to the output, word by word. A model of a few minutes on one construction:
-it shows the protocol at work and nothing about BERT.
+In: BLiMP's paradigms. A BERT of four layers and 64 channels, whose tokens are words, learns to fill
+the target's [MASK] in four fifths of the sentences (and a sixth of the other words). Then, on
+held-out ones: how often the good spelling is likelier than the bad one, said first;
+`speechmix.blank_out` on those that are right; and the share of them in which the single blank that
+costs most is the cue. Last, measures from the input to the output, word by word. A model of a few
+minutes on one construction: it shows the protocol at work and nothing about BERT.
 """
 
 from __future__ import annotations
@@ -25,12 +28,23 @@ from speechmix.interventions.decision import Decision
 from speechmix.studies.agreement.blimp import draw_items, read_blimp
 
 MEASURES = (
-    "value_zeroing", "attention", "attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc",
-    "alti", "gradient_input",
-)  # fmt: skip
+    "value_zeroing",
+    "attention",
+    "attention_norm",
+    "attention_norm_residual",
+    "attention_norm_residual_layernorm",
+    "globenc",
+    "alti",
+    "gradient_input",
+)
 TO_OUTPUT = ("gradient_input", "chefer", "lrp", "decompx", "occlusion (mask)", "shapley (mask)")
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-_SHAPE = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}
+_SHAPE = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+}
 _HELD_OUT, _BATCH, _ALSO_MASKED = 5, 64, 1 / 6
 
 
@@ -46,20 +60,30 @@ def untrained(sentences: list[speechmix.Sentence], seed: int):
     words = {word.text.lower() for sentence in sentences for word in sentence.words}
     words |= {str(sentence.foil).lower() for sentence in sentences}
     vocabulary = [*_SPECIAL, *sorted(words)]
-    tokenizer = transformers.BertTokenizer(vocab={word: index for index, word in enumerate(vocabulary)})
+    tokenizer = transformers.BertTokenizer(
+        vocab={word: index for index, word in enumerate(vocabulary)}
+    )
     torch.manual_seed(seed)
-    config = transformers.BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **_SHAPE)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary), max_position_embeddings=32, **_SHAPE
+    )
     return transformers.BertForMaskedLM(config), tokenizer
 
 
 def train(module, tokenizer, sentences: list[speechmix.Sentence], *, steps: int, seed: int) -> None:
     """Masked-language-model training: the target always, some of the other words."""
-    encoded = tokenizer([sentence.text for sentence in sentences], return_tensors="pt", padding=True)
-    target = torch.tensor([1 + sentence.target for sentence in sentences])  # a word is a token, behind [CLS]
+    encoded = tokenizer(
+        [sentence.text for sentence in sentences], return_tensors="pt", padding=True
+    )
+    target = torch.tensor(
+        [1 + sentence.target for sentence in sentences]
+    )  # a word is a token, behind [CLS]
     ids, attended = encoded["input_ids"], encoded["attention_mask"]
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.1
+    )
     module.train()
     for _ in range(steps):
         rows = torch.randint(len(ids), (_BATCH,), generator=generator)
@@ -84,19 +108,29 @@ def cue_hits(drops, sentences: list[speechmix.Sentence]) -> float:
 
 
 def whole_model(model, sentences: list[speechmix.Sentence]) -> pd.DataFrame:
-    """Spearman of each measure from input to output, word by word, with what the margin loses: a column for each fill."""
+    """Spearman of each measure from input to output, word by word, with what the margin loses: a
+    column for each fill."""
     judges = ["blank (mask)", "blank (unk)"]
     trial = speechmix.faithfulness(
-        model, sentences, measures=[*MEASURES, *TO_OUTPUT], judges=judges, metrics=["spearman"],
+        model,
+        sentences,
+        measures=[*MEASURES, *TO_OUTPUT],
+        judges=judges,
+        metrics=["spearman"],
         aggregations=["mean", "rollout", "to the output"],
-    )  # fmt: skip
-    boards = {judge: trial.leaderboard(judge=judge).set_index(["measure", "aggregation"]) for judge in judges}
+    )
+    boards = {
+        judge: trial.leaderboard(judge=judge).set_index(["measure", "aggregation"])
+        for judge in judges
+    }
     columns = {(judge, name): boards[judge][name] for judge in judges for name in ("value", "p")}
     return pd.DataFrame(columns).sort_values((judges[0], "value"), ascending=False)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--items", type=int, default=60)
@@ -115,7 +149,12 @@ def main() -> None:
     for value in ("probability", "margin"):
         layers = ["each", "mean", "rollout", "residual rollout"]
         found = speechmix.blank_out(
-            [model, twin], asked, measures=MEASURES, fills=["mask", "unk"], value=value, layers=layers
+            [model, twin],
+            asked,
+            measures=MEASURES,
+            fills=["mask", "unk"],
+            value=value,
+            layers=layers,
         )
         print(f"\n{value}\n{found.text()}")
         for fill in ("mask", "unk"):
@@ -124,7 +163,10 @@ def main() -> None:
         if options.out:
             write_csv(found.table, options.out.with_stem(f"{options.out.stem}_{value}"))
     for which in (model, twin):
-        print(f"\nfrom input to output, margin, {which.init}\n{whole_model(which, asked).round(2).to_string()}")
+        print(
+            "\nfrom input to output, margin, "
+            f"{which.init}\n{whole_model(which, asked).round(2).to_string()}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,21 +1,24 @@
 """How often is a claim false, how often is a difference found, and how often does an interval hold?
 
-Simulated studies (synthetic numbers, no model) go through the functions that make a page: the rank among twins, the interval
-over groups, and the rule for a claim. Varied are the layers, groups of clips, twins, the shape of the twins' distribution, and
-what is true: nothing; a sixth of the layers below; one layer above; the whole stack above. Printed are, in % of studies:
+Simulated studies (synthetic numbers, no model) go through the functions that make a page: the rank
+among twins, the interval over groups, and the rule for a claim. Varied are the layers, groups of
+clips, twins, the shape of the twins' distribution, and what is true: nothing; a sixth of the layers
+below; one layer above; the whole stack above. Printed are, in % of studies:
 
-    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ (at most 2.5 each)
-    power        a claim in the right direction about a cell in which they do
+    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ
+    (at most 2.5 each) power        a claim in the right direction about a cell in which they do
     coverage     of the printed 95 % interval of a difference (at least 90)
 
-A second table is of studies in which nothing is true, and the trained model is no exchangeable draw: its clips vary as those
-of no twin do, and twins come from distributions that broke earlier rules.
+A second table is of studies in which nothing is true, and the trained model is no exchangeable
+draw: its clips vary as those of no twin do, and twins come from distributions that broke earlier
+rules.
 
     python benchmarks/conclusions.py [--studies 1000] [--out conclusions.csv]
 
-`--pages OUT` scores the package's Whisper-style model on its clips (synthetic), with 40 twins, and prints what the page
-says of: the trained model; each twin posing as trained; a model whose decoder is deaf; one padded with idle layers, with
-fresh twins of its own depth; and the trained model with cue and target at words drawn at random. It takes some minutes.
+`--pages OUT` scores the package's Whisper-style model on its clips (synthetic), with 40 twins, and
+prints what the page says of: the trained model; each twin posing as trained; a model whose decoder
+is deaf; one padded with idle layers, with fresh twins of its own depth; and the trained model with
+cue and target at words drawn at random. It takes some minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,11 @@ import pandas as pd
 
 from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_intervals
 from speechmix.evaluation.statistics.rank_test import SURE, TWINS_NEEDED, rank_p
-from speechmix.evaluation.statistics.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
+from speechmix.evaluation.statistics.twin_comparison import (
+    WHOLE_STACK,
+    compare_with_twins,
+    whole_stack,
+)
 
 if TYPE_CHECKING:
     from speechmix import Clip
@@ -43,14 +50,28 @@ if TYPE_CHECKING:
 LAYERS, GROUPS, TWINS = (4, 12, 24, 32), (5, 8, 10, 30, 100, 1000), (3, 10, 19, 39, 59)
 SHAPES = ("normal", "lognormal", "near zero", "bounded")
 HARD_SHAPES = ("t, 3 degrees", "two kinds", "opposed layers", "unequal layers", "seeds in pairs")
-HARD_CLIPS = ("uniform", "pareto", "rare high", "rare high in all layers", "rare low", "lognormal, sigma 1")
+HARD_CLIPS = (
+    "uniform",
+    "pareto",
+    "rare high",
+    "rare high in all layers",
+    "rare low",
+    "lognormal, sigma 1",
+)
 HARD_SIZES = ((6, 8, 39), (18, 14, 39), (40, 25, 45), (36, 60, 39))  # layers, groups, twins
 TRUTHS = ("nothing", "a sixth below", "one above", "all above")
 _SPREAD = {"normal": 3.0, "lognormal": 3.0, "near zero": 0.6, "bounded": 3.0}  # points, of twins
-_MEANS = {"normal": 30.0, "lognormal": 5 * np.exp(0.125), "near zero": np.sqrt(2 / np.pi) + 0.1, "bounded": 100 / 41}
+_MEANS = {
+    "normal": 30.0,
+    "lognormal": 5 * np.exp(0.125),
+    "near zero": np.sqrt(2 / np.pi) + 0.1,
+    "bounded": 100 / 41,
+}
 
 
-def twin_levels(shape: str, size: tuple[int, int], correlation: float, rng: np.random.Generator) -> np.ndarray:
+def twin_levels(
+    shape: str, size: tuple[int, int], correlation: float, rng: np.random.Generator
+) -> np.ndarray:
     """Draw the level (% of the row) of each model in each layer."""
     from scipy.stats import beta, norm
 
@@ -65,11 +86,18 @@ def twin_levels(shape: str, size: tuple[int, int], correlation: float, rng: np.r
 
 
 def study(
-    layers: int, groups: int, twins: int, shape: str, truth: str, correlation: float, rng: np.random.Generator
+    layers: int,
+    groups: int,
+    twins: int,
+    shape: str,
+    truth: str,
+    correlation: float,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw one study: values [1 + T, cells, groups] in %, the last cell being the whole stack.
 
-    Also the shift of each cell by training, and the difference of the trained model to the mean of all untrained ones.
+    Also the shift of each cell by training, and the difference of the trained model to the mean of
+    all untrained ones.
     """
     levels = twin_levels(shape, (1 + twins, layers), correlation, rng)
     shift, unit = np.zeros(layers), _SPREAD[shape]
@@ -81,7 +109,8 @@ def study(
     elif truth == "all above":
         shift += 6 * unit
     levels[0] += shift
-    # Clips: each group scales all models alike, and each model's layers by its own; of the trained model's more so.
+    # Clips: each group scales all models alike, and each model's layers by its own; of the trained
+    # model's more so.
     scales = np.exp(0.4 * rng.normal(size=(1, layers, groups)) - 0.08)
     spread = np.where(np.arange(1 + twins) == 0, 0.5, 0.1)[:, None, None]
     own = spread * rng.normal(size=(1 + twins, layers, groups))
@@ -92,13 +121,20 @@ def study(
 
 
 def hard_levels(shape: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Draw the level (%) of each model in each layer, from distributions that broke earlier rules."""
+    """Draw the level (%) of each model in each layer, from distributions that broke earlier
+    rules."""
     return {
         "t, 3 degrees": lambda: 40 + 3 * rng.standard_t(3, size),
-        "two kinds": lambda: np.where(rng.random((size[0], 1)) < 0.2, 45.0, 20.0) + rng.normal(0, 1, size),
-        "opposed layers": lambda: 30 + 2 * (z := rng.normal(size=size)) - 1.8 * z.mean(axis=1, keepdims=True),
+        "two kinds": lambda: (
+            np.where(rng.random((size[0], 1)) < 0.2, 45.0, 20.0) + rng.normal(0, 1, size)
+        ),
+        "opposed layers": lambda: (
+            30 + 2 * (z := rng.normal(size=size)) - 1.8 * z.mean(axis=1, keepdims=True)
+        ),
         "unequal layers": lambda: 30 + rng.normal(size=size) * np.geomspace(0.05, 8, size[1]),
-        "seeds in pairs": lambda: np.repeat(12 + 3 * rng.normal(size=(size[0], size[1])), 2, axis=0)[: size[0]],
+        "seeds in pairs": lambda: np.repeat(
+            12 + 3 * rng.normal(size=(size[0], size[1])), 2, axis=0
+        )[: size[0]],
     }[shape]()
 
 
@@ -108,16 +144,25 @@ def clip_factors(kind: str, size: tuple[int, ...], rng: np.random.Generator) -> 
         "uniform": lambda: rng.uniform(0.2, 1.8, size),
         "pareto": lambda: (1 + rng.pareto(2.2, size)) * 1.2 / 2.2,
         "rare high": lambda: np.where(rng.random(size) < 0.25, 3.0, 1 / 3),
-        "rare high in all layers": lambda: np.broadcast_to(np.where(rng.random(size[-1:]) < 0.25, 3.0, 1 / 3), size),
+        "rare high in all layers": lambda: np.broadcast_to(
+            np.where(rng.random(size[-1:]) < 0.25, 3.0, 1 / 3), size
+        ),
         "rare low": lambda: np.where(rng.random(size) < 0.25, 0.1, 1.3),
         "lognormal, sigma 1": lambda: rng.lognormal(-0.5, 1, size),
     }[kind]()
 
 
 def hard_study(
-    layers: int, groups: int, twins: int, shape: str, clips: str, common: str, rng: np.random.Generator
+    layers: int,
+    groups: int,
+    twins: int,
+    shape: str,
+    clips: str,
+    common: str,
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a study in which nothing is true; only the trained model has variation between clips of its own."""
+    """Draw a study in which nothing is true; only the trained model has variation between clips of
+    its own."""
     levels = hard_levels(shape, (1 + twins, layers), rng)[:, :, None]
     values = levels * clip_factors(common, (1, layers, groups), rng)
     values[0] *= clip_factors(clips, (layers, groups), rng)
@@ -125,20 +170,29 @@ def hard_study(
 
 
 def hard_rates(studies: int, cell: tuple, seed: int = 2) -> dict:
-    """Rates of false claims where the trained model is no exchangeable draw: other clips, and strange twins."""
+    """Rates of false claims where the trained model is no exchangeable draw: other clips, and
+    strange twins."""
     shape, clips, common, (layers, groups, twins) = cell
     kinds = [HARD_SHAPES.index(shape), HARD_CLIPS.index(clips), HARD_CLIPS.index(common)]
     rng = np.random.default_rng([seed, *kinds, layers])
-    found = [claims(hard_study(layers, groups, twins, shape, clips, common, rng))[0] for _ in range(studies)]
+    found = [
+        claims(hard_study(layers, groups, twins, shape, clips, common, rng))[0]
+        for _ in range(studies)
+    ]
     return {
-        "twins": shape, "clips, trained": clips, "clips, all": common, "layers": layers, "groups": groups,
+        "twins": shape,
+        "clips, trained": clips,
+        "clips, all": common,
+        "layers": layers,
+        "groups": groups,
         "more": 100 * np.mean([(claim > 0).any() for claim in found]),
         "less": 100 * np.mean([(claim < 0).any() for claim in found]),
-    }  # fmt: skip
+    }
 
 
 def claims(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The page's rule for values [1 + T, cells, groups]: claim of each cell (1, -1, 0) and the limits of its difference."""
+    """The page's rule for values [1 + T, cells, groups]: claim of each cell (1, -1, 0) and the
+    limits of its difference."""
     from scipy.stats import t as student
 
     means = values.mean(axis=2)
@@ -158,10 +212,16 @@ def agrees_with_the_page(rng: np.random.Generator) -> None:
     values, _, _ = study(4, 10, 39, "normal", "all above", 0.5, rng)
     values = values[:, :-1]
     draws, layers, groups = (place.ravel() for place in np.indices(values.shape))
-    table = pd.DataFrame({
-        "model": "m", "init": np.where(draws == 0, "trained", "random"), "seed": draws, "layer": layers,
-        "clip": groups.astype(str), "contribution": values.ravel(),
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "model": "m",
+            "init": np.where(draws == 0, "trained", "random"),
+            "seed": draws,
+            "layer": layers,
+            "clip": groups.astype(str),
+            "contribution": values.ravel(),
+        }
+    )
     both = pd.concat([table, whole_stack(table)], ignore_index=True)
     page = compare_with_twins(both, by=["model", "layer"], group="clip")
     order = [*range(values.shape[1]), WHOLE_STACK]
@@ -174,7 +234,9 @@ def agrees_with_the_page(rng: np.random.Generator) -> None:
 def rates(studies: int, cell: tuple, seed: int = 0) -> dict:
     """Rates of one cell of the simulation."""
     layers, groups, twins, shape, truth, correlation = cell
-    rng = np.random.default_rng([seed, layers, groups, twins, SHAPES.index(shape), TRUTHS.index(truth)])
+    rng = np.random.default_rng(
+        [seed, layers, groups, twins, SHAPES.index(shape), TRUTHS.index(truth)]
+    )
     counts, covered = np.zeros(4), []
     for _ in range(studies):
         values, shift, difference = study(layers, groups, twins, shape, truth, correlation, rng)
@@ -190,17 +252,28 @@ def rates(studies: int, cell: tuple, seed: int = 0) -> dict:
     more, less, power, wrong = 100 * counts / studies
     intervals = np.concatenate(covered)
     return {
-        "layers": layers, "groups": groups, "twins": twins, "shape": shape, "truth": truth, "correlation": correlation,
-        "more": more, "less": less, "wrong direction": wrong, "power": np.nan if truth == "nothing" else power,
+        "layers": layers,
+        "groups": groups,
+        "twins": twins,
+        "shape": shape,
+        "truth": truth,
+        "correlation": correlation,
+        "more": more,
+        "less": less,
+        "wrong direction": wrong,
+        "power": np.nan if truth == "nothing" else power,
         "coverage": 100 * intervals.mean() if len(intervals) else np.nan,
-    }  # fmt: skip
+    }
 
 
 def coverage(studies: int, seed: int = 1) -> Iterator[dict]:
     """Coverage of the interval of a mean over groups, by the shape of the groups' distribution."""
     shapes: dict[str, tuple[Callable[[np.random.Generator, tuple], np.ndarray], float]] = {
         "normal": (lambda rng, size: rng.normal(size=size), 0.0),
-        "lognormal, sigma 0.5": (lambda rng, size: rng.lognormal(0, 0.5, size), float(np.exp(0.125))),
+        "lognormal, sigma 0.5": (
+            lambda rng, size: rng.lognormal(0, 0.5, size),
+            float(np.exp(0.125)),
+        ),
         "lognormal, sigma 1": (lambda rng, size: rng.lognormal(0, 1, size), float(np.exp(0.5))),
         "beta(0.5, 5)": (lambda rng, size: rng.beta(0.5, 5, size), 0.5 / 5.5),
         "t, 3 degrees": (lambda rng, size: rng.standard_t(3, size), 0.0),
@@ -215,7 +288,9 @@ def coverage(studies: int, seed: int = 1) -> Iterator[dict]:
         for groups in (2, 3, 5, FEWEST_GROUPS, 10, 20, 30, 100):
             low, high = mean_intervals(draw(rng, (studies, groups)))
             known = np.isfinite(low)
-            row[f"{groups}"] = 100 * ((low <= mean) & (mean <= high))[known].mean() if known.any() else np.nan
+            row[f"{groups}"] = (
+                100 * ((low <= mean) & (mean <= high))[known].mean() if known.any() else np.nan
+            )
         yield row
 
 
@@ -232,18 +307,31 @@ def pages(out: Path) -> None:
     from tests.models.changed_models import deaf, padded
 
     source, twins = bundled.models()["tiny-french-whisper"], range(TWINS_NEEDED + 1)
-    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"]
+    clips = [
+        clip
+        for clip in bundled.clips()
+        if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"
+    ]
     folders = {"deaf": out / "deaf", "padded": out / "padded"}
     for name, change in (("deaf", deaf), ("padded", padded)):
         if not folders[name].is_dir():
             shutil.copytree(source, folders[name])
             change(speechmix.load(source).module).save_pretrained(folders[name])
-    options = {"measures": ["value_zeroing", "attention"], "figures": 0, "progress": False, "report": lambda line: None}
+    options = {
+        "measures": ["value_zeroing", "attention"],
+        "figures": 0,
+        "progress": False,
+        "report": lambda line: None,
+    }
 
     def table(name: str, folder: object, clips: list, seeds: Iterable[int]) -> pd.DataFrame:
         models = [partial(speechmix.load, folder, check=False)]
-        models += [partial(speechmix.load, folder, check=False, init="random", seed=seed) for seed in seeds]
-        return Study.of(score_clips(models, clips, out / f"run_{name}", twin_clips=len(clips), **options)).table
+        models += [
+            partial(speechmix.load, folder, check=False, init="random", seed=seed) for seed in seeds
+        ]
+        return Study.of(
+            score_clips(models, clips, out / f"run_{name}", twin_clips=len(clips), **options)
+        ).table
 
     def show(name: str, rows: pd.DataFrame) -> pd.DataFrame:
         cells = contribution_cells(rows)
@@ -261,15 +349,24 @@ def pages(out: Path) -> None:
         .assign(model=of_deaf["model"].iloc[0])
     )
     show("deaf decoder, twins as of the original", pd.concat([of_deaf, as_deaf], ignore_index=True))
-    show("padded with idle layers, fresh twins", table("padded", folders["padded"], clips, twins[:-1]))
-    shuffled = [_shuffled(clip, number) for number, clip in enumerate(clips) if len(clip.words or ()) > 1]
+    show(
+        "padded with idle layers, fresh twins",
+        table("padded", folders["padded"], clips, twins[:-1]),
+    )
+    shuffled = [
+        _shuffled(clip, number) for number, clip in enumerate(clips) if len(clip.words or ()) > 1
+    ]
     show("cue and target at random words", table("shuffled", source, shuffled, twins[:-1]))
     rows, claimed = 0, 0
     for seed in twins:
         others = original[is_twin & (original["seed"] != seed)]
         posing = original[is_twin & (original["seed"] == seed)].assign(init="trained", seed=pd.NA)
         cells = show(
-            "", pd.concat([posing.astype({"init": object}), others.astype({"init": object})], ignore_index=True)
+            "",
+            pd.concat(
+                [posing.astype({"init": object}), others.astype({"init": object})],
+                ignore_index=True,
+            ),
         )
         rows, claimed = rows + 1, claimed + (cells["claim"] != "").any()
     print(f"\ntwins as trained: a claim on {claimed} of {rows} pages")
@@ -288,10 +385,14 @@ def _shuffled(clip: Clip, seed: int) -> Clip:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--out", type=Path, help="write the rates as CSV")
-    parser.add_argument("--pages", type=Path, metavar="OUT", help="score changed models into this folder instead")
+    parser.add_argument(
+        "--pages", type=Path, metavar="OUT", help="score changed models into this folder instead"
+    )
     options = parser.parse_args()
     if options.pages:
         return pages(options.pages)

@@ -1,13 +1,16 @@
-"""What scoring costs: seconds and memory of mix() beside the plain forward pass and the naive re-run of every layer.
+"""What scoring costs: seconds and memory of mix() beside the plain forward pass and the naive
+re-run of every layer.
 
-    python benchmarks/engine.py [--layers 2] [--words 12] [--repeats 3] [--shapes whisper-encoder,xlsr]
+    python benchmarks/engine.py [--layers 2] [--words 12] [--repeats 3] [--shapes
+    whisper-encoder,xlsr]
 
-Three shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens), XLSR (5 s, 249 frames, all in
-words) and a Conformer, wav2vec2-BERT (5 s, a kernel of 31). The naive way runs each layer again for every source with its value
-rows zeroed, as one does without this package; "of extras" compares what it and mix() take beyond one plain forward pass; "of
-many clips" is a clip behind the first, for which what is made of weights is at hand. Within a repeat all ways take turns, so
-that a busy machine slows all of them alike; memory is the peak of a fresh process above the loaded model. Nothing is asserted;
-it is not collected by pytest.
+Three shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens), XLSR
+(5 s, 249 frames, all in words) and a Conformer, wav2vec2-BERT (5 s, a kernel of 31). The naive way
+runs each layer again for every source with its value rows zeroed, as one does without this package;
+"of extras" compares what it and mix() take beyond one plain forward pass; "of many clips" is a clip
+behind the first, for which what is made of weights is at hand. Within a repeat all ways take turns,
+so that a busy machine slows all of them alike; memory is the peak of a fresh process above the
+loaded model. Nothing is asserted; it is not collected by pytest.
 """
 
 from __future__ import annotations
@@ -96,11 +99,20 @@ class Case:
         torch.manual_seed(0)
         self.shape, self.kept = shape, WeightProducts()
         if shape in ("xlsr", "conformer"):
-            self.model = speechmix.load((xlsr if shape == "xlsr" else conformer)(layers), check=False)
+            self.model = speechmix.load(
+                (xlsr if shape == "xlsr" else conformer)(layers), check=False
+            )
             self.inputs = {"input_values": torch.randn(1, 80_000)}
             if shape == "conformer":
-                self.inputs = {"input_features": torch.randn(1, self.model.grid(80_000).n_frames, 160)}
-            edges = np.linspace(0, self.model.grid(80_000).n_frames, words + 1).round().astype(int).tolist()
+                self.inputs = {
+                    "input_features": torch.randn(1, self.model.grid(80_000).n_frames, 160)
+                }
+            edges = (
+                np.linspace(0, self.model.grid(80_000).n_frames, words + 1)
+                .round()
+                .astype(int)
+                .tolist()
+            )
             self.spans = list(itertools.pairwise(edges))
         else:
             self.model = speechmix.load(whisper(layers), check=False)
@@ -137,7 +149,8 @@ class Case:
             return self.model.family.run(self.model.base, self.inputs, self.stacks)
 
     def naive(self):
-        """Value Zeroing of all rows by running each layer once per source; {stack: [L, rows, sources]}."""
+        """Value Zeroing of all rows by running each layer once per source; {stack: [L, rows,
+        sources]}."""
         seen = {}
 
         def keep(module, args, kwargs, output):
@@ -157,7 +170,11 @@ class Case:
         maps = []
         for index, bound in enumerate(stack.layers):
             args, kwargs, output = seen[bound.module]
-            norm = stack.final_norm if index == len(stack) - 1 and stack.final_norm is not None else torch.nn.Identity()
+            norm = (
+                stack.final_norm
+                if index == len(stack) - 1 and stack.final_norm is not None
+                else torch.nn.Identity()
+            )
             value = bound.attention.value
             columns = []
             with torch.no_grad():
@@ -175,9 +192,19 @@ class Case:
         """Seconds of one plain forward pass spent in the layers: what grows with their number."""
         started, total = {}, []
         handles = []
-        for layer in {layer.module for name in self.stacks for layer in self.model.stacks[name].layers}:
-            handles.append(layer.register_forward_pre_hook(lambda m, a: started.__setitem__(m, time.perf_counter())))
-            handles.append(layer.register_forward_hook(lambda m, a, o: total.append(time.perf_counter() - started[m])))
+        for layer in {
+            layer.module for name in self.stacks for layer in self.model.stacks[name].layers
+        }:
+            handles.append(
+                layer.register_forward_pre_hook(
+                    lambda m, a: started.__setitem__(m, time.perf_counter())
+                )
+            )
+            handles.append(
+                layer.register_forward_hook(
+                    lambda m, a, o: total.append(time.perf_counter() - started[m])
+                )
+            )
         self.forward()
         for handle in handles:
             handle.remove()
@@ -197,7 +224,9 @@ def _zeroing(start: int, stop: int):
     return zero
 
 
-def seconds_of(case: Case, repeats: int, options: dict, typical=statistics.median) -> dict[str, float]:
+def seconds_of(
+    case: Case, repeats: int, options: dict, typical=statistics.median
+) -> dict[str, float]:
     """Typical seconds of each way; the ways take turns."""
     times: dict[str, list[float]] = {way: [] for way in (*WAYS, "layers")}
     for way in WAYS[:-1]:
@@ -212,7 +241,8 @@ def seconds_of(case: Case, repeats: int, options: dict, typical=statistics.media
 
 
 def peak_above_model(shape: str, way: str, options: argparse.Namespace) -> float | None:
-    """MiB that one run takes above the loaded model, in a process of its own; None where /proc does not tell."""
+    """MiB that one run takes above the loaded model, in a process of its own; None where /proc does
+    not tell."""
     command = [sys.executable, __file__, "--memory-of", shape, way]
     for name in ("layers", "words", "threads"):
         command += [f"--{name}", str(getattr(options, name))]
@@ -240,28 +270,34 @@ def _status(field: str) -> int:
 
 
 def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dict) -> None:
-    seconds = seconds_of(case, options.repeats, mix_options, min if options.best else statistics.median)
+    seconds = seconds_of(
+        case, options.repeats, mix_options, min if options.best else statistics.median
+    )
     forward, layers, naive = seconds["forward"], seconds["layers"], seconds["naive"]
     found = case.run("mix, word rows", **mix_options)["value_zeroing", "encoder"].scores
     expected = case.naive()["encoder"]
     apart = np.abs(found - expected).max() / found.max()
     print(
-        f"\n{shape}: {options.layers} layers, {options.words} words, forward {forward:.3f} s, {layers:.3f} s of it in the "
+        f"\n{shape}: {options.layers} layers, {options.words} words, forward {forward:.3f} s, "
+        f"{layers:.3f} s of it in the "
         f"layers; mix and naive differ by {apart:.0e} of the largest score"
     )
-    header = (
-        f"{'':<36}{'s':>8}{'extra/forward':>15}{'extra/layers':>14}{'naive/mix':>11}{'of extras':>11}{'peak MiB':>10}"
-    )
+    header = f"{'':<36}{'s':>8}{'extra/forward':>15}{'extra/layers':>14}{'naive/mix':>11}{'of extras':>11}{'peak MiB':>10}"
     print(header)
     for way in WAYS:
         extra = seconds[way] - forward
-        ratios = f"{extra / forward:>15.2f}{extra / layers:>14.2f}" if way != "forward" else f"{'':>29}"
+        ratios = (
+            f"{extra / forward:>15.2f}{extra / layers:>14.2f}" if way != "forward" else f"{'':>29}"
+        )
         faster = (
-            f"{naive / seconds[way]:>11.1f}{(naive - forward) / extra:>11.1f}" if way.startswith("mix") else f"{'':>22}"
+            f"{naive / seconds[way]:>11.1f}{(naive - forward) / extra:>11.1f}"
+            if way.startswith("mix")
+            else f"{'':>22}"
         )
         memory = None if options.no_memory else peak_above_model(shape, way, options)
         print(
-            f"{way:<36}{seconds[way]:>8.3f}{ratios}{faster}{'' if memory is None else f'{memory:>10.0f}'}", flush=True
+            f"{way:<36}{seconds[way]:>8.3f}{ratios}{faster}{'' if memory is None else f'{memory:>10.0f}'}",
+            flush=True,
         )
 
 
@@ -276,12 +312,19 @@ def rates() -> None:
     def measure(block):
         rows = torch.arange(block.n_targets)
         change = 0.01 * torch.randn(4, len(rows), WIDTH["hidden"])
-        flops = 2 * change[..., 0].numel() * WIDTH["hidden"] * (WIDTH["hidden"] + 2 * WIDTH["feed_forward"])
+        flops = (
+            2
+            * change[..., 0].numel()
+            * WIDTH["hidden"]
+            * (WIDTH["hidden"] + 2 * WIDTH["feed_forward"])
+        )
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(len(rows) * 4, WIDTH["hidden"], dtype=dtype)
             w = torch.randn(WIDTH["hidden"], WIDTH["feed_forward"], dtype=dtype)
             pairs = _best(Carrier(block, rows, product=Product(dtype)), change)
-            seen.append((dtype, flops / pairs, 2 * x.numel() * w.shape[1] / _best(torch.matmul, x, w)))
+            seen.append(
+                (dtype, flops / pairs, 2 * x.numel() * w.shape[1] / _best(torch.matmul, x, w))
+            )
 
     with torch.no_grad(), Capture(list(case.model.stacks.values()), measure):
         case.model.family.run(case.model.base, case.inputs, case.stacks)
@@ -302,16 +345,29 @@ def _best(work, *given, repeats: int = 7) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=2, help="in each stack; extra/layers is what many layers tend to")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=2,
+        help="in each stack; extra/layers is what many layers tend to",
+    )
     parser.add_argument("--words", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--best", action="store_true", help="fastest repeat instead of the median: on a busy machine")
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="fastest repeat instead of the median: on a busy machine",
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--engine", help="as mix(engine=)")
     parser.add_argument("--product-dtype", help="as mix(product_dtype=)")
-    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory (one process per line)")
+    parser.add_argument(
+        "--no-memory", action="store_true", help="leave out the peak memory (one process per line)"
+    )
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -323,7 +379,10 @@ def main() -> None:
         print(json.dumps(memory_of(Case(shape, options.layers, options.words), way, mix_options)))
         return
     typical = "best" if options.best else "median"
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32; {typical} of {options.repeats}")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32; {typical} of "
+        f"{options.repeats}"
+    )
     for shape in options.shapes.split(","):
         report(shape, Case(shape, options.layers, options.words), options, mix_options)
     print()

@@ -1,16 +1,19 @@
-"""What explaining every token of a ten-second clip costs, beside transcribing it: the measures that take nothing away.
+"""What explaining every token of a ten-second clip costs, beside transcribing it: the measures that
+take nothing away.
 
     python benchmarks/explain.py [--layers 12] [--words 12] [--measure NAME ...] [--repeats 1]
     python benchmarks/explain.py --backward gradient_input chefer lrp [--tokens 6]
 
-A Whisper of small's shape with random weights (1,500 encoder frames), a clip of noise with its words, a text of about three
-tokens a word. Both are timed in one process by its processor time, one after the other; the transcript is as many greedy steps
-as the text has tokens. An explanation transcribes first, so the whole is the sum of both. The model's fingerprint, made once a
-model, and imports are not counted. Measures that run the model for each word (occlusion, Value Zeroing) can be asked for, and
-cost as many runs.
+A Whisper of small's shape with random weights (1,500 encoder frames), a clip of noise with its
+words, a text of about three tokens a word. Both are timed in one process by its processor time, one
+after the other; the transcript is as many greedy steps as the text has tokens. An explanation
+transcribes first, so the whole is the sum of both. The model's fingerprint, made once a model, and
+imports are not counted. Measures that run the model for each word (occlusion, Value Zeroing) can be
+asked for, and cost as many runs.
 
-With --backward it is told instead what a token costs with measures that go back through the model from each token: one token
-by itself, and each further one of several that are asked together. Nothing is asserted about time; not collected by pytest.
+With --backward it is told instead what a token costs with measures that go back through the model
+from each token: one token by itself, and each further one of several that are asked together.
+Nothing is asserted about time; not collected by pytest.
 """
 
 from __future__ import annotations
@@ -37,11 +40,19 @@ def model_of(layers: int) -> speechmix.adapters.Model:
     torch.manual_seed(0)
     tokenizer = speechmix.load(bundled.models()["tiny-french-whisper"]).tokenizer
     config = transformers.WhisperConfig(
-        d_model=768, encoder_layers=layers, decoder_layers=layers, encoder_attention_heads=12, decoder_attention_heads=12,
-        encoder_ffn_dim=3072, decoder_ffn_dim=3072, vocab_size=51_865, pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+        d_model=768,
+        encoder_layers=layers,
+        decoder_layers=layers,
+        encoder_attention_heads=12,
+        decoder_attention_heads=12,
+        encoder_ffn_dim=3072,
+        decoder_ffn_dim=3072,
+        vocab_size=51_865,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         decoder_start_token_id=tokenizer.convert_tokens_to_ids("<|startoftranscript|>"),
-    )  # fmt: skip
+    )
     module = transformers.WhisperForConditionalGeneration(config).eval()
     processor = transformers.WhisperProcessor(transformers.WhisperFeatureExtractor(), tokenizer)
     return speechmix.load(module, processor=processor, check=False)
@@ -62,7 +73,9 @@ def seconds_of(work) -> float:
     return time.process_time() - began
 
 
-def tell_backward(model: speechmix.adapters.Model, clip: speechmix.Clip, measure: str, tokens: int) -> None:
+def tell_backward(
+    model: speechmix.adapters.Model, clip: speechmix.Clip, measure: str, tokens: int
+) -> None:
     """Print what a token costs alone, and beside others."""
     logits = [(3 + place, 100 + place) for place in range(tokens)]
 
@@ -78,7 +91,8 @@ def tell_backward(model: speechmix.adapters.Model, clip: speechmix.Clip, measure
     alone = (before + behind) / 2
     further = (together - alone) / (tokens - 1)
     print(
-        f"{measure}: a token alone {alone:.1f} s of the processor ({before:.1f}, {behind:.1f}), each further one of {tokens} "
+        f"{measure}: a token alone {alone:.1f} s of the processor ({before:.1f}, {behind:.1f}), "
+        f"each further one of {tokens} "
         f"together {further:.1f} s: {alone / further:.1f} times cheaper",
         flush=True,
     )
@@ -105,13 +119,21 @@ def main() -> None:
     asked = {"text": clip.text, "by": "token", "measures": options.measure, "top": 0}
     why: list[speechmix.Explanation] = []
     for _ in range(options.repeats):
-        with model.unchanged():  # as within one explanation, which transcribes first: what is heard is remembered
-            seconds["transcribed"].append(seconds_of(lambda: greedy_ids(model, clip, max_tokens=count)))
-            seconds["explained"].append(seconds_of(lambda: why.append(speechmix.explain(model, clip, **asked))))
+        with (
+            model.unchanged()
+        ):  # as within one explanation, which transcribes first: what is heard is remembered
+            seconds["transcribed"].append(
+                seconds_of(lambda: greedy_ids(model, clip, max_tokens=count))
+            )
+            seconds["explained"].append(
+                seconds_of(lambda: why.append(speechmix.explain(model, clip, **asked)))
+            )
     transcribed, explained = (statistics.median(times) for times in seconds.values())
     print(
-        f"{options.layers} + {options.layers} layers, {len(why[0].units)} tokens, {len(why[0].sources)} sources, "
-        f"{', '.join(options.measure)}: transcribed {transcribed:.1f} s, explained {explained:.1f} s of the processor; "
+        f"{options.layers} + {options.layers} layers, {len(why[0].units)} tokens, "
+        f"{len(why[0].sources)} sources, "
+        f"{', '.join(options.measure)}: transcribed {transcribed:.1f} s, explained {explained:.1f} "
+        "s of the processor; "
         f"with the transcript {1 + explained / transcribed:.2f} times the transcript"
     )
 

@@ -1,11 +1,13 @@
-"""What knocking out every word in every layer costs: all runs in one growing batch beside one pass of the model each.
+"""What knocking out every word in every layer costs: all runs in one growing batch beside one pass
+of the model each.
 
     python benchmarks/interventions.py [--layers 24] [--words 20] [--hidden 512] [--pairs 24]
 
-Random weights: a text decoder (GPT-2) and a Whisper whose decoder is asked about (1500 encoder frames), each word a token. The
-naive way runs the model again for every (layer, word), with a hook that zeroes the values; of a Whisper it is given the
-encoder's output, so that the encoder runs once in both ways. It is timed on some pairs, evenly chosen, and multiplied. In each
-repeat both ways take turns; margins must agree. Nothing is asserted about time; not collected by pytest.
+Random weights: a text decoder (GPT-2) and a Whisper whose decoder is asked about (1500 encoder
+frames), each word a token. The naive way runs the model again for every (layer, word), with a hook
+that zeroes the values; of a Whisper it is given the encoder's output, so that the encoder runs once
+in both ways. It is timed on some pairs, evenly chosen, and multiplied. In each repeat both ways
+take turns; margins must agree. Nothing is asserted about time; not collected by pytest.
 """
 
 from __future__ import annotations
@@ -33,10 +35,19 @@ def text_decoder(options) -> tuple[speechmix.adapters.Model, dict]:
 
 def whisper(options) -> tuple[speechmix.adapters.Model, dict]:
     config = transformers.WhisperConfig(
-        d_model=options.hidden, encoder_layers=4, decoder_layers=options.layers, encoder_attention_heads=8,
-        decoder_attention_heads=8, encoder_ffn_dim=4 * options.hidden, decoder_ffn_dim=4 * options.hidden, vocab_size=1000,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3,
-    )  # fmt: skip
+        d_model=options.hidden,
+        encoder_layers=4,
+        decoder_layers=options.layers,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=4 * options.hidden,
+        decoder_ffn_dim=4 * options.hidden,
+        vocab_size=1000,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=3,
+    )
     features = torch.randn(1, config.num_mel_bins, 3000, generator=torch.Generator().manual_seed(0))
     ids = torch.arange(options.words)[None] + 5
     model = speechmix.load(transformers.WhisperForConditionalGeneration(config).eval())
@@ -56,7 +67,9 @@ def naive(decision: Decision, stack: str, pairs: list[tuple[int, int]]) -> list[
             del inputs["input_features"]
         for layer, position in pairs:
             attention = model.stacks[stack].layers[layer].attention
-            width = attention.value.weight.shape[-1] - attention.output.weight.shape[0]  # GPT-2 holds q, k, v in one
+            width = (
+                attention.value.weight.shape[-1] - attention.output.weight.shape[0]
+            )  # GPT-2 holds q, k, v in one
 
             def zero(module, args, output, position=position, width=width):
                 output = output.clone()
@@ -74,7 +87,9 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--words", type=int, default=20)
     parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--pairs", type=int, default=24, help="passes of the naive way that are timed")
+    parser.add_argument(
+        "--pairs", type=int, default=24, help="passes of the naive way that are timed"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shapes", default="text,whisper")
     options = parser.parse_args()
@@ -98,7 +113,8 @@ def main() -> None:
         print(
             f"{shape}: {options.layers} layers x {options.words} words, width {options.hidden}: "
             f"together {statistics.median(seconds['together']):.2f} s, one by one "
-            f"{statistics.median(seconds['one by one']):.2f} s ({len(pairs)} of {len(every)} timed), ratio {ratio:.1f}"
+            f"{statistics.median(seconds['one by one']):.2f} s ({len(pairs)} of {len(every)} "
+            f"timed), ratio {ratio:.1f}"
         )
 
 

@@ -1,10 +1,12 @@
-"""What mining finds and costs: agreement with gold trees, pairs by template and contrast, processor seconds and memory.
+"""What mining finds and costs: agreement with gold trees, pairs by template and contrast, processor
+seconds and memory.
 
     python -m benchmarks.mining [--trees FILE.conllu ...] [--sentences FOLDER_OR_FILE ...]
 
-In: trees of Universal Dependencies (gold pairs are drawn by the rules of tests/homophony/gold.py), and text files with a
-sentence a line. Out, printed: precision, recall and F1 by template; pairs of the sentences by template, contrast and number;
-processor seconds and peak memory of `speechmix mine` on them as one process. Nothing is asserted; not collected by pytest.
+In: trees of Universal Dependencies (gold pairs are drawn by the rules of tests/homophony/gold.py),
+and text files with a sentence a line. Out, printed: precision, recall and F1 by template; pairs of
+the sentences by template, contrast and number; processor seconds and peak memory of `speechmix
+mine` on them as one process. Nothing is asserted; not collected by pytest.
 """
 
 from __future__ import annotations
@@ -23,11 +25,17 @@ from speechmix.runs.journal.stage_lines import kept
 from speechmix.studies.french import Lexicon, load_template, mine
 from tests.homophony.gold import OWN_RULES, THIRD_PERSON, compare
 
-TEMPLATES = (("det_noun", None), ("pronoun_verb", None), ("pronoun_verb", THIRD_PERSON), ("det_noun_verb", None))
+TEMPLATES = (
+    ("det_noun", None),
+    ("pronoun_verb", None),
+    ("pronoun_verb", THIRD_PERSON),
+    ("det_noun_verb", None),
+)
 
 
 def agreement(trees: Sequence[Path]) -> None:
-    """Print the scores of the lexicon parser by template, and without each of the gold's own rules that matters to it."""
+    """Print the scores of the lexicon parser by template, and without each of the gold's own rules
+    that matters to it."""
     lexicon = Lexicon.load()
     for name, cues in TEMPLATES:
         template = load_template(name)
@@ -56,11 +64,18 @@ def cost_and_counts(sentences: Sequence[Path]) -> None:
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(f"{seconds:.1f} s of processor time, {after.ru_maxrss / 1024:.0f} MiB at the peak\n{printed}")
+        print(
+            f"{seconds:.1f} s of processor time, {after.ru_maxrss / 1024:.0f} MiB at the "
+            f"peak\n{printed}"
+        )
         counts: Counter = Counter()
         for line in kept(study / "pairs.jsonl"):
             for pair in line["pairs"]:
-                kinds = (pair["template"], pair.get("contrast", pair.get("differs")), pair["number"])
+                kinds = (
+                    pair["template"],
+                    pair.get("contrast", pair.get("differs")),
+                    pair["number"],
+                )
                 counts[*kinds] += 1
                 counts[*kinds, "audible"] += pair["audible"]
                 counts[*kinds, "audible, onset alike"] += pair["audible"] and not pair["liaison"]
@@ -72,12 +87,18 @@ def _lines(paths: Sequence[Path]):
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
-                yield from (line.strip().replace("\t", " ") for line in file.open(encoding="utf-8") if line.strip())
+                yield from (
+                    line.strip().replace("\t", " ")
+                    for line in file.open(encoding="utf-8")
+                    if line.strip()
+                )
 
 
 def main() -> None:
     """Read the arguments; print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trees", nargs="*", type=Path, default=[])
     parser.add_argument("--sentences", nargs="*", type=Path, default=[])
     options = parser.parse_args()

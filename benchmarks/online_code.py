@@ -1,10 +1,12 @@
-"""How short is the online code, compared with logistic regressions of one strength on the same blocks?
+"""How short is the online code, compared with logistic regressions of one strength on the same
+blocks?
 
     python benchmarks/online_code.py
 
-SYNTHETIC states, five draws each: one dimension that says the label among noise; a small difference in every dimension; classes
-that overlap; and random labels. Printed is the compression at the mean length of the draws, for a regression with C = 1, for
-the best single strength (known only afterwards), and for `online_code`. `docs/howto/probing.md` has an extract.
+SYNTHETIC states, five draws each: one dimension that says the label among noise; a small difference
+in every dimension; classes that overlap; and random labels. Printed is the compression at the mean
+length of the draws, for a regression with C = 1, for the best single strength (known only
+afterwards), and for `online_code`. `docs/howto/probing.md` has an extract.
 """
 
 from __future__ import annotations

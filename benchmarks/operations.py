@@ -2,9 +2,10 @@
 
     python benchmarks/operations.py [--layers 4]
 
-A GPU takes some microseconds to begin each operation, however small, so where there are many the device waits for the host.
-Counted on a device that is none, for a small Whisper with random weights and eight clips: by clip and layer this is
-the same for a large one. Nothing is measured in seconds, nothing is asserted.
+A GPU takes some microseconds to begin each operation, however small, so where there are many the
+device waits for the host. Counted on a device that is none, for a small Whisper with random weights
+and eight clips: by clip and layer this is the same for a large one. Nothing is measured in seconds,
+nothing is asserted.
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ def whisper(layers: int) -> Model:
         eos_token_id=2,
         decoder_start_token_id=3,
     )
-    return speechmix.load(transformers.WhisperForConditionalGeneration(config), init="random", seed=0, device="cpu")
+    return speechmix.load(
+        transformers.WhisperForConditionalGeneration(config), init="random", seed=0, device="cpu"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=4)
     layers = parser.parse_args().layers
     model = whisper(layers)
@@ -56,11 +61,21 @@ def main() -> None:
     }
     spans = [(start, start + 5) for start in range(0, 60, 5)]
     weights_cannot_be_hashed_there = patch.object(Model, "fingerprint", model.fingerprint)
-    with weights_cannot_be_hashed_there, sdpa_kernel(SDPBackend.MATH), FakeDevice() as device, torch.no_grad():
+    with (
+        weights_cannot_be_hashed_there,
+        sdpa_kernel(SDPBackend.MATH),
+        FakeDevice() as device,
+        torch.no_grad(),
+    ):
         device.put(model.module)
-        model.family.run(model.base, {name: x.to("meta") for name, x in inputs.items()}, tuple(model.stacks))
+        model.family.run(
+            model.base, {name: x.to("meta") for name, x in inputs.items()}, tuple(model.stacks)
+        )
         plain = device.operations
-        print(f"{layers} layers a stack, 3 stacks: forward pass {plain} operations, which clips of a batch share")
+        print(
+            f"{layers} layers a stack, 3 stacks: forward pass {plain} operations, which clips of a "
+            "batch share"
+        )
         for measures in (
             ["attention"],
             ["attention_norm"],
@@ -70,7 +85,10 @@ def main() -> None:
             before = device.operations
             speechmix.mix(model, inputs, spans=spans, targets=[3], measures=measures)
             extra = device.operations - before - plain
-            print(f"  {', '.join(measures)}: {extra} more for each clip, {extra / (3 * layers):.0f} a layer and stack")
+            print(
+                f"  {', '.join(measures)}: {extra} more for each clip, {extra / (3 * layers):.0f} "
+                "a layer and stack"
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""How far each precision is from float64: relative errors of Value Zeroing scores, as a Markdown table.
+"""How far each precision is from float64: relative errors of Value Zeroing scores, as a Markdown
+table.
 
     python benchmarks/precision.py [--shared ../shared]
 
-In: the small golden speech models, and the real trained Whisper tiny.en encoder on real French clips, both from the shared
-folder beside the project. Out: for each way of computing, the largest and the median error of a score, relative to that
-score, over all scores of at least 1e-7; and what the smallest score was. Nothing is asserted.
+In: the small golden speech models, and the real trained Whisper tiny.en encoder on real French
+clips, both from the shared folder beside the project. Out: for each way of computing, the largest
+and the median error of a score, relative to that score, over all scores of at least 1e-7; and what
+the smallest score was. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -37,9 +39,17 @@ def golden(shared: Path):
         ("wav2vec2_post", "wav2vec2_inputs"),
     ):
         model = speechmix.load(shared / "golden/speech" / name, device="cpu")
-        inputs = {key: torch.as_tensor(value) for key, value in np.load(shared / f"golden/speech/{file}.npz").items()}
+        inputs = {
+            key: torch.as_tensor(value)
+            for key, value in np.load(shared / f"golden/speech/{file}.npz").items()
+        }
         known = {"input_values", "attention_mask", "input_features", "decoder_input_ids"}
-        yield f"golden {name}", model, [{key: value for key, value in inputs.items() if key in known}], {"spans": SPANS}
+        yield (
+            f"golden {name}",
+            model,
+            [{key: value for key, value in inputs.items() if key in known}],
+            {"spans": SPANS},
+        )
 
 
 def tiny_en(shared: Path, count: int = 6):
@@ -52,8 +62,16 @@ def tiny_en(shared: Path, count: int = 6):
     model = speechmix.load(module, device="cpu")
     manifest = (shared / "data/clips_fr/manifest.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in manifest[1 : count + 1]]
-    clips = [speechmix.Clip.from_file(shared / "data/clips_fr" / row[0], text=row[1], language="fr") for row in rows]
-    return "real Whisper tiny.en encoder", model, [speechmix.align(clip) for clip in clips], {"stacks": ["encoder"]}
+    clips = [
+        speechmix.Clip.from_file(shared / "data/clips_fr" / row[0], text=row[1], language="fr")
+        for row in rows
+    ]
+    return (
+        "real Whisper tiny.en encoder",
+        model,
+        [speechmix.align(clip) for clip in clips],
+        {"stacks": ["encoder"]},
+    )
 
 
 def errors(model, items, options) -> dict[str, tuple[float, float]]:
@@ -66,13 +84,20 @@ def errors(model, items, options) -> dict[str, tuple[float, float]]:
                 scores = reference[key].scores
                 kept = scores >= SMALLEST
                 relative.append((np.abs(found.scores - scores)[kept] / scores[kept]).ravel())
-        rows[way] = float(np.max(np.concatenate(relative))), float(np.median(np.concatenate(relative)))
+        rows[way] = (
+            float(np.max(np.concatenate(relative))),
+            float(np.median(np.concatenate(relative))),
+        )
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| model | computed with | largest error | median error |\n|---|---|---|---|")

@@ -1,10 +1,12 @@
-"""Which measure ranks the words that move a state, in the trained encoder of Whisper tiny.en on real French recordings.
+"""Which measure ranks the words that move a state, in the trained encoder of Whisper tiny.en on
+real French recordings.
 
     python benchmarks/real_encoder.py SHARED [--judges "states (zeros)" "states (noise)"]
 
-In: the shared folder with the encoder's weights and the recordings (neither is in the package). Out: a leaderboard for the
-trained encoder and for an untrained one, by each judge. The model was trained on English and has no output matrix here, so
-what it would write cannot be asked. About ten minutes of a core.
+In: the shared folder with the encoder's weights and the recordings (neither is in the package).
+Out: a leaderboard for the trained encoder and for an untrained one, by each judge. The model was
+trained on English and has no output matrix here, so what it would write cannot be asked. About ten
+minutes of a core.
 """
 
 from __future__ import annotations
@@ -24,7 +26,17 @@ from speechmix.interventions.state_shifts import state_shifts
 
 MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "alti_l2")
 AGGREGATIONS = ("mean", "last", "rollout", "residual rollout")
-SHOWN = ["measure", "aggregation", "value", "low", "high", "over_random", "over_length", "over_position", "p"]
+SHOWN = [
+    "measure",
+    "aggregation",
+    "value",
+    "low",
+    "high",
+    "over_random",
+    "over_length",
+    "over_position",
+    "p",
+]
 
 
 def encoder_of(shared: Path) -> transformers.WhisperModel:
@@ -33,7 +45,8 @@ def encoder_of(shared: Path) -> transformers.WhisperModel:
     module = transformers.WhisperModel(transformers.WhisperConfig.from_pretrained(folder)).float()
     weights = load_file(folder / "whisper_tiny_en.no_embed_tokens.fp16.safetensors")
     module.load_state_dict(
-        {name.removeprefix("model."): value.float() for name, value in weights.items()}, strict=False
+        {name.removeprefix("model."): value.float() for name, value in weights.items()},
+        strict=False,
     )
     return module
 
@@ -42,17 +55,28 @@ def clips_of(shared: Path, fewest: int = 4) -> list[speechmix.Clip]:
     """Real recordings of several words, aligned from their text."""
     folder = shared / "data/clips_fr"
     with (folder / "manifest.tsv").open(encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines, delimiter="\t") if len(row["text"].split()) >= fewest]
-    clips = (speechmix.Clip.from_file(folder / row["path"], text=row["text"], language="fr") for row in rows)
+        rows = [
+            row
+            for row in csv.DictReader(lines, delimiter="\t")
+            if len(row["text"].split()) >= fewest
+        ]
+    clips = (
+        speechmix.Clip.from_file(folder / row["path"], text=row["text"], language="fr")
+        for row in rows
+    )
     return [speechmix.align(clip) for clip in clips]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("shared", type=Path)
     parser.add_argument("--judges", nargs="+", default=["states (zeros)", "states (noise)"])
     parser.add_argument("--metric", default="spearman")
-    parser.add_argument("--distance", default="cosine", help="by which the judge sees that a state has moved")
+    parser.add_argument(
+        "--distance", default="cosine", help="by which the judge sees that a state has moved"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="clip .* alignment")
     states.state_shifts = partial(state_shifts, distance=options.distance)
@@ -60,11 +84,20 @@ def main() -> None:
     for asked in ({}, {"init": "random", "seed": 0}):
         model = speechmix.load(module, **asked)
         trial = speechmix.faithfulness(
-            model, clips, measures=MEASURES, judges=options.judges, aggregations=AGGREGATIONS, metrics=[options.metric]
+            model,
+            clips,
+            measures=MEASURES,
+            judges=options.judges,
+            aggregations=AGGREGATIONS,
+            metrics=[options.metric],
         )
         for judge in trial.judges:
             print(f"\n{model.init}: {trial.sentence(options.metric, judge=judge)}")
-            print(trial.leaderboard(options.metric, judge=judge)[SHOWN].round(2).to_string(index=False))
+            print(
+                trial.leaderboard(options.metric, judge=judge)[SHOWN]
+                .round(2)
+                .to_string(index=False)
+            )
         for reason, count in trial.left_out["reason"].value_counts().items():
             print(f"left out {count} times: {reason}")
 

@@ -1,11 +1,13 @@
 """Cost of a run against its number of clips: seconds, memory, files and bytes, by the real writers.
 
-    python benchmarks/run_at_scale.py [100 1000 10000 100000] [--layers 24] [--keep FOLDER] [--draw PNG]
+    python benchmarks/run_at_scale.py [100 1000 10000 100000] [--layers 24] [--keep FOLDER] [--draw
+    PNG]
 
-In: numbers of clips. A stand-in takes the place of the forward pass: it returns SIMULATED random scores at once, so what
-is measured is all that the package does besides: questions, scores, tables, going on. Out: a line for each number: the run, the
-same run started again when it is finished, the same with one clip more, and the page. Each in a process of its own, whose
-largest memory is that of the line before (an empty process) and its own; where others are at work on the machine, seconds of
+In: numbers of clips. A stand-in takes the place of the forward pass: it returns SIMULATED random
+scores at once, so what is measured is all that the package does besides: questions, scores, tables,
+going on. Out: a line for each number: the run, the same run started again when it is finished, the
+same with one clip more, and the page. Each in a process of its own, whose largest memory is that of
+the line before (an empty process) and its own; where others are at work on the machine, seconds of
 the processor count. Nothing is asserted.
 """
 
@@ -29,7 +31,8 @@ STEPS = ("run", "again", "one more", "page")
 
 
 def clips_of(count: int) -> list:
-    """Clips that share a tenth of a second of noise; their names are in no order, as those of corpora often are."""
+    """Clips that share a tenth of a second of noise; their names are in no order, as those of
+    corpora often are."""
     import speechmix
     from speechmix.inputs.words.spans import Word
 
@@ -37,11 +40,17 @@ def clips_of(count: int) -> list:
     words = [Word(word, index * 0.02, (index + 1) * 0.02) for index, word in enumerate(WORDS)]
     return [
         speechmix.Clip.from_array(
-            noise, RATE, name=f"clip_{number * 999_983 % 1_000_003:06d}", text=" ".join(WORDS), words=words,
-            cue="les", target="livres", meta={"number": ("sg", "pl")[number % 2], "pair": f"pair_{number // 2}"},
+            noise,
+            RATE,
+            name=f"clip_{number * 999_983 % 1_000_003:06d}",
+            text=" ".join(WORDS),
+            words=words,
+            cue="les",
+            target="livres",
+            meta={"number": ("sg", "pl")[number % 2], "pair": f"pair_{number // 2}"},
         )
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def simulated(layers: int):
@@ -50,30 +59,48 @@ def simulated(layers: int):
     from speechmix.mixing.maps.mixing_map import Maps, MixingMap
 
     rng = np.random.default_rng(1)
-    units = tuple(Span(i, i + 1, word, "word", i, i * 0.02, (i + 1) * 0.02) for i, word in enumerate(WORDS))
+    units = tuple(
+        Span(i, i + 1, word, "word", i, i * 0.02, (i + 1) * 0.02) for i, word in enumerate(WORDS)
+    )
 
     def mix(model, clips, *, measures, **options):
-        provenance = {"model": model.name, "init": model.init, "seed": model.seed, "simulated": True}
+        provenance = {
+            "model": model.name,
+            "init": model.init,
+            "seed": model.seed,
+            "simulated": True,
+        }
         return [
             Maps(
                 {
                     (measure, "encoder"): MixingMap(
-                        rng.random((layers, 1, len(units))).astype(np.float32), units[4:], units, measure, "encoder",
+                        rng.random((layers, 1, len(units))).astype(np.float32),
+                        units[4:],
+                        units,
+                        measure,
+                        "encoder",
                         tuple(range(layers)),
-                        {**provenance, "clip": clip.name, "fingerprint": clip.fingerprint, "cue": clip.cue,
-                         "target": clip.target, "words": [[w.text, w.start, w.end] for w in clip.words]},
+                        {
+                            **provenance,
+                            "clip": clip.name,
+                            "fingerprint": clip.fingerprint,
+                            "cue": clip.cue,
+                            "target": clip.target,
+                            "words": [[w.text, w.start, w.end] for w in clip.words],
+                        },
                     )
                     for measure in measures
                 }
             )
             for clip in clips
-        ]  # fmt: skip
+        ]
 
     return mix
 
 
 def step(name: str, folder: Path, count: int, layers: int) -> None:
-    """Do one step and print its seconds, the process's largest memory in MB, and what it took to list the clips."""
+    """Do one step and print its seconds, the process's largest memory in MB, and what it took to
+    list the clips."""
     import speechmix
     from speechmix.inputs import bundled
     from speechmix.runs import clip_store as store
@@ -82,16 +109,25 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
     models, clips = [], []
     if name != "page":
         source = bundled.models()["tiny-french-ctc"]
-        models = [speechmix.load(source, device="cpu"), speechmix.load(source, device="cpu", init="random", seed=0)]
+        models = [
+            speechmix.load(source, device="cpu"),
+            speechmix.load(source, device="cpu", init="random", seed=0),
+        ]
         clips = clips_of(count + (name == "one more"))
     store.mix = simulated(layers)
-    empty, began, processor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic(), time.process_time()
+    empty, began, processor = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        time.monotonic(),
+        time.process_time(),
+    )
     if name == "page":
         from speechmix.reporting.pages.study_page import report
 
         report(folder, title="SIMULATED scores")
     else:
-        run = score_clips(models, clips, folder, figures=0, progress=False, report=lambda line: None)
+        run = score_clips(
+            models, clips, folder, figures=0, progress=False, report=lambda line: None
+        )
         if run.done != 2 * len(clips):
             raise RuntimeError(run.summary())
     seconds, most = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -101,7 +137,17 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
 
 def measured(count: int, name: str, layers: int, folder: Path) -> dict:
     """Do a step in a process of its own, and tell what it cost and what the folder then holds."""
-    command = [sys.executable, __file__, str(count), "--layers", str(layers), "--keep", str(folder), "--step", name]
+    command = [
+        sys.executable,
+        __file__,
+        str(count),
+        "--layers",
+        str(layers),
+        "--keep",
+        str(folder),
+        "--step",
+        name,
+    ]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:
         raise SystemExit(told.stderr[-2_000:])
@@ -121,17 +167,22 @@ def line_of(row: dict) -> str:
 
 
 def draw(rows: list[dict], path: Path) -> None:
-    """Cost against the number of clips, both axes logarithmic, with each line's slope over its last decade."""
+    """Cost against the number of clips, both axes logarithmic, with each line's slope over its last
+    decade."""
     import pandas as pd
     from matplotlib.figure import Figure
 
     table = pd.DataFrame(rows)
     table["memory (MB)"] = table["MB"] - table["MB before"]
-    table = table.rename(columns={"processor": "seconds of a processor", "MB on disk": "on the disk (MB)"})
+    table = table.rename(
+        columns={"processor": "seconds of a processor", "MB on disk": "on the disk (MB)"}
+    )
     panels = {
-        "seconds of a processor": STEPS, "memory (MB)": ("run", "again", "page"), "files": ("run", "page"),
+        "seconds of a processor": STEPS,
+        "memory (MB)": ("run", "again", "page"),
+        "files": ("run", "page"),
         "on the disk (MB)": ("run", "page"),
-    }  # fmt: skip
+    }
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     for ax, (column, steps) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
         for name, marker in zip(steps, "os^v", strict=False):
@@ -140,7 +191,9 @@ def draw(rows: list[dict], path: Path) -> None:
                 continue
             (few, low), (many, high) = of_step[["clips", column]].to_numpy(dtype=float)[-2:]
             slope = np.log(high / low) / np.log(many / few)
-            ax.plot(of_step["clips"], of_step[column], marker=marker, label=f"{name}: slope {slope:.2f}")
+            ax.plot(
+                of_step["clips"], of_step[column], marker=marker, label=f"{name}: slope {slope:.2f}"
+            )
         ax.set(xscale="log", yscale="log", xlabel="clips", title=column)
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)

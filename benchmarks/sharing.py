@@ -1,10 +1,12 @@
-"""What the parts of a study take for one clip, and what sharing features and encoder states between them saves.
+"""What the parts of a study take for one clip, and what sharing features and encoder states between
+them saves.
 
     python benchmarks/sharing.py [--model small] [--layers 4] [--repeats 3]
 
-Maps of the target's rows, ablation with its control, transcript and states for probes, as a run asks for them: each by itself,
-and all within `Model.unchanged`. The shape of a Whisper with random weights; figures are shares and ratios within one run, of
-each the fastest of the repeats. Nothing is asserted.
+Maps of the target's rows, ablation with its control, transcript and states for probes, as a run
+asks for them: each by itself, and all within `Model.unchanged`. The shape of a Whisper with random
+weights; figures are shares and ratios within one run, of each the fastest of the repeats. Nothing
+is asserted.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", choices=SHAPES, default="tiny")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=20, help="of the transcript: random weights write no end")
+    parser.add_argument(
+        "--tokens", type=int, default=20, help="of the transcript: random weights write no end"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     model, clip = model_of(options.model, options.layers, "cpu"), bundled.clips()[0]
@@ -52,7 +58,9 @@ def main() -> None:
                 part()
 
     together()
-    apart = {name: min(seconds(part) for _ in range(options.repeats)) for name, part in parts.items()}
+    apart = {
+        name: min(seconds(part) for _ in range(options.repeats)) for name, part in parts.items()
+    }
     shared, whole = min(seconds(together) for _ in range(options.repeats)), sum(apart.values())
     print(f"shape of Whisper {options.model}, RANDOM weights, {torch.get_num_threads()} threads")
     for name, took in apart.items():

@@ -1,12 +1,16 @@
-"""A soak: very many SYNTHETIC clips through a one-layer model, in shards that are killed, complete and unique at the end.
+"""A soak: very many SYNTHETIC clips through a one-layer model, in shards that are killed, complete
+and unique at the end.
 
-    python benchmarks/soak.py [--clips 100000] [--shards 16] [--at-once 2] [--kills 20] [--engine ray] [--keep FOLDER]
+    python benchmarks/soak.py [--clips 100000] [--shards 16] [--at-once 2] [--kills 20] [--engine
+    ray] [--keep FOLDER]
 
-In: a number of clips (a fifth of a second of noise each, no two alike) and a model with random weights and one layer. Processes
-that hold a shard each run at once on one folder and are killed (SIGKILL) at random moments, as often as is asked; whoever was
-killed is started again. With `--engine ray` one process drives workers of this machine, and is killed instead. Out: how long it
-took, the kills, clips scored more than once; then the tables are read: every clip must be there, once, and the rows of 500
-clips, spread over all, must be those of one process that nobody killed, number for number. Ends with 1 if they are not.
+In: a number of clips (a fifth of a second of noise each, no two alike) and a model with random
+weights and one layer. Processes that hold a shard each run at once on one folder and are killed
+(SIGKILL) at random moments, as often as is asked; whoever was killed is started again. With
+`--engine ray` one process drives workers of this machine, and is killed instead. Out: how long it
+took, the kills, clips scored more than once; then the tables are read: every clip must be there,
+once, and the rows of 500 clips, spread over all, must be those of one process that nobody killed,
+number for number. Ends with 1 if they are not.
 """
 
 from __future__ import annotations
@@ -26,7 +30,13 @@ import numpy as np
 import pandas as pd
 
 RATE, SAMPLES, COMPARED = 16_000, 3_200, 500
-WORDS = (("elle", 0.0, 0.04), ("a", 0.04, 0.06), ("perdu", 0.06, 0.1), ("les", 0.1, 0.12), ("livres", 0.12, 0.2))
+WORDS = (
+    ("elle", 0.0, 0.04),
+    ("a", 0.04, 0.06),
+    ("perdu", 0.06, 0.1),
+    ("les", 0.1, 0.12),
+    ("livres", 0.12, 0.2),
+)
 KEYS = ["clip", "model", "init", "seed", "stack", "measure", "rows", "layer"]
 _SOONEST, _LATEST = 15.0, 90.0  # seconds after its start that a process is killed
 
@@ -40,25 +50,37 @@ def clips_of(numbers) -> list:
     words = [Word(*word) for word in WORDS]
     return [
         speechmix.Clip.from_array(
-            noise[number : number + SAMPLES], RATE, name=f"clip_{number * 999_983 % 1_000_003:06d}",
-            text=" ".join(word.text for word in words), words=words, cue="les", target="livres",
+            noise[number : number + SAMPLES],
+            RATE,
+            name=f"clip_{number * 999_983 % 1_000_003:06d}",
+            text=" ".join(word.text for word in words),
+            words=words,
+            cue="les",
+            target="livres",
             meta={"number": ("sg", "pl")[number % 2], "pair": f"pair_{number // 2}"},
         )
         for number in numbers
-    ]  # fmt: skip
+    ]
 
 
 def one_layer():
-    """A wav2vec2 with random weights and one small layer; its front end is as coarse as the real one."""
+    """A wav2vec2 with random weights and one small layer; its front end is as coarse as the real
+    one."""
     import torch
     import transformers
 
     import speechmix
 
     config = transformers.Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, conv_dim=(8,) * 7,
-        num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2, vocab_size=8,
-    )  # fmt: skip
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        conv_dim=(8,) * 7,
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+        vocab_size=8,
+    )
     torch.manual_seed(0)
     module = transformers.Wav2Vec2Model(config).eval()
     module.name_or_path = "SYNTHETIC-one-layer"
@@ -66,32 +88,57 @@ def one_layer():
 
 
 def score(folder: Path, numbers, *, shard: str | None = None, engine: str | None = None) -> None:
-    """Score clips; a line for each goes to standard output, so that what was done twice can be counted."""
+    """Score clips; a line for each goes to standard output, so that what was done twice can be
+    counted."""
     from speechmix.runs.executors.ray_executor import RayEngine
     from speechmix.runs.score_clips import score_clips
 
     options = {"engine": RayEngine(workers=2)} if engine == "ray" else {"shard": shard}
     run = score_clips(
-        [one_layer], clips_of(numbers), folder, figures=0, progress=False, report=lambda line: print(line, flush=True),
+        [one_layer],
+        clips_of(numbers),
+        folder,
+        figures=0,
+        progress=False,
+        report=lambda line: print(line, flush=True),
         **options,
-    )  # fmt: skip
+    )
     if run.skipped:
         raise RuntimeError(run.summary())
 
 
-def driven(folder: Path, count: int, shards: list[str], at_once: int, kills: int, engine: str) -> tuple[int, int]:
-    """Run all shards to their ends, killing some; returns how many were killed, and lines of clips that were scored."""
+def driven(
+    folder: Path, count: int, shards: list[str], at_once: int, kills: int, engine: str
+) -> tuple[int, int]:
+    """Run all shards to their ends, killing some; returns how many were killed, and lines of clips
+    that were scored."""
     rng, waiting, running, killed = random.Random(1), [*shards], {}, 0
     log = folder.parent / "log"
     while waiting or running:
         while waiting and len(running) < at_once:
             shard = waiting.pop(0)
-            command = [sys.executable, __file__, "--clips", str(count), "--keep", str(folder), "--shard", shard]
+            command = [
+                sys.executable,
+                __file__,
+                "--clips",
+                str(count),
+                "--keep",
+                str(folder),
+                "--shard",
+                shard,
+            ]
             out = log.open("a")
             process = subprocess.Popen(
-                [*command, "--engine", engine], stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                [*command, "--engine", engine],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
-            due = time.monotonic() + rng.uniform(_SOONEST, _LATEST) if killed + len(running) < kills else float("inf")
+            due = (
+                time.monotonic() + rng.uniform(_SOONEST, _LATEST)
+                if killed + len(running) < kills
+                else float("inf")
+            )
             running[process] = shard, due
         time.sleep(0.2)
         for process, (shard, due) in list(running.items()):
@@ -103,7 +150,9 @@ def driven(folder: Path, count: int, shards: list[str], at_once: int, kills: int
             elif process.poll() is None:
                 continue
             elif process.returncode:
-                raise RuntimeError(f"shard {shard} ended with {process.returncode}: {log.read_text()[-2_000:]}")
+                raise RuntimeError(
+                    f"shard {shard} ended with {process.returncode}: {log.read_text()[-2_000:]}"
+                )
             del running[process]
     return killed, sum(" peaks at " in line for line in log.open(errors="replace"))
 
@@ -129,19 +178,25 @@ def compared(folder: Path, whole: Path, count: int) -> list[str]:
     alone = speechmix.open_run(whole)
     some = set(alone.clips["clip"])
     of_some, expected = (
-        part[part["clip"].astype(str).isin(some)].astype({"clip": str}).sort_values(KEYS).reset_index(drop=True)
+        part[part["clip"].astype(str).isin(some)]
+        .astype({"clip": str})
+        .sort_values(KEYS)
+        .reset_index(drop=True)
         for part in (table, alone.contributions)
     )
     of_some, expected = (
-        part.astype(dict.fromkeys(part.select_dtypes("category"), str)) for part in (of_some, expected)
+        part.astype(dict.fromkeys(part.select_dtypes("category"), str))
+        for part in (of_some, expected)
     )
     if not of_some.equals(expected):
         wrong.append("contributions are not those of one process")
     scores = [
-        part.scores.to_table(filter=ds.field("clip").isin(sorted(some))).to_pandas()
-        .sort_values(["clip", "layer", "target", "source"]).reset_index(drop=True)
+        part.scores.to_table(filter=ds.field("clip").isin(sorted(some)))
+        .to_pandas()
+        .sort_values(["clip", "layer", "target", "source"])
+        .reset_index(drop=True)
         for part in (run, alone)
-    ]  # fmt: skip
+    ]
     try:
         pd.testing.assert_frame_equal(*scores, check_exact=True)
     except AssertionError as error:
@@ -170,14 +225,18 @@ def main() -> int:
     began = time.monotonic()
     killed, lines = driven(folder, options.clips, shards, at_once, options.kills, options.engine)
     print(
-        f"{options.clips} clips, {options.engine}: {time.monotonic() - began:.0f} s, {killed} kills, "
-        f"{lines - options.clips} clips scored again ({100 * (lines / options.clips - 1):.1f} %)", flush=True,
-    )  # fmt: skip
+        f"{options.clips} clips, {options.engine}: {time.monotonic() - began:.0f} s, {killed} "
+        "kills, "
+        f"{lines - options.clips} clips scored again ({100 * (lines / options.clips - 1):.1f} %)",
+        flush=True,
+    )
     numbers = np.linspace(0, options.clips - 1, min(COMPARED, options.clips)).round().astype(int)
     score(folder.parent / "alone", sorted({*numbers.tolist()}))
     wrong = compared(folder, folder.parent / "alone", options.clips)
     print(
-        json.dumps(wrong, indent=1) if wrong else "every clip is there, once; 500 clips as by one process, to the bit"
+        json.dumps(wrong, indent=1)
+        if wrong
+        else "every clip is there, once; 500 clips as by one process, to the bit"
     )
     return 1 if wrong else 0
 

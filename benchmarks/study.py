@@ -1,12 +1,15 @@
-"""What a whole study costs: clips per second, the share of it that is the plain forward pass, one full frame map.
+"""What a whole study costs: clips per second, the share of it that is the plain forward pass, one
+full frame map.
 
-    python benchmarks/study.py [--device cuda] [--clips 64] [--layers 24] [--product-dtype tf32] [--frame-map]
+    python benchmarks/study.py [--device cuda] [--clips 64] [--layers 24] [--product-dtype tf32]
+    [--frame-map]
 
-The shape of Whisper-medium (or of `--model small, base, tiny`) with random weights, over the bundled synthetic clips, in a
-30-second window: cue contribution (target rows), three measures, all stacks, as a run computes it, features made on the
-way (audio is in memory). The forward pass alone gets the same inputs, in the same batches, ready on the device. Two
-models (trained and random) over 1,000 clips take 2,000 times what one clip takes. `--frame-map` also measures the map of
-all 1,500 frames of one encoder layer. Nothing is asserted.
+The shape of Whisper-medium (or of `--model small, base, tiny`) with random weights, over the
+bundled synthetic clips, in a 30-second window: cue contribution (target rows), three measures, all
+stacks, as a run computes it, features made on the way (audio is in memory). The forward pass alone
+gets the same inputs, in the same batches, ready on the device. Two models (trained and random) over
+1,000 clips take 2,000 times what one clip takes. `--frame-map` also measures the map of all 1,500
+frames of one encoder layer. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -26,11 +29,17 @@ from speechmix.mixing.passes.batches import clips_together, in_groups, padded_to
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 # Width, layers, heads.
-SHAPES = {"medium": (1024, 24, 16), "small": (768, 12, 12), "base": (512, 6, 8), "tiny": (384, 4, 6)}
+SHAPES = {
+    "medium": (1024, 24, 16),
+    "small": (768, 12, 12),
+    "base": (512, 6, 8),
+    "tiny": (384, 4, 6),
+}
 
 
 def model_of(shape: str, layers: int | None, device: str) -> speechmix.Model:
-    """Random weights; letters from the bundled model's tokenizer, features as every Whisper has them."""
+    """Random weights; letters from the bundled model's tokenizer, features as every Whisper has
+    them."""
     width, depth, heads = SHAPES[shape]
     depth = layers or depth
     tokenizer = transformers.AutoTokenizer.from_pretrained(bundled.models()["tiny-french-whisper"])
@@ -44,7 +53,10 @@ def model_of(shape: str, layers: int | None, device: str) -> speechmix.Model:
         decoder_attention_heads=heads,
         encoder_ffn_dim=4 * width,
         decoder_ffn_dim=4 * width,
-        **{name: getattr(letters, name) for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")},
+        **{
+            name: getattr(letters, name)
+            for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
+        },
         decoder_start_token_id=letters.decoder_start_token_id,
     )
     torch.manual_seed(0)
@@ -64,10 +76,14 @@ def seconds(work, device: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--model", choices=SHAPES, default="medium")
-    parser.add_argument("--layers", type=int, help="in each stack, to try it quickly; the shape's own by default")
+    parser.add_argument(
+        "--layers", type=int, help="in each stack, to try it quickly; the shape's own by default"
+    )
     parser.add_argument("--clips", type=int, default=64)
     parser.add_argument("--clips-at-once", type=int, help="as mix(clips_at_once=)")
     parser.add_argument("--product-dtype", help="as mix(product_dtype=)")
@@ -78,7 +94,10 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     model = model_of(options.model, options.layers, options.device)
-    shape = f"{len(model.stacks['encoder'])} layers a stack, {model.device}, {torch.get_num_threads()} threads"
+    shape = (
+        f"{len(model.stacks['encoder'])} layers a stack, {model.device}, "
+        f"{torch.get_num_threads()} threads"
+    )
     print(f"shape of Whisper {options.model}, RANDOM weights: {shape}")
     chosen = {"product_dtype": options.product_dtype} if options.product_dtype else {}
     study(model, options, chosen)
@@ -96,7 +115,8 @@ def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> 
     prepared: list[dict] = []
     stacks = tuple(model.stacks)
     preparing = seconds(
-        lambda: prepared.extend(model.family.prepare(model, clip, stacks).inputs for clip in clips), options.device
+        lambda: prepared.extend(model.family.prepare(model, clip, stacks).inputs for clip in clips),
+        options.device,
     )
     batches = [
         {name: tensor.to(model.device) for name, tensor in padded_together(model, group).items()}
@@ -113,26 +133,39 @@ def study(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> 
     whole = seconds(lambda: speechmix.mix(model, clips, **asked), options.device)
     count = len(clips)
     print(
-        f"{count} clips, {at_once} at once, three measures, all stacks, target rows: {count / whole:.2f} clips/s "
+        f"{count} clips, {at_once} at once, three measures, all stacks, target rows: "
+        f"{count / whole:.2f} clips/s "
         f"({1000 * whole / count:.0f} ms each)\n"
-        f"  forward pass alone {1000 * plain / count:.0f} ms a clip, {plain / whole:.0%} of it; making the inputs "
+        f"  forward pass alone {1000 * plain / count:.0f} ms a clip, {plain / whole:.0%} of it; "
+        "making the inputs "
         f"{1000 * preparing / count:.0f} ms\n"
         f"  1,000 clips, trained and random: {2000 * whole / count / 60:.1f} minutes"
     )
 
 
 def frame_map(model: speechmix.Model, options: argparse.Namespace, chosen: dict) -> None:
-    """Print seconds of the Value Zeroing map of all frames of one encoder layer, beyond a pass that asks for one row."""
-    repeats = 1 if options.device == "cpu" else 4  # there it takes minutes; here the first run warms up
+    """Print seconds of the Value Zeroing map of all frames of one encoder layer, beyond a pass that
+    asks for one row."""
+    repeats = (
+        1 if options.device == "cpu" else 4
+    )  # there it takes minutes; here the first run warms up
     inputs = {"input_features": torch.randn(1, model.config.num_mel_bins, 3000)}
-    given = {"stacks": "encoder", "layers": [model.config.encoder_layers // 2], "units": "frame", **chosen}
+    given = {
+        "stacks": "encoder",
+        "layers": [model.config.encoder_layers // 2],
+        "units": "frame",
+        **chosen,
+    }
 
     def some(targets):
         work = partial(speechmix.mix, model, inputs, targets=targets, **given)
         return min(seconds(work, options.device) for _ in range(repeats))
 
     one, every = some([0]), some(None)
-    print(f"map of all {model.config.max_source_positions} frames of one encoder layer: {every - one:.2f} s")
+    print(
+        f"map of all {model.config.max_source_positions} frames of one encoder layer: "
+        f"{every - one:.2f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""Processes against threads: one run by one process with all cores, and by several with a share of them.
+"""Processes against threads: one run by one process with all cores, and by several with a share of
+them.
 
     python benchmarks/workers.py [--workers 2] [--clips 8] [--shapes tiny base small] [--rounds 2]
 
-Whisper's shapes with random weights over the bundled clips in a window of 30 s (cue contribution, three measures, target rows),
-and the package's own tiny models, each scored in the same folder layout as `speechmix score --workers`. A run of so many clips
-and one of three times as many take turns, and what the larger one takes beyond the smaller is what a clip takes once all is
-loaded; what is left of the smaller is the start. Printed are the seconds, and the ratio of one process to several. Nothing is
-asserted. On a machine that does something else meanwhile the ratios say little: the load is printed, too.
+Whisper's shapes with random weights over the bundled clips in a window of 30 s (cue contribution,
+three measures, target rows), and the package's own tiny models, each scored in the same folder
+layout as `speechmix score --workers`. A run of so many clips and one of three times as many take
+turns, and what the larger one takes beyond the smaller is what a clip takes once all is loaded;
+what is left of the smaller is the start. Printed are the seconds, and the ratio of one process to
+several. Nothing is asserted. On a machine that does something else meanwhile the ratios say little:
+the load is printed, too.
 """
 
 from __future__ import annotations
@@ -40,16 +43,26 @@ def seconds(load, clips: list[speechmix.Clip], workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         run = score_in_workers(
-            [load], clips, Path(folder), workers=workers, device="cpu", measures=MEASURES, targets="target", figures=0,
-            progress=False, report=str,
-        )  # fmt: skip
+            [load],
+            clips,
+            Path(folder),
+            workers=workers,
+            device="cpu",
+            measures=MEASURES,
+            targets="target",
+            figures=0,
+            progress=False,
+            report=str,
+        )
         if run.done != len(clips):
             raise RuntimeError(run.summary())
         return time.perf_counter() - began
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, default=torch.get_num_threads())
     parser.add_argument("--clips", type=int, default=8, help="of the smaller run")
     parser.add_argument("--shapes", nargs="*", choices=SHAPES, default=["tiny", "base"])
@@ -58,21 +71,29 @@ def main() -> None:
     source = bundled.models()["tiny-french-whisper"]
     loads = {"the package's own": partial(speechmix.load, source, device="cpu")}
     loads |= {f"Whisper {shape}": partial(model_of, shape, None, "cpu") for shape in options.shapes}
-    print(f"{torch.get_num_threads()} threads, 1 against {options.workers} workers; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{torch.get_num_threads()} threads, 1 against {options.workers} workers; load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
     for name, load in loads.items():
         taken: dict[tuple[int, int], list[float]] = {}
         for _ in range(options.rounds):
             for count in (options.clips, FOLDS * options.clips):
                 for workers in (1, options.workers):
-                    taken.setdefault((workers, count), []).append(seconds(load, many(count), workers))
+                    taken.setdefault((workers, count), []).append(
+                        seconds(load, many(count), workers)
+                    )
         clip, start = {}, {}
         for workers in (1, options.workers):
-            few, more = (median(taken[workers, count]) for count in (options.clips, FOLDS * options.clips))
+            few, more = (
+                median(taken[workers, count]) for count in (options.clips, FOLDS * options.clips)
+            )
             clip[workers] = (more - few) / ((FOLDS - 1) * options.clips)
             start[workers] = few - options.clips * clip[workers]
         one, several = clip[1], clip[options.workers]
         print(
-            f"{name}: {1000 * one:.0f} ms a clip by one process, {1000 * several:.0f} by {options.workers}: ratio "
+            f"{name}: {1000 * one:.0f} ms a clip by one process, {1000 * several:.0f} by "
+            f"{options.workers}: ratio "
             f"{one / several:.2f}; start {start[1]:.1f} s and {start[options.workers]:.1f} s"
         )
 

@@ -1,24 +1,31 @@
-"""The French homophony study: which layers let the cue (le / les) into the target noun (livre / livres)?
+"""The French homophony study: which layers let the cue (le / les) into the target noun (livre /
+livres)?
 
-It is what `speechmix study` runs, with the same options. With a manifest of clips (path, text, cue, target; foil and words
-if you have them) it scores each clip with the models named and with their randomly initialised twins, draws layer-wise cue
-contribution per stack and measure, silences the cue stack by stack (ablation), and writes one page:
+It is what `speechmix study` runs, with the same options. With a manifest of clips (path, text, cue,
+target; foil and words if you have them) it scores each clip with the models named and with their
+randomly initialised twins, draws layer-wise cue contribution per stack and measure, silences the
+cue stack by stack (ablation), and writes one page:
 
-    python recipes/french_homophony.py --clips clips.tsv --models openai/whisper-small --out runs/small
+    python recipes/french_homophony.py --clips clips.tsv --models openai/whisper-small --out
+    runs/small
 
-With a Common Voice release (or a data set of `datasets`, such as the paper's) it first makes the clips itself: it mines the
-sentences for pairs, places the words, lets the models transcribe, and keeps what all of them spell right; see
-`speechmix mine --help`. It stops and goes on at any point; `--out` holds the data set in `corpus/examples`:
+With a Common Voice release (or a data set of `datasets`, such as the paper's) it first makes the
+clips itself: it mines the sentences for pairs, places the words, lets the models transcribe, and
+keeps what all of them spell right; see `speechmix mine --help`. It stops and goes on at any point;
+`--out` holds the data set in `corpus/examples`:
 
-    python recipes/french_homophony.py --common-voice cv-corpus-21.0-2025-03-14/fr --split test --balance number --most 360 \\
-        --models openai/whisper-small openai/whisper-medium --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
+    python recipes/french_homophony.py --common-voice cv-corpus-21.0-2025-03-14/fr --split test
+    --balance number --most 360 \\
+        --models openai/whisper-small openai/whisper-medium --aligner
+        jonatasgrosman/wav2vec2-large-xlsr-53-french
 
-Without arguments it runs the same study on what comes with the package: two tiny recognisers trained on synthetic French,
-and synthetic clips. There it is known which word carries the number, so it shows whether the measures find it; it is no
-evidence about real speech models.
+Without arguments it runs the same study on what comes with the package: two tiny recognisers
+trained on synthetic French, and synthetic clips. There it is known which word carries the number,
+so it shows whether the measures find it; it is no evidence about real speech models.
 
-The steps, each a function that reads from top to bottom, are in `speechmix/studies/french/french_study.py`:
-models and twins -> clips (of a manifest; mined from a corpus; of the package) -> scores and ablation -> tables and page.
+The steps, each a function that reads from top to bottom, are in
+`speechmix/studies/french/french_study.py`: models and twins -> clips (of a manifest; mined from a
+corpus; of the package) -> scores and ablation -> tables and page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The app's functions behind a Gradio page, for a hosted space: a clip in, its words coloured, a word silenced.
+"""The app's functions behind a Gradio page, for a hosted space: a clip in, its words coloured, a
+word silenced.
 
-In: models by name, on the command line. Out: a page at Gradio's own address. It wraps `speechmix.interfaces.app.measurements`, as
-`speechmix serve` does, which has more (borders, all layers at once, comparison) and needs no Gradio:
+In: models by name, on the command line. Out: a page at Gradio's own address. It wraps
+`speechmix.interfaces.app.measurements`, as `speechmix serve` does, which has more (borders, all
+layers at once, comparison) and needs no Gradio:
 
     pip install '.[gradio]'    # in a checkout
     python recipes/gradio_app.py openai/whisper-small
@@ -36,13 +38,21 @@ def look(source: str, path: str, text: str, measure: str, stack: str, layer: int
     mixing_map = maps.get((measure, stack)) or next(iter(maps.values()))
     layer = min(int(layer), mixing_map.layers[-1])
     words = plots.coloured_tokens(mixing_map, layer=layer)._repr_html_()
-    return clip.text, words, plots.clip_figure(clip, {(measure, mixing_map.stack): mixing_map}, layers=[layer])
+    return (
+        clip.text,
+        words,
+        plots.clip_figure(clip, {(measure, mixing_map.stack): mixing_map}, layers=[layer]),
+    )
 
 
 def silence(source: str, path: str, text: str, word: int, fill: str):
     """What the model writes before and after, and the sound it heard then."""
     result = answers.silenced(load(source), placed_clip(source, path, text), [int(word)], fill=fill)
-    return result.before, result.after, (answers.RATE, (32_767 * result.clip.audio(answers.RATE)).astype("int16"))
+    return (
+        result.before,
+        result.after,
+        (answers.RATE, (32_767 * result.clip.audio(answers.RATE)).astype("int16")),
+    )
 
 
 def page(sources: list[str]):
@@ -50,7 +60,10 @@ def page(sources: list[str]):
     import gradio as gr
 
     with gr.Blocks(title="speechmix") as blocks:
-        asked = [gr.Dropdown(sources, value=sources[0], label="model"), gr.Audio(type="filepath", label="clip")]
+        asked = [
+            gr.Dropdown(sources, value=sources[0], label="model"),
+            gr.Audio(type="filepath", label="clip"),
+        ]
         asked += [gr.Textbox(label="text (empty: the model writes it)")]
         measure = gr.Dropdown(list(answers.page_measures()), value="value_zeroing", label="measure")
         stack = gr.Dropdown(["encoder", "decoder", "cross"], value="encoder", label="stack")

@@ -1,16 +1,21 @@
-"""Which measure ranks the words that a decision needs? All measures of the whole model on trial, in the bundled models.
+"""Which measure ranks the words that a decision needs? All measures of the whole model on trial, in
+the bundled models.
 
     python recipes/measures_on_trial.py --out runs/on_trial                 (the bundled clips)
-    python recipes/measures_on_trial.py --out runs/on_trial --pairs 24      (and as many pairs spoken now: extra synthesis)
+    python recipes/measures_on_trial.py --out runs/on_trial --pairs 24      (and as many pairs
+    spoken now: extra synthesis)
 
-In: the bundled models, and clips of four words or more: all of it SYNTHETIC and tiny. One row a measure: rolled out (composed
-over encoder, cross-attention and decoder), or to the output; of maps also the last layer's. Judges: sound replaced (mean over
-four fills), by noise alone, taken from the pair's other member; tokens blanked. Out: the trials' tables, and one table a model
-in Markdown: Spearman with each judge; of the bundled clips in brackets the mean over untrained twins. Bold is surely better
-than all three baselines (p < .05, corrected for the rows of that judge), italics a measure that takes words away as the judge.
-A clip that was judged is kept in the folder: a stopped recipe goes on. Half an hour of one core, most of it the twins'.
+In: the bundled models, and clips of four words or more: all of it SYNTHETIC and tiny. One row a
+measure: rolled out (composed over encoder, cross-attention and decoder), or to the output; of maps
+also the last layer's. Judges: sound replaced (mean over four fills), by noise alone, taken from the
+pair's other member; tokens blanked. Out: the trials' tables, and one table a model in Markdown:
+Spearman with each judge; of the bundled clips in brackets the mean over untrained twins. Bold is
+surely better than all three baselines (p < .05, corrected for the rows of that judge), italics a
+measure that takes words away as the judge. A clip that was judged is kept in the folder: a stopped
+recipe goes on. Half an hour of one core, most of it the twins'.
 
-The twins are judged by what *they* lose. What a measure gets there, it owes to what all models of this shape have in common.
+The twins are judged by what *they* lose. What a measure gets there, it owes to what all models of
+this shape have in common.
 """
 
 from __future__ import annotations
@@ -31,7 +36,14 @@ from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
-MAPS = ("value_zeroing", "value_zeroing_share", "attention", "entropy_attention", "attention_norm", "alti")
+MAPS = (
+    "value_zeroing",
+    "value_zeroing_share",
+    "attention",
+    "entropy_attention",
+    "attention_norm",
+    "alti",
+)
 TO_OUTPUT = ("gradient_input", "chefer", "alti_logit", "decompx", "lrp", "occlusion", "shapley")
 JUDGES = ("silence", "silence (noise)", "patch", "blank")
 AGGREGATIONS = ("last", "rollout", COMPOSED, TO_THE_OUTPUT)
@@ -52,10 +64,15 @@ def main(arguments: list[str] | None = None) -> int:
         trials = {"bundled": trained}
         if spoken:
             trials["drawn"] = on_trial(model, spoken, options.out / "drawn")
-            columns |= {f"{judge}, drawn": column for judge, column in cells(trials["drawn"], []).items()}
+            columns |= {
+                f"{judge}, drawn": column for judge, column in cells(trials["drawn"], []).items()
+            }
         print(f"\n{name}\n\n{as_markdown(columns)}\n")
         for where, trial in trials.items():
-            print(f"{where}: {trial.values['item'].nunique()} clips in {trial.values['group'].nunique()} groups")
+            print(
+                f"{where}: {trial.values['item'].nunique()} clips in "
+                f"{trial.values['group'].nunique()} groups"
+            )
             for judge in trial.judges:
                 print(f"  {trial.sentence(judge=judge)}")
             for what, notes in trial.left_out.groupby("what", sort=False)["reason"]:
@@ -69,7 +86,9 @@ def drawn(pairs: int) -> Iterator[Clip]:
 
     longer = (
         pair
-        for pair in synthetic_french.pairs(20 * pairs, seed=_SEED, nouns_of="train", voices_of="test")
+        for pair in synthetic_french.pairs(
+            20 * pairs, seed=_SEED, nouns_of="train", voices_of="test"
+        )
         if len(pair[0].words) >= _FEWEST_WORDS and not pair[0].control
     )
     for number, pair in enumerate(islice(longer, pairs)):
@@ -80,9 +99,15 @@ def drawn(pairs: int) -> Iterator[Clip]:
 def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> speechmix.Trial:
     """A model's trial, kept in the folder."""
     trial = faithfulness_of_clips(
-        model, clips, out, measures=[*MAPS, *TO_OUTPUT], judges=JUDGES, aggregations=AGGREGATIONS,
-        metrics=("spearman", "top_1"), progress=sys.stderr.isatty(),
-    )  # fmt: skip
+        model,
+        clips,
+        out,
+        measures=[*MAPS, *TO_OUTPUT],
+        judges=JUDGES,
+        aggregations=AGGREGATIONS,
+        metrics=("spearman", "top_1"),
+        progress=sys.stderr.isatty(),
+    )
     assert trial is not None  # there is one shard
     return trial
 
@@ -92,11 +117,17 @@ def cells(trained: speechmix.Trial, twins: Sequence[speechmix.Trial]) -> dict[st
     columns = {}
     for judge in trained.judges:
         board = trained.leaderboard(judge=judge).set_index(ROW)
-        of_twins = [twin.leaderboard(judge=judge).set_index(ROW)["value"] for twin in twins if judge in twin.judges]
+        of_twins = [
+            twin.leaderboard(judge=judge).set_index(ROW)["value"]
+            for twin in twins
+            if judge in twin.judges
+        ]
         untrained = pd.concat(of_twins, axis=1).mean(axis=1) if of_twins else pd.Series(dtype=float)
         stacks = {stack for stack, *_ in board.index}
         columns[judge] = {
-            key: _cell(key, row, untrained.get(key), judge) for key, row in board.iterrows() if _is_shown(key, stacks)
+            key: _cell(key, row, untrained.get(key), judge)
+            for key, row in board.iterrows()
+            if _is_shown(key, stacks)
         }
     return columns
 
@@ -112,10 +143,17 @@ def _is_shown(key: Row, stacks: set[str]) -> bool:
 
 
 def _cell(key: Row, row: pd.Series, untrained: float | None, judge: str) -> str:
-    """A number as it is shown: bold where it is surely above all baselines, in italics where the measure is the judge's own."""
+    """A number as it is shown: bold where it is surely above all baselines, in italics where the
+    measure is the judge's own."""
     shown = f"{row['value']:.2f}"
     if key[1] not in (*BASELINES, ORACLE):
-        shown = f"**{shown}**" if row["better"] else f"*{shown}*" if same_removal(key[1], judge) else shown
+        shown = (
+            f"**{shown}**"
+            if row["better"]
+            else f"*{shown}*"
+            if same_removal(key[1], judge)
+            else shown
+        )
     return shown if untrained is None else f"{shown} ({untrained:.2f})"
 
 
@@ -127,16 +165,26 @@ def as_markdown(columns: dict[str, dict[Row, str]]) -> str:
     lines = [["", *columns], ["---"] * (1 + len(columns))]
     for stack, measure, way in keys:
         name = f"{measure}, {stack}, {way}" if way else f"*{measure}*, {stack}"
-        lines.append([name, *(column.get((stack, measure, way), "") for column in columns.values())])
+        lines.append(
+            [name, *(column.get((stack, measure, way), "") for column in columns.values())]
+        )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
-    parser.add_argument("--pairs", type=int, default=0, help="pairs of clips to speak now, as well (default: 0)")
-    parser.add_argument("--models", nargs="+", default=list(bundled.models()), choices=list(bundled.models()))
-    parser.add_argument("--twins", type=int, default=_TWINS, help=f"untrained twins (default: {_TWINS})")
+    parser.add_argument(
+        "--pairs", type=int, default=0, help="pairs of clips to speak now, as well (default: 0)"
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=list(bundled.models()), choices=list(bundled.models())
+    )
+    parser.add_argument(
+        "--twins", type=int, default=_TWINS, help=f"untrained twins (default: {_TWINS})"
+    )
     return parser
 
 

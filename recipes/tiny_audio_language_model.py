@@ -1,11 +1,13 @@
-"""A tiny audio language model whose answer depends on one word of the sound, trained in a minute: a truth to try measures on.
+"""A tiny audio language model whose answer depends on one word of the sound, trained in a minute: a
+truth to try measures on.
 
     python -m recipes.tiny_audio_language_model FOLDER
 
-A clip is four "words", each a tone of 0.3 s. One of them, at any place, is the lowest or the highest tone, or none is; the
-others lie between. Asked which, a Qwen2-Audio (two layers of encoder, two of decoder, its own processor and chat template)
-answers "low", "high" or "none": what it must have used is known in every clip, no answer is right by default, and where the
-word is differs from clip to clip. Out: a folder in hub format.
+A clip is four "words", each a tone of 0.3 s. One of them, at any place, is the lowest or the
+highest tone, or none is; the others lie between. Asked which, a Qwen2-Audio (two layers of encoder,
+two of decoder, its own processor and chat template) answers "low", "high" or "none": what it must
+have used is known in every clip, no answer is right by default, and where the word is differs from
+clip to clip. Out: a folder in hub format.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ LOW, HIGH = 0, len(TONES) - 1
 ANSWERS, NEITHER = {LOW: "low", HIGH: "high"}, "none"
 PROMPT = "Which tone?"
 N_WORDS, _WORD, _GAP = 4, 0.3, 0.06  # seconds
-_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>", "<unk>")
+_SPECIAL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|AUDIO|>",
+    "<|audio_bos|>",
+    "<|audio_eos|>",
+    "<unk>",
+)
 _WORDS = "system You are a helpful assistant . user Audio 1 : Which tone ? low high none".split()
 
 
@@ -47,8 +57,18 @@ def processor() -> transformers.Qwen2AudioProcessor:
 def untrained(seed: int = 0) -> transformers.Qwen2AudioForConditionalGeneration:
     """The model before training."""
     ids = {word: i for i, word in enumerate((*_SPECIAL, *_WORDS))}
-    tower = {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 64, "d_model": 32}
-    text = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64}
+    tower = {
+        "encoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 64,
+        "d_model": 32,
+    }
+    text = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 64,
+    }
     config = transformers.Qwen2AudioConfig(
         audio_config={
             "model_type": "qwen2_audio_encoder",
@@ -92,11 +112,15 @@ def clip_of(tones: Sequence[int], seed: int = 0) -> speechmix.Clip:
     """A clip of tones, with their times, the telling one as its cue."""
     rng = np.random.default_rng(seed)
     start, words = 0.05 + 0.1 * rng.random(), []
-    audio = 0.005 * rng.standard_normal(round(SAMPLE_RATE * (0.25 + N_WORDS * (_WORD + _GAP)))).astype(np.float32)
+    audio = 0.005 * rng.standard_normal(
+        round(SAMPLE_RATE * (0.25 + N_WORDS * (_WORD + _GAP)))
+    ).astype(np.float32)
     for tone in tones:
         first = round(SAMPLE_RATE * start)
         time = np.arange(round(SAMPLE_RATE * _WORD)) / SAMPLE_RATE
-        wave = np.sin(2 * np.pi * (TONES[tone] * time + rng.random())) * np.hanning(len(time)) ** 0.25
+        wave = (
+            np.sin(2 * np.pi * (TONES[tone] * time + rng.random())) * np.hanning(len(time)) ** 0.25
+        )
         audio[first : first + len(time)] += (0.3 + 0.2 * rng.random()) * wave.astype(np.float32)
         words.append((f"tone{tone}", start, start + _WORD))
         start += _WORD + _GAP
@@ -108,19 +132,29 @@ def clips(count: int, seed: int, *, neither: int = 0) -> list[tuple[speechmix.Cl
     """Clips with their answers; so many more in which no tone tells."""
     rng = np.random.default_rng(seed)
     drawn = [tones_of(rng, telling=number < count) for number in range(count + neither)]
-    return [(clip_of(tones, seed=10_000 * seed + number), answer_to(tones)) for number, tones in enumerate(drawn)]
+    return [
+        (clip_of(tones, seed=10_000 * seed + number), answer_to(tones))
+        for number, tones in enumerate(drawn)
+    ]
 
 
 def train(
-    steps: int = 300, *, encoder_mixes: bool = True, batch: int = 16, n_clips: int = 200, seed: int = 0
+    steps: int = 300,
+    *,
+    encoder_mixes: bool = True,
+    batch: int = 16,
+    n_clips: int = 200,
+    seed: int = 0,
 ) -> transformers.Qwen2AudioForConditionalGeneration:
-    """Train on clips of one length, whose prompts are as long, with the loss of the answer and its end.
+    """Train on clips of one length, whose prompts are as long, with the loss of the answer and its
+    end.
 
     Parameters
     ----------
     encoder_mixes : bool
-        Where the word can be found. An encoder that is free takes it to all frames in its first layer, and the decoder has no
-        need to look for it. False: its attention adds next to nothing and is not trained, so that the decoder has to.
+        Where the word can be found. An encoder that is free takes it to all frames in its first
+        layer, and the decoder has no need to look for it. False: its attention adds next to nothing
+        and is not trained, so that the decoder has to.
     """
     made, model = processor(), untrained(seed)
     if not encoder_mixes:
@@ -135,14 +169,20 @@ def train(
         rows.append(asked.family.prepare(asked, clip, ("encoder", "decoder")))
     end = torch.tensor([made.tokenizer.eos_token_id])
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, 2e-3, total_steps=steps, pct_start=0.1
+    )
     draw = torch.Generator().manual_seed(seed)
     model.train()
     for _ in range(steps):
         chosen = [rows[i] for i in torch.randint(len(rows), (batch,), generator=draw).tolist()]
-        inputs = {name: torch.cat([row.inputs[name] for row in chosen]) for name in chosen[0].inputs}
+        inputs = {
+            name: torch.cat([row.inputs[name] for row in chosen]) for name in chosen[0].inputs
+        }
         logits = model(**inputs, use_cache=False).logits[:, chosen[0].heard.answer - 1 :]
-        expected = torch.stack([torch.cat([row.inputs["input_ids"][0, row.heard.answer :], end]) for row in chosen])
+        expected = torch.stack(
+            [torch.cat([row.inputs["input_ids"][0, row.heard.answer :], end]) for row in chosen]
+        )
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), expected.flatten())
         optimiser.zero_grad()
         loss.backward()

@@ -1,7 +1,8 @@
-"""What the tiny recognisers get right, and the folders that go with the package: models with cards, clips with a manifest.
+"""What the tiny recognisers get right, and the folders that go with the package: models with cards,
+clips with a manifest.
 
-In: a trained `Recogniser` and its log. Out: folders in hub format, whose cards carry the rates of `evaluate` on voices
-never trained on; and FLAC clips with one manifest.
+In: a trained `Recogniser` and its log. Out: folders in hub format, whose cards carry the rates of
+`evaluate` on voices never trained on; and FLAC clips with one manifest.
 """
 
 from __future__ import annotations
@@ -22,22 +23,25 @@ from speechmix.interventions.ablation import ablate
 from speechmix.interventions.audio_removal import silence
 from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, pairs
 
-TEST_SEED = 90_000  # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
+# of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
+TEST_SEED = 90_000
 CLIPS_SEED = 95_000
 
 
 def evaluate(model, *, count: int = 600) -> pd.DataFrame:
     """Rates in % on held-out voices, for nouns trained on and held out, by side of the cue.
 
-    noun: the greedy transcript has the noun, in the right number, at its place. number: the clip's own transcript is
-    likelier than that of the other number; without cue: the same with the cue silenced. target: the deciding letters of
-    the target are right, with the words before it given. Pairs with invariant nouns have no wrong number and count for
-    "noun (invariant)" alone.
+    noun: the greedy transcript has the noun, in the right number, at its place. number: the clip's
+    own transcript is likelier than that of the other number; without cue: the same with the cue
+    silenced. target: the deciding letters of the target are right, with the words before it given.
+    Pairs with invariant nouns have no wrong number and count for "noun (invariant)" alone.
     """
     rows = []
     for nouns_of in ("train", "test"):
         for singular, plural in pairs(count, seed=TEST_SEED, nouns_of=nouns_of, voices_of="test"):
-            rows += [_judged(model, example) | {"nouns": nouns_of} for example in (singular, plural)]
+            rows += [
+                _judged(model, example) | {"nouns": nouns_of} for example in (singular, plural)
+            ]
     table = pd.DataFrame(rows)
     keys = ["nouns", "side"]
     table[[name for name in table if name not in keys]] *= 100.0
@@ -47,7 +51,11 @@ def evaluate(model, *, count: int = 600) -> pd.DataFrame:
 def _judged(model, example: Example) -> dict:
     clip = example.clip()
     heard, spoken = transcribe(model, clip).split(), example.text.split()
-    place = next(i for i, word in enumerate(spoken) if word.removesuffix("s") == example.noun.removesuffix("s"))
+    place = next(
+        i
+        for i, word in enumerate(spoken)
+        if word.removesuffix("s") == example.noun.removesuffix("s")
+    )
     noun = len(heard) > place and heard[place] == spoken[place]
     row = {"side": example.side, "transcript": heard == spoken if not example.control else None}
     if example.control:
@@ -61,7 +69,12 @@ def _judged(model, example: Example) -> dict:
 
 
 def export(
-    recogniser: Recogniser, log: pd.DataFrame, folder: Path, *, seed: int, other_speakers: tuple[float, float]
+    recogniser: Recogniser,
+    log: pd.DataFrame,
+    folder: Path,
+    *,
+    seed: int,
+    other_speakers: tuple[float, float],
 ) -> pd.DataFrame:
     """Write a model folder with card and log; returns the rates of what was written."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +101,9 @@ def export(
     return rates
 
 
-def write_clips(folder: Path, *, per_side: int = 16, controls: int = 4, seed: int = CLIPS_SEED) -> Path:
+def write_clips(
+    folder: Path, *, per_side: int = 16, controls: int = 4, seed: int = CLIPS_SEED
+) -> Path:
     """Write the evaluation clips: held-out voices, nouns trained on; returns the manifest."""
     import soundfile
 

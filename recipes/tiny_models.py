@@ -1,7 +1,8 @@
 """The two tiny recognisers: their configs, tokenizers, batches, and the folder they are written to.
 
-Both hear 16 kHz audio without normalisation over the whole clip (it would carry the cue's loudness to every frame) and
-spell characters. Plain transformers classes; `recipes/train_tiny_models.py` trains them.
+Both hear 16 kHz audio without normalisation over the whole clip (it would carry the cue's loudness
+to every frame) and spell characters. Plain transformers classes; `recipes/train_tiny_models.py`
+trains them.
 """
 
 from __future__ import annotations
@@ -52,22 +53,31 @@ class CtcRecogniser(Recogniser):
 
     def batch(self, examples):
         audios = [example.audio for example in examples]
-        features = self.extractor(audios, sampling_rate=SAMPLE_RATE, padding=True, return_tensors="pt")
+        features = self.extractor(
+            audios, sampling_rate=SAMPLE_RATE, padding=True, return_tensors="pt"
+        )
         return {
             **features,
-            "labels": _padded([self.tokenizer(example.text).input_ids for example in examples], -100),
+            "labels": _padded(
+                [self.tokenizer(example.text).input_ids for example in examples], -100
+            ),
             "frame_labels": _padded([self._frame_labels(example) for example in examples], -100),
         }
 
     def loss(self, batch, *, epoch):
-        """CTC; in the first epochs also each frame's letter, without which CTC stays at the letters' frequencies long."""
+        """CTC; in the first epochs also each frame's letter, without which CTC stays at the
+        letters' frequencies long."""
         frame_labels = batch.pop("frame_labels")  # [B, T]
         output = self.model(**batch)
-        return output.loss + (_frame_loss(output.logits, frame_labels) if epoch < FRAME_EPOCHS else 0.0)
+        return output.loss + (
+            _frame_loss(output.logits, frame_labels) if epoch < FRAME_EPOCHS else 0.0
+        )
 
     def _frame_labels(self, example: Example) -> list[int]:
         config = self.model.config
-        grid = FrameGrid.from_convolutions(len(example.audio), config.conv_kernel, config.conv_stride)
+        grid = FrameGrid.from_convolutions(
+            len(example.audio), config.conv_kernel, config.conv_stride
+        )
         letters = [
             self.tokenizer(f"|{word.text}" if index else word.text).input_ids
             for index, word in enumerate(example.words)
@@ -83,7 +93,10 @@ class WhisperRecogniser(Recogniser):
         features = self.extractor(audios, sampling_rate=SAMPLE_RATE, return_tensors="pt")
         prefix = self.tokenizer.convert_tokens_to_ids(SPECIAL[1:])
         end = self.tokenizer.eos_token_id
-        spelled = [self.tokenizer(" " + example.text, add_special_tokens=False).input_ids for example in examples]
+        spelled = [
+            self.tokenizer(" " + example.text, add_special_tokens=False).input_ids
+            for example in examples
+        ]
         unlearned = [-100] * (len(prefix) - 1)
         return {
             **features,
@@ -93,27 +106,37 @@ class WhisperRecogniser(Recogniser):
         }
 
     def loss(self, batch, *, epoch):
-        """Next letter; in the first epochs also each frame's letter, read off the encoder by the decoder's own letters."""
+        """Next letter; in the first epochs also each frame's letter, read off the encoder by the
+        decoder's own letters."""
         frame_labels = batch.pop("frame_labels")  # [B, T]
         output = self.model(**batch)
         if epoch >= FRAME_EPOCHS:
             return output.loss
-        return output.loss + _frame_loss(self.model.proj_out(output.encoder_last_hidden_state), frame_labels)
+        return output.loss + _frame_loss(
+            self.model.proj_out(output.encoder_last_hidden_state), frame_labels
+        )
 
     def _frame_labels(self, example: Example) -> list[int]:
         grid = FrameGrid.fixed_window(self.model.config.max_source_positions)
-        letters = [self.tokenizer(" " + word.text, add_special_tokens=False).input_ids for word in example.words]
+        letters = [
+            self.tokenizer(" " + word.text, add_special_tokens=False).input_ids
+            for word in example.words
+        ]
         return _spread(letters, example, grid, between=self.tokenizer.eos_token_id)
 
 
 def tiny_ctc(folder) -> CtcRecogniser:
-    """Build the XLSR-style model: stable layer norm, 4 layers of 144, a positional convolution of 0.2 s.
+    """Build the XLSR-style model: stable layer norm, 4 layers of 144, a positional convolution of
+    0.2 s.
 
-    XLSR's own positional convolution spans 128 frames (2.6 s) and would carry the cue outside attention.
+    XLSR's own positional convolution spans 128 frames (2.6 s) and would carry the cue outside
+    attention.
     """
     vocabulary = ["<pad>", "<s>", "</s>", "<unk>", "|", *LETTERS]
     path = folder / "vocab.json"
-    path.write_text(json.dumps({token: index for index, token in enumerate(vocabulary)}), encoding="utf-8")
+    path.write_text(
+        json.dumps({token: index for index, token in enumerate(vocabulary)}), encoding="utf-8"
+    )
     tokenizer = transformers.Wav2Vec2CTCTokenizer(str(path), pad_token="<pad>", unk_token="<unk>")
     config = transformers.Wav2Vec2Config(
         vocab_size=len(vocabulary),
@@ -142,7 +165,9 @@ def tiny_ctc(folder) -> CtcRecogniser:
         bos_token_id=1,
         eos_token_id=2,
     )
-    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False, return_attention_mask=True)
+    extractor = transformers.Wav2Vec2FeatureExtractor(
+        do_normalize=False, return_attention_mask=True
+    )
     model = transformers.Wav2Vec2ForCTC(config)
     # A tenth of the training time: on a CPU the activation's backward pass is slow on a transpose.
     for convolution in model.wav2vec2.feature_extractor.conv_layers:
@@ -154,8 +179,12 @@ def tiny_whisper(folder) -> WhisperRecogniser:
     """Build the Whisper-style model: 3 + 3 layers of 144, a window of 3 s."""
     from tokenizers.pre_tokenizers import ByteLevel
 
-    vocabulary = {token: index for index, token in enumerate([*sorted(ByteLevel.alphabet()), *SPECIAL])}
-    tokenizer = transformers.WhisperTokenizer(vocab=vocabulary, merges=[], additional_special_tokens=SPECIAL)
+    vocabulary = {
+        token: index for index, token in enumerate([*sorted(ByteLevel.alphabet()), *SPECIAL])
+    }
+    tokenizer = transformers.WhisperTokenizer(
+        vocab=vocabulary, merges=[], additional_special_tokens=SPECIAL
+    )
     end, start, french, task, plain = (vocabulary[token] for token in SPECIAL)
     config = transformers.WhisperConfig(
         vocab_size=len(vocabulary),
@@ -201,8 +230,11 @@ def _contiguous(_, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
     return (given[0].contiguous(),)
 
 
-def _spread(letters: list[list[int]], example: Example, grid: FrameGrid, *, between: int) -> list[int]:
-    """The letter at each frame's centre if words take their time evenly, and what stands between words."""
+def _spread(
+    letters: list[list[int]], example: Example, grid: FrameGrid, *, between: int
+) -> list[int]:
+    """The letter at each frame's centre if words take their time evenly, and what stands between
+    words."""
     labels = [between] * grid.n_frames
     for ids, word in zip(letters, example.words, strict=True):
         start, stop = grid.frames_between(word.start, word.end)

@@ -1,4 +1,5 @@
-"""speechmix: context mixing in speech Transformers, which frames and words build which, layer by layer.
+"""speechmix: context mixing in speech Transformers, which frames and words build which, layer by
+layer.
 
 >>> import speechmix
 >>> model = speechmix.load("openai/whisper-small")                                        # doctest: +SKIP

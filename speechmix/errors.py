@@ -1,7 +1,8 @@
 """The errors a user meets. Every message says what was expected, what was found and what to do.
 
-All of them derive from `SpeechmixError`, so ``except speechmix.SpeechmixError`` catches what this package raises
-on purpose; in a long run such an error skips one clip and is recorded, the run goes on.
+All of them derive from `SpeechmixError`, so ``except speechmix.SpeechmixError`` catches what this
+package raises on purpose; in a long run such an error skips one clip and is recorded, the run goes
+on.
 """
 
 
@@ -22,7 +23,8 @@ class AlignmentError(SpeechmixError):
 
 
 class StorageError(SpeechmixError, OSError):
-    """A folder that cannot be written to: full, read-only, no folder, or held by another process."""
+    """A folder that cannot be written to: full, read-only, no folder, or held by another
+    process."""
 
 
 class MissingExtraError(SpeechmixError, ImportError):

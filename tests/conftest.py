@@ -6,7 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads cost more than they bring
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # the models are tiny: threads cost more than they bring
 
 import pytest
 
@@ -47,13 +49,33 @@ __all__ = [
     "trained_and_twin",
 ]
 
-# Files with few but long tests, the longest first: workers that are given them at the beginning end together.
+# Files with few but long tests, the longest first: workers that are given them at the beginning end
+# together.
 _LONG_FILES = (
-    "test_french_homophony.py", "test_install.py", "test_tables.py", "test_pipeline.py", "test_storage.py", "test_kills.py",
-    "test_notebooks.py", "test_figures.py", "test_study.py", "test_page_in_chromium.py", "test_torchaudio_pair.py",
-    "test_docs.py", "test_english_agreement.py", "test_probe.py", "test_probing.py", "test_run.py", "test_comparing.py",
-    "test_synthesis.py", "test_models.py", "test_mix.py", "test_oracle_text.py", "test_oracle.py", "test_train_tiny_models.py",
-)  # fmt: skip
+    "test_french_homophony.py",
+    "test_install.py",
+    "test_tables.py",
+    "test_pipeline.py",
+    "test_storage.py",
+    "test_kills.py",
+    "test_notebooks.py",
+    "test_figures.py",
+    "test_study.py",
+    "test_page_in_chromium.py",
+    "test_torchaudio_pair.py",
+    "test_docs.py",
+    "test_english_agreement.py",
+    "test_probe.py",
+    "test_probing.py",
+    "test_run.py",
+    "test_comparing.py",
+    "test_synthesis.py",
+    "test_models.py",
+    "test_mix.py",
+    "test_oracle_text.py",
+    "test_oracle.py",
+    "test_train_tiny_models.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,14 +86,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def figures_saved_empty():
-    """Context manager in which figures are made, but saved empty: drawing is most of a page's time; other tests look at it."""
+    """Context manager in which figures are made, but saved empty: drawing is most of a page's time;
+    other tests look at it."""
     from matplotlib.figure import Figure
 
     @contextlib.contextmanager
     def saved_empty():
         saved = Figure.savefig
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Figure, "savefig", lambda figure, *files, **how: saved(Figure(figsize=(1, 1)), *files, **how))
+            patch.setattr(
+                Figure,
+                "savefig",
+                lambda figure, *files, **how: saved(Figure(figsize=(1, 1)), *files, **how),
+            )
             yield
 
     return saved_empty
@@ -88,7 +115,9 @@ def undrawn(figures_saved_empty):
 def _shared_models_stay_as_loaded():
     yield
     changed = shared_models.changed_since_taken()
-    assert not changed, f"this test changed shared models, which others use: {changed}. Let it build its own"
+    assert not changed, (
+        f"this test changed shared models, which others use: {changed}. Let it build its own"
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -129,7 +158,10 @@ def any_model(request) -> speechmix.adapters.Model:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Folder with golden outputs and real data beside the project; tests that need it are skipped without it."""
+    """Folder with golden outputs and real data beside the project; tests that need it are skipped
+    without it."""
     if not SHARED.is_dir():
-        pytest.skip("no ../shared folder beside the project: golden outputs and real data are not here")
+        pytest.skip(
+            "no ../shared folder beside the project: golden outputs and real data are not here"
+        )
     return SHARED

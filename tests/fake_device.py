@@ -1,8 +1,10 @@
-"""A device that is none: tensors that say they lie elsewhere, compute on the CPU, and count what the host waits for.
+"""A device that is none: tensors that say they lie elsewhere, compute on the CPU, and count what
+the host waits for.
 
-On a GPU the host goes on while the device is at work, until it asks for a number, a mask's indices or a result. `FakeDevice`
-sees those questions, and each thing that is sent there, without a GPU: its tensors say that they are on "meta", and every
-operation of torch on them passes through `_Everything`, which does it on the CPU.
+On a GPU the host goes on while the device is at work, until it asks for a number, a mask's indices
+or a result. `FakeDevice` sees those questions, and each thing that is sent there, without a GPU:
+its tensors say that they are on "meta", and every operation of torch on them passes through
+`_Everything`, which does it on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from torch.utils._pytree import tree_flatten, tree_map
 HERE, THERE = torch.device("cpu"), torch.device("meta")
 
 # What cannot be answered before the device has done all it was given.
-_ASKS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim")
+_ASKS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "equal",
+    "is_nonzero",
+    "_unique2",
+    "unique_dim",
+)
 
 
 class _There(Tensor):
@@ -43,7 +53,8 @@ class _There(Tensor):
 
 
 class FakeDevice(TorchDispatchMode):
-    """While it lasts, tensors can be there; `asked` and `sent` count what the host waited for and what it sent.
+    """While it lasts, tensors can be there; `asked` and `sent` count what the host waited for and
+    what it sent.
 
     Examples
     --------
@@ -66,7 +77,9 @@ class FakeDevice(TorchDispatchMode):
         for part in module.modules():
             for name, tensor in part._parameters.items():
                 if tensor is not None:
-                    moved = there.setdefault(id(tensor), nn.Parameter(_There(tensor.detach()), requires_grad=False))
+                    moved = there.setdefault(
+                        id(tensor), nn.Parameter(_There(tensor.detach()), requires_grad=False)
+                    )
                     part._parameters[name] = moved
             for name, tensor in part._buffers.items():
                 if tensor is not None:
@@ -95,7 +108,11 @@ class FakeDevice(TorchDispatchMode):
             self.asked[name] += 1
         elif name == "_to_copy" and goes_there and not from_there:
             self.sent[name] += 1
-        elif name == "copy_" and isinstance(args[0], _There) != isinstance(args[1], _There) and args[1].ndim:
+        elif (
+            name == "copy_"
+            and isinstance(args[0], _There) != isinstance(args[1], _There)
+            and args[1].ndim
+        ):
             (self.sent if isinstance(args[0], _There) else self.asked)[name] += 1
         elif name in ("index", "index_put", "index_put_", "_index_put_impl_") and from_there:
             for index in args[1]:

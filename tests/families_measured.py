@@ -2,8 +2,9 @@
 
     python -m tests.families_measured > docs/families.md
 
-In: the tiny models that the tests use. Out: a page whose numbers are relative to the largest score of a map: the worst of both
-engines, two distances and all stacks for Value Zeroing; of all heads for attention. Takes about a minute.
+In: the tiny models that the tests use. Out: a page whose numbers are relative to the largest score
+of a map: the worst of both engines, two distances and all stacks for Value Zeroing; of all heads
+for attention. Takes about a minute.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def row_of_first(name: str) -> tuple:
             for stack in model.stacks:
                 rows = words if alone or stack == "encoder" else tokens
                 columns = words if alone or stack != "decoder" else tokens
-                expected = oracle.value_zeroing(model.module, inputs, stack, rows, columns, distance)
+                expected = oracle.value_zeroing(
+                    model.module, inputs, stack, rows, columns, distance
+                )
                 worst.append(apart(maps["value_zeroing", stack].scores, expected))
     shown = not name.startswith("wavlm")  # transformers returns the mean over its heads
     weights = lambda stack: oracle.attention_weights(model.module, inputs, stack).numpy()  # noqa: E731
@@ -93,15 +96,27 @@ def row_of_more(name: str) -> tuple:
     inputs, worst = entry.inputs(entry.length), []
     for distance in ("cosine", "euclidean"):
         for engine in ("delta", "replay"):
-            maps = speechmix.mix(model, fed(entry), spans=sides(entry, "encoder")[0], distance=distance, engine=engine)
+            maps = speechmix.mix(
+                model,
+                fed(entry),
+                spans=sides(entry, "encoder")[0],
+                distance=distance,
+                engine=engine,
+            )
             for stack, where in entry.stacks.items():
                 rows, columns = lists_of(entry, maps["value_zeroing", stack])
-                expected = oracle_by_path.value_zeroing(model.module, inputs, where, rows, columns, distance)
+                expected = oracle_by_path.value_zeroing(
+                    model.module, inputs, where, rows, columns, distance
+                )
                 worst.append(apart(maps["value_zeroing", stack].scores, expected))
 
     def weights(stack):
         where = entry.stacks[stack]
-        return None if where.attentions is None else oracle_by_path.attention_weights(model.module, inputs, where)
+        return (
+            None
+            if where.attentions is None
+            else oracle_by_path.attention_weights(model.module, inputs, where)
+        )
 
     return model, max(worst), attention_apart(model, fed(entry), weights) if entry.shown else None
 
@@ -133,17 +148,27 @@ def row(name: str, model, value_zeroing: float, attention: float | None) -> str:
     elif layer.convolution is not None:
         how = "window"
     of_type = model.config.model_type
-    variant = name.removeprefix(of_type).lstrip("-") if name in ALL_FAMILIES else name.partition(", ")[2]
+    variant = (
+        name.removeprefix(of_type).lstrip("-") if name in ALL_FAMILIES else name.partition(", ")[2]
+    )
     kind = f"`{of_type}`" + (f" ({variant})" if variant else "")
     stacks = "".join(stack[0] for stack in model.stacks)
-    return f"| {kind} | {stacks} | {how} | {value_zeroing:.0e} | {'' if attention is None else f'{attention:.0e}'} |"
+    return (
+        f"| {kind} | {stacks} | {how} | {value_zeroing:.0e} | "
+        f"{'' if attention is None else f'{attention:.0e}'} |"
+    )
 
 
 def page() -> str:
     rows = [row(name, *row_of_first(name)) for name in ALL_FAMILIES]
     rows += [row(name, *row_of_more(name)) for name in MORE_FAMILIES]
     named = "\n".join(rows)
-    others = [f"`{kind}`" for family in families() for kind in family.model_types if f"`{kind}`" not in named]
+    others = [
+        f"`{kind}`"
+        for family in families()
+        for kind in family.model_types
+        if f"`{kind}`" not in named
+    ]
     same = f"\nThe same tables serve {', '.join(sorted(others))}."
     return "\n".join([HEAD, *rows, same, FOOT.replace("{version}", transformers.__version__)])
 

@@ -1,8 +1,8 @@
 """An independent slow oracle: the definitions, written out with loops over the model's own layers.
 
-Value Zeroing re-runs the whole layer once per source with that source's value rows zeroed by a hook on the value
-projection (WavLM: in a textbook multi-head attention that stands in for torch's). Attention and attention norm come from
-explicit tensors. Shares no code with speechmix.
+Value Zeroing re-runs the whole layer once per source with that source's value rows zeroed by a hook
+on the value projection (WavLM: in a textbook multi-head attention that stands in for torch's).
+Attention and attention norm come from explicit tensors. Shares no code with speechmix.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from contextlib import contextmanager
 import torch
 from torch.nn import functional as F
 
-ATTENTION = {"encoder": ("attention", "self_attn"), "decoder": ("self_attn", "attn"), "cross": ("encoder_attn",)}
+ATTENTION = {
+    "encoder": ("attention", "self_attn"),
+    "decoder": ("self_attn", "attn"),
+    "cross": ("encoder_attn",),
+}
 LAYERS = ("encoder.layer", "transformer.layer", "encoder.layers", "h", "layers")
 FINAL_NORM = {"gpt2": "ln_f", "llama": "norm", "mistral": "norm", "qwen2": "norm", "qwen3": "norm"}
 FINAL_NORM |= {"gemma": "norm", "gemma3_text": "norm"}
@@ -41,10 +45,16 @@ def layers_of(module, stack):
 def final_norm(module, stack):
     base, kind = module.base_model, module.config.model_type
     if hasattr(base, "decoder"):
-        return getattr(base.encoder if stack == "encoder" else base.decoder, "layer_norm", lambda x: x)
+        return getattr(
+            base.encoder if stack == "encoder" else base.decoder, "layer_norm", lambda x: x
+        )
     if kind in FINAL_NORM:
         return getattr(base, FINAL_NORM[kind])
-    return base.encoder.layer_norm if getattr(module.config, "do_stable_layer_norm", False) else lambda x: x
+    return (
+        base.encoder.layer_norm
+        if getattr(module.config, "do_stable_layer_norm", False)
+        else lambda x: x
+    )
 
 
 def attention_module(layer, stack):
@@ -64,13 +74,22 @@ def output_weight(attention):
 
 
 def output_bias(attention):
-    return find(attention, "out_proj.bias", "o_proj.bias", "output.dense.bias", "out_lin.bias", "c_proj.bias")
+    return find(
+        attention,
+        "out_proj.bias",
+        "o_proj.bias",
+        "output.dense.bias",
+        "out_lin.bias",
+        "c_proj.bias",
+    )
 
 
 def no_cache(module):
     """Keyword that keeps a decoder from remembering keys and values between calls of its layers."""
     return (
-        {"use_cache": False} if hasattr(module.base_model, "decoder") or module.config.model_type in FINAL_NORM else {}
+        {"use_cache": False}
+        if hasattr(module.base_model, "decoder") or module.config.model_type in FINAL_NORM
+        else {}
     )
 
 
@@ -80,7 +99,9 @@ def run(module, inputs, stack):
     for layer in layers_of(module, stack):
         handles.append(
             layer.register_forward_hook(
-                lambda m, args, kwargs, out: seen.append((args, kwargs, out[0] if isinstance(out, tuple) else out)),
+                lambda m, args, kwargs, out: seen.append(
+                    (args, kwargs, out[0] if isinstance(out, tuple) else out)
+                ),
                 with_kwargs=True,
             )
         )
@@ -100,7 +121,9 @@ def zeroed_values(attention, rows, head=None):
     if hasattr(attention, "c_attn"):
         columns = slice(2 * projection.nf // 3, None)
     if head is not None:
-        width = output_weight(attention).shape[1] // find(attention, "num_heads", "n_heads", "self.num_attention_heads")
+        width = output_weight(attention).shape[1] // find(
+            attention, "num_heads", "n_heads", "self.num_attention_heads"
+        )
         first = (columns.start or 0) + head * width
         columns = slice(first, first + width)
     rows = torch.as_tensor(rows)
@@ -110,12 +133,19 @@ def zeroed_values(attention, rows, head=None):
         output[:, rows, columns] = 0
         return output
 
-    def textbook(query, key, value, *args, attn_mask, q_proj_weight, k_proj_weight, v_proj_weight, **kwargs):
+    def textbook(
+        query, key, value, *args, attn_mask, q_proj_weight, k_proj_weight, v_proj_weight, **kwargs
+    ):
         heads, in_bias, out_weight, out_bias = args[1], args[3], args[8], args[9]
         bias = in_bias.chunk(3)
         q, k, v = (
             F.linear(x, w, b)
-            for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), bias, strict=True)
+            for x, w, b in zip(
+                (query, key, value),
+                (q_proj_weight, k_proj_weight, v_proj_weight),
+                bias,
+                strict=True,
+            )
         )
         v = v.clone()
         v[rows, :, columns] = 0
@@ -134,11 +164,15 @@ def zeroed_values(attention, rows, head=None):
         F.multi_head_attention_forward = original
 
 
-def value_zeroing(module, inputs, stack, targets, sources, distance="cosine", pooling="mean", head=None):
+def value_zeroing(
+    module, inputs, stack, targets, sources, distance="cosine", pooling="mean", head=None
+):
     """Scores [L, targets, sources]; targets and sources are lists of lists of positions."""
     maps = []
     layers = layers_of(module, stack)
-    for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, stack), strict=True)):
+    for index, (layer, (args, kwargs, output)) in enumerate(
+        zip(layers, run(module, inputs, stack), strict=True)
+    ):
         norm = final_norm(module, stack) if index == len(layers) - 1 else lambda x: x
         before = norm(output)[0]
         columns = []
@@ -150,18 +184,23 @@ def value_zeroing(module, inputs, stack, targets, sources, distance="cosine", po
                 moved = 1 - F.cosine_similarity(before, after, dim=-1)
             else:
                 moved = ((before - after) ** 2).sum(-1).sqrt()
-            pooled = [moved[rows].mean() if pooling == "mean" else moved[rows].max() for rows in targets]
+            pooled = [
+                moved[rows].mean() if pooling == "mean" else moved[rows].max() for rows in targets
+            ]
             columns.append(torch.stack(pooled))
         maps.append(torch.stack(columns, dim=1))
     return torch.stack(maps).numpy()
 
 
 def mixing_strength(module, inputs, stack, targets):
-    """Strengths [L, targets]: the layer is run again with all values zeroed but the target's own (all in cross-attention)."""
+    """Strengths [L, targets]: the layer is run again with all values zeroed but the target's own
+    (all in cross-attention)."""
     strengths = []
     layers = layers_of(module, stack)
     values = value_vectors(module, inputs, stack) if stack == "cross" else []
-    for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, stack), strict=True)):
+    for index, (layer, (args, kwargs, output)) in enumerate(
+        zip(layers, run(module, inputs, stack), strict=True)
+    ):
         norm = final_norm(module, stack) if index == len(layers) - 1 else lambda x: x
         before = norm(output)[0]
         of_layer = []
@@ -171,7 +210,10 @@ def mixing_strength(module, inputs, stack, targets):
             with torch.no_grad(), zeroed_values(attention_module(layer, stack), others):
                 after = layer(*args, **kwargs)
             after = norm(after[0] if isinstance(after, tuple) else after)[0]
-            ratios = [((after[n] - before[n]) ** 2).sum().sqrt() / (before[n] ** 2).sum().sqrt() for n in target]
+            ratios = [
+                ((after[n] - before[n]) ** 2).sum().sqrt() / (before[n] ** 2).sum().sqrt()
+                for n in target
+            ]
             of_layer.append(sum(ratios) / len(ratios))
         strengths.append(torch.stack(of_layer))
     return torch.stack(strengths).numpy()
@@ -195,7 +237,9 @@ def value_vectors(module, inputs, stack):
     values = []
     layers = layers_of(module, stack)
     handles = [
-        values_module(attention_module(layer, stack)).register_forward_hook(lambda m, a, out: values.append(out[0]))
+        values_module(attention_module(layer, stack)).register_forward_hook(
+            lambda m, a, out: values.append(out[0])
+        )
         for layer in layers
     ]
     run(module, inputs, stack)
@@ -206,19 +250,26 @@ def value_vectors(module, inputs, stack):
         return [value[:, 2 * wanted :] for value in values]
     shared = wanted // values[0].shape[-1]
     width = getattr(module.config, "head_dim", None)
-    return [v if shared == 1 else v.unflatten(-1, (-1, width)).repeat_interleave(shared, 1).flatten(1) for v in values]
+    return [
+        v if shared == 1 else v.unflatten(-1, (-1, width)).repeat_interleave(shared, 1).flatten(1)
+        for v in values
+    ]
 
 
 def attended_vectors(module, inputs, stack):
     """Explicit attention-weighted, projected values of each layer, [H, T, K, D]."""
     layers, alphas = layers_of(module, stack), attention_weights(module, inputs, stack)
-    for layer, alpha, value in zip(layers, alphas, value_vectors(module, inputs, stack), strict=True):
+    for layer, alpha, value in zip(
+        layers, alphas, value_vectors(module, inputs, stack), strict=True
+    ):
         out = output_weight(attention_module(layer, stack))
         heads, width = alpha.shape[0], value.shape[-1] // alpha.shape[0]
         yield torch.stack(
             [
                 alpha[h][:, :, None]
-                * (value[:, h * width : (h + 1) * width] @ out[:, h * width : (h + 1) * width].T)[None]
+                * (value[:, h * width : (h + 1) * width] @ out[:, h * width : (h + 1) * width].T)[
+                    None
+                ]
                 for h in range(heads)
             ]
         )

@@ -1,7 +1,8 @@
-"""The slow oracle for families that are given by paths: each test names what is zeroed, no table of the package is read.
+"""The slow oracle for families that are given by paths: each test names what is zeroed, no table of
+the package is read.
 
-As `tests/oracle.py`: a hook zeroes rows of the value projection's output, the whole layer runs again on its captured input,
-final norm on both sides. Shares no code with speechmix.
+As `tests/oracle.py`: a hook zeroes rows of the value projection's output, the whole layer runs
+again on its captured input, final norm on both sides. Shares no code with speechmix.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Where:
-    """Paths of one stack, from the model: layers, the last norm; and from a layer: what makes values.
+    """Paths of one stack, from the model: layers, the last norm; and from a layer: what makes
+    values.
 
     Parameters
     ----------
     values : tuple of int, optional
-        Which columns of the value projection's output are values (a projection that makes queries and keys too).
+        Which columns of the value projection's output are values (a projection that makes queries
+        and keys too).
     attentions : str or None
-        What transformers calls the stack's attention weights in the model's output; empty for what its attention modules
-        return beside their output; None where nobody shows them.
+        What transformers calls the stack's attention weights in the model's output; empty for what
+        its attention modules return beside their output; None where nobody shows them.
     """
 
     layers: str
@@ -52,7 +55,8 @@ def no_cache(module):
 
 
 def run(module, inputs, layers):
-    """Forward pass; each layer's (args, kwargs, output), detached from what the model may write into it later."""
+    """Forward pass; each layer's (args, kwargs, output), detached from what the model may write
+    into it later."""
     seen = []
 
     def keep(layer, args, kwargs, output):
@@ -87,8 +91,14 @@ def zeroed(projection, where, rows, head):
 def value_zeroing(module, inputs, where, targets, sources, distance="cosine", head=None, clip=0):
     """Scores [L, targets, sources]; targets and sources are lists of lists of positions."""
     maps, layers = [], list(at(module, where.layers))
-    for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, layers), strict=True)):
-        norm = at(module, where.final_norm) if where.final_norm and index == len(layers) - 1 else (lambda x: x)
+    for index, (layer, (args, kwargs, output)) in enumerate(
+        zip(layers, run(module, inputs, layers), strict=True)
+    ):
+        norm = (
+            at(module, where.final_norm)
+            if where.final_norm and index == len(layers) - 1
+            else (lambda x: x)
+        )
         before, columns = of_clip(norm(output), clip), []
         for source in sources:
             with torch.no_grad(), zeroed(at(layer, where.value), where, source, head):
@@ -104,10 +114,17 @@ def value_zeroing(module, inputs, where, targets, sources, distance="cosine", he
 
 
 def mixing_strength(module, inputs, where, targets, *, cross=False, clip=0):
-    """Strengths [L, targets]: the layer is run again with all values zeroed but the target's own (all in cross-attention)."""
+    """Strengths [L, targets]: the layer is run again with all values zeroed but the target's own
+    (all in cross-attention)."""
     strengths, layers = [], list(at(module, where.layers))
-    for index, (layer, (args, kwargs, output)) in enumerate(zip(layers, run(module, inputs, layers), strict=True)):
-        norm = at(module, where.final_norm) if where.final_norm and index == len(layers) - 1 else (lambda x: x)
+    for index, (layer, (args, kwargs, output)) in enumerate(
+        zip(layers, run(module, inputs, layers), strict=True)
+    ):
+        norm = (
+            at(module, where.final_norm)
+            if where.final_norm and index == len(layers) - 1
+            else (lambda x: x)
+        )
         before, of_layer = of_clip(norm(output), clip), []
         for target in targets:
             kept = [] if cross else target
@@ -115,14 +132,20 @@ def mixing_strength(module, inputs, where, targets, *, cross=False, clip=0):
             def zero(_, args, output, kept=kept):
                 rows = torch.tensor([row for row in range(output.shape[-2]) if row not in kept])
                 changed = output.clone()
-                changed[..., rows[:, None], torch.arange(output.shape[-1])[where.values(output.shape[-1])]] = 0
+                changed[
+                    ...,
+                    rows[:, None],
+                    torch.arange(output.shape[-1])[where.values(output.shape[-1])],
+                ] = 0
                 return changed
 
             handle = at(layer, where.value).register_forward_hook(zero)
             with torch.no_grad():
                 after = of_clip(norm(first(layer(*args, **kwargs))), clip)
             handle.remove()
-            ratios = (after - before)[target].square().sum(-1).sqrt() / before[target].square().sum(-1).sqrt()
+            ratios = (after - before)[target].square().sum(-1).sqrt() / before[target].square().sum(
+                -1
+            ).sqrt()
             of_layer.append(ratios.mean())
         strengths.append(torch.stack(of_layer))
     return torch.stack(strengths).numpy()
@@ -140,7 +163,9 @@ def attention_weights(module, inputs, where):
     if not where.attentions:
         path = where.value.rpartition(".")[0]
         keep = lambda part, args, output: shown.append(output[1])  # noqa: E731
-        handles = [at(layer, path).register_forward_hook(keep) for layer in at(module, where.layers)]
+        handles = [
+            at(layer, path).register_forward_hook(keep) for layer in at(module, where.layers)
+        ]
     before = {key: config._attn_implementation for key, config in configs.items()}
     try:
         for config in configs.values():

@@ -1,6 +1,8 @@
-"""The slow oracle of the decompositions: explicit [T, K, D] vectors, summed, normed and measured as the papers write it.
+"""The slow oracle of the decompositions: explicit [T, K, D] vectors, summed, normed and measured as
+the papers write it.
 
-What enters and leaves each norm is read by hooks on the model's own modules. Shares no code with speechmix.
+What enters and leaves each norm is read by hooks on the model's own modules. Shares no code with
+speechmix.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def norms_of(layer, stack):
     if hasattr(layer, "self_attn_layer_norm"):
         if stack == "cross":
             return layer.encoder_attn_layer_norm, layer.final_layer_norm
-        return layer.self_attn_layer_norm, getattr(layer, "encoder_attn_layer_norm", layer.final_layer_norm)
+        return layer.self_attn_layer_norm, getattr(
+            layer, "encoder_attn_layer_norm", layer.final_layer_norm
+        )
     for paths in NORMS:
         found = [oracle.find(layer, path) for path in paths]
         if None not in found:
@@ -39,7 +43,8 @@ def norms_of(layer, stack):
 
 
 def seen_at_norms(module, inputs, stack):
-    """For each layer: what enters (0) and leaves (1) the first norm, what enters the second (2), and the residual."""
+    """For each layer: what enters (0) and leaves (1) the first norm, what enters the second (2),
+    and the residual."""
     layers, seen, handles = oracle.layers_of(module, stack), [], []
     for layer in layers:
         record = {}
@@ -72,7 +77,8 @@ def seen_at_norms(module, inputs, stack):
 
 
 def linear_part(norm, v, whole):
-    """Apply a norm without its bias to v [T, D] or [T, K, D], with the deviation of the whole sum [T, D]."""
+    """Apply a norm without its bias to v [T, D] or [T, K, D], with the deviation of the whole sum
+    [T, D]."""
     whole = whole if v.dim() == 2 else whole[:, None]
     if isinstance(norm, nn.LayerNorm):
         v = v - v.mean(-1, keepdim=True)
@@ -82,7 +88,8 @@ def linear_part(norm, v, whole):
 
 
 def parts(module, inputs, stack, norms=0):
-    """For each layer: part vectors [T, K, D], the residual's part [T, D], what biases add [T, D], the true sum [T, D]."""
+    """For each layer: part vectors [T, K, D], the residual's part [T, D], what biases add [T, D],
+    the true sum [T, D]."""
     layers = oracle.layers_of(module, stack)
     with torch.no_grad():
         for layer, record, vectors in zip(
@@ -94,12 +101,19 @@ def parts(module, inputs, stack, norms=0):
             attention = oracle.attention_module(layer, stack)
             vectors = vectors.sum(0)
             bias = oracle.output_bias(attention)
-            bias = torch.zeros_like(record["residual"]) if bias is None else bias.expand_as(record["residual"])
+            bias = (
+                torch.zeros_like(record["residual"])
+                if bias is None
+                else bias.expand_as(record["residual"])
+            )
             if hasattr(layer, "pre_feedforward_layernorm"):  # the branch's own norm
                 branch, own_norm = vectors.sum(1) + bias, layer.post_attention_layernorm
                 vectors = linear_part(own_norm, vectors, branch)
                 bias = linear_part(own_norm, bias, branch)
-            residual, output = record["residual"], record["next"] if is_pre_norm(module) else record["in"]
+            residual, output = (
+                record["residual"],
+                record["next"] if is_pre_norm(module) else record["in"],
+            )
             for number, norm in enumerate(norms_of(layer, stack)[:norms]):
                 whole = record["in"] if number == 0 else record["next_in"]
                 vectors = linear_part(norm, vectors, whole)

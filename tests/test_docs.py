@@ -1,4 +1,5 @@
-"""The documentation: its code runs and prints what a page says, its commands parse, its table of measures is true."""
+"""The documentation: its code runs and prints what a page says, its commands parse, its table of
+measures is true."""
 
 from __future__ import annotations
 
@@ -43,11 +44,18 @@ def test_the_page_of_families_names_every_model_type():
     from speechmix.adapters import families
 
     page = (DOCS / "families.md").read_text(encoding="utf-8")
-    missing = [kind for family in families() for kind in family.model_types if f"`{kind}`" not in page]
+    missing = [
+        kind for family in families() for kind in family.model_types if f"`{kind}`" not in page
+    ]
     assert not missing, "make it again: python -m tests.families_measured > docs/families.md"
 
 
-_LONG = {"howto/many_clips.md", "howto/faithfulness.md", "howto/speech_ablation.md", "howto/probing.md"}  # seconds each
+_LONG = {
+    "howto/many_clips.md",
+    "howto/faithfulness.md",
+    "howto/speech_ablation.md",
+    "howto/probing.md",
+}  # seconds each
 
 
 @pytest.mark.parametrize(
@@ -71,18 +79,25 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path):
     for example in ran:
         if example.expected is not None:
             assert examples.same_text(example.expected, example.printed), (
-                f"{page}, line {example.line}: the page says\n{example.expected}\nand the code prints\n{example.printed}\n"
+                f"{page}, line {example.line}: the page says\n{example.expected}\nand the code "
+                f"prints\n{example.printed}\n"
                 f"If the code is right: python docs/hooks/examples.py {page}"
             )
 
 
 def test_few_python_blocks_are_left_out_and_each_says_why():
     texts = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
-    reasons = [reason for text in texts.values() for reason in re.findall(r"<!-- skip: (.*) -->\n+```python", text)]
+    reasons = [
+        reason
+        for text in texts.values()
+        for reason in re.findall(r"<!-- skip: (.*) -->\n+```python", text)
+    ]
     assert len(reasons) <= 4
     assert all(len(reason) > 10 for reason in reasons)
     blocks = sum(text.count("```python\n") for text in texts.values())
-    assert sum(len(list(examples.examples(text))) for text in texts.values()) == blocks - len(reasons)
+    assert sum(len(list(examples.examples(text))) for text in texts.values()) == blocks - len(
+        reasons
+    )
     assert blocks > 20
 
 
@@ -99,7 +114,9 @@ def commands() -> list[tuple[str, list[str]]]:
     """Every command of the package in the pages' shell blocks: page, words."""
     found = []
     for path in sorted(DOCS.rglob("*.md")):
-        for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for block in re.findall(
+            r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        ):
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
                 if words and words[0] in ("speechmix", "python"):
@@ -122,7 +139,8 @@ def test_commands_are_ones_that_there_are(where, words):
 
 @functools.cache
 def help_of(recipe: str) -> str:
-    """What a script says of its options; run in this process, which has imported all that takes long."""
+    """What a script says of its options; run in this process, which has imported all that takes
+    long."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
         patch.setattr(sys, "argv", [recipe, "--help"])
@@ -136,19 +154,25 @@ def help_of(recipe: str) -> str:
 def table_of_measures() -> dict[str, list[str]]:
     """Rows of the page's first table, by measure: what it counts, stacks, a word counts, cost."""
     text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", text.partition("## Which question")[0], re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \|(.*)\|$", text.partition("## Which question")[0], re.MULTILINE
+    )
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
 
 
 def test_table_of_measures_has_every_measure_with_its_description_and_source():
     table = table_of_measures()
     assert list(table) == list(MEASURES)
-    assert {name: row[0] for name, row in table.items()} == {name: m.description for name, m in MEASURES.items()}
-    text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
-    sources = dict(re.findall(r"^\| (`.*`) \| (.*) \|$", text.partition("## Sources")[2], re.MULTILINE))
-    assert {name: source for names, source in sources.items() for name in re.findall(r"`(\w+)`", names)} == {
-        name: measure.citation for name, measure in MEASURES.items()
+    assert {name: row[0] for name, row in table.items()} == {
+        name: m.description for name, m in MEASURES.items()
     }
+    text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
+    sources = dict(
+        re.findall(r"^\| (`.*`) \| (.*) \|$", text.partition("## Sources")[2], re.MULTILINE)
+    )
+    assert {
+        name: source for names, source in sources.items() for name in re.findall(r"`(\w+)`", names)
+    } == {name: measure.citation for name, measure in MEASURES.items()}
 
 
 @pytest.mark.filterwarnings(
@@ -165,7 +189,9 @@ def test_measures_are_defined_where_the_table_says(model_name, norm_order):
             options = {"stacks": stack, "layers": [1], "objective": (2, 3), "steps": 2}
             options |= {"targets": [1]} if name.startswith("hta") else {}
             if stack in where.split(", ") and only in ("", f"{norm_order}-norm"):
-                assert speechmix.mix(model, inputs, measures=name, **options)[name, stack].scores.size
+                assert speechmix.mix(model, inputs, measures=name, **options)[
+                    name, stack
+                ].scores.size
             else:
                 with pytest.raises(speechmix.SpeechmixError, match=name):
                     speechmix.mix(model, inputs, measures=name, **options)
@@ -174,7 +200,9 @@ def test_measures_are_defined_where_the_table_says(model_name, norm_order):
 def test_every_public_name_is_in_the_reference():
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
     for name in set(speechmix.__all__) - {"__version__"}:
-        assert re.search(rf"(heading: |::: )speechmix\.{name}\b|members: \[.*\b{name}\b", text), name
+        assert re.search(rf"(heading: |::: )speechmix\.{name}\b|members: \[.*\b{name}\b", text), (
+            name
+        )
 
 
 def exists(name: str) -> bool:
@@ -204,30 +232,62 @@ def test_every_dotted_name_on_a_page_is_one_that_there_is():
 
 
 def test_nobody_is_told_to_install_another_project():
-    """The package index has another project of the same name: extras are installed in a checkout."""
+    """The package index has another project of the same name: extras are installed in a
+    checkout."""
     wrong = []
-    for folder in ("docs", "speechmix", "recipes", "data_templates", "README.md", "CONTRIBUTING.md", "Makefile"):
+    for folder in (
+        "docs",
+        "speechmix",
+        "recipes",
+        "data_templates",
+        "README.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+    ):
         path = ROOT / folder
         for file in [path] if path.is_file() else path.rglob("*"):
-            if file.suffix in (".py", ".md", ".ipynb", ".html", ".js", ".toml", "") and file.is_file():
+            if (
+                file.suffix in (".py", ".md", ".ipynb", ".html", ".js", ".toml", "")
+                and file.is_file()
+            ):
                 text = file.read_text(encoding="utf-8", errors="replace")
-                wrong += [str(file.relative_to(ROOT)) for _ in re.findall(r"pip install[^\n`]*[ '\"]speechmix\b", text)]
+                wrong += [
+                    str(file.relative_to(ROOT))
+                    for _ in re.findall(r"pip install[^\n`]*[ '\"]speechmix\b", text)
+                ]
     assert not wrong, "write: pip install '.[extra]' in a checkout"
 
 
 def test_pages_name_no_machine():
     for path in (ROOT / "mkdocs.yml", *DOCS.rglob("*.md")):
-        assert not re.search(r"/(home|work|tmp|Users)/|localhost|127\.0\.0\.1", path.read_text(encoding="utf-8")), path
+        assert not re.search(
+            r"/(home|work|tmp|Users)/|localhost|127\.0\.0\.1", path.read_text(encoding="utf-8")
+        ), path
 
 
 @pytest.mark.long
 def test_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(package, reason="the extra `docs` is not installed")
-    nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    nowhere = dict.fromkeys(
+        ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = [path for path in tmp_path.rglob("*.html") if path.name != "404.html"]
@@ -235,7 +295,9 @@ def test_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
     for path in pages:
         elsewhere = r'<(?:script|img|audio|source|iframe)[^>]*\ssrc="?(?:https?:)?//|<link[^>]*\shref="?(?:https?:)?//'
         assert not re.search(elsewhere, path.read_text(encoding="utf-8")), path
-    tour = (tmp_path / "tutorials" / "context_mixing_tour" / "index.html").read_text(encoding="utf-8")
+    tour = (tmp_path / "tutorials" / "context_mixing_tour" / "index.html").read_text(
+        encoding="utf-8"
+    )
     assert tour.count("<img ") >= 8
     assert "<audio" in tour
     assert not (tmp_path / "hooks").exists()

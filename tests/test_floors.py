@@ -1,4 +1,5 @@
-"""The levels of the package: a package imports only packages below it. Imports for types alone count too."""
+"""The levels of the package: a package imports only packages below it. Imports for types alone
+count too."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def imported_packages() -> Iterator[tuple[str, int, str]]:
                 continue
             base = location[: len(location) - node.level]
             module = (*base, *(node.module or "").split(".")) if node.module else base
-            packages = {module[0]} if module else {alias.name for alias in node.names} & LEVEL_OF.keys()
+            packages = (
+                {module[0]} if module else {alias.name for alias in node.names} & LEVEL_OF.keys()
+            )
             for package in packages - {location[0]}:
                 yield path.relative_to(PACKAGE).as_posix(), node.lineno, package
 
@@ -67,4 +70,6 @@ def test_imports_go_down():
         for path, line, package in imported_packages()
         if LEVEL_OF[package] >= LEVEL_OF[path.split("/")[0]]
     }
-    assert not {f"{path}:{upward[path, package]} -> {package}" for path, package in upward.keys() - UPWARD}
+    assert not {
+        f"{path}:{upward[path, package]} -> {package}" for path, package in upward.keys() - UPWARD
+    }

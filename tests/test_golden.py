@@ -1,4 +1,5 @@
-"""Parity with the published code: its outputs on three small seeded models (../shared/golden/speech)."""
+"""Parity with the published code: its outputs on three small seeded models
+(../shared/golden/speech)."""
 
 from __future__ import annotations
 
@@ -58,14 +59,18 @@ def golden(shared):
 
 
 def _spans(model, inputs, meta):
-    words = [speechmix.Word(str(index), start, end) for index, (start, end) in enumerate(meta["words"])]
+    words = [
+        speechmix.Word(str(index), start, end) for index, (start, end) in enumerate(meta["words"])
+    ]
     n_samples = inputs["input_values"].shape[1] if "input_values" in inputs else 0
     return word_spans(words, model.grid(n_samples), rounding="paper")
 
 
 def test_every_golden_map_is_compared(golden):
     expected, _, _ = golden
-    assert {f"{model}|{key}" for model, key in KEYS} == {key for key in expected if key.count("|") == 4}
+    assert {f"{model}|{key}" for model, key in KEYS} == {
+        key for key in expected if key.count("|") == 4
+    }
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -102,7 +107,10 @@ def test_last_hidden_states_of_the_plain_forward_pass(golden, name):
     with model.in_use(torch.float64), torch.no_grad():
         if name == "whisper":
             output = model.base(**doubled, use_cache=False)
-            found = {"encoder": output.encoder_last_hidden_state, "decoder": output.last_hidden_state}
+            found = {
+                "encoder": output.encoder_last_hidden_state,
+                "decoder": output.last_hidden_state,
+            }
         else:
             found = {"encoder": model.base(**doubled).last_hidden_state}
     for stack, states in found.items():

@@ -1,4 +1,5 @@
-"""Parity with the published code of ALTI-Logit (a small seeded GPT-2) and DecompX (BERT, RoBERTa): ../shared/golden/text."""
+"""Parity with the published code of ALTI-Logit (a small seeded GPT-2) and DecompX (BERT, RoBERTa):
+../shared/golden/text."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def golden(shared):
         ids = torch.as_tensor(file["input_ids"])
     # The checkpoint is of the model without its head, which is tied to the embeddings.
     module = transformers.GPT2LMHeadModel.from_pretrained(folder / "gpt2")
-    return expected, speechmix.load(module, device="cpu"), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return (
+        expected,
+        speechmix.load(module, device="cpu"),
+        {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+    )
 
 
 def contributions(golden, **options):
@@ -57,7 +62,10 @@ def test_contributions_are_those_of_the_published_code(golden, reference, form):
             near(parts.direct["decoder"], expected[f"contrast|{name}|layer_source"])
             near(parts.direct["decoder"].sum(0), expected[f"contrast|{name}|attribution_source"])
             near(parts.total("decoder"), expected[f"contrast|{name}|attribution"])
-            near(parts.total("decoder", embedding=True), expected[f"contrast|{name}|attribution_with_init"])
+            near(
+                parts.total("decoder", embedding=True),
+                expected[f"contrast|{name}|attribution_with_init"],
+            )
 
 
 def test_what_the_published_code_adds_is_seen(golden):
@@ -77,7 +85,9 @@ def test_carried_vectors_are_those_of_the_published_code(shared, golden, carried
     found = []
 
     def on_block(block):
-        vectors = found[-1] if found else torch.diag_embed(block.inputs.T).permute(1, 2, 0)  # [T, T, D]: own states
+        vectors = (
+            found[-1] if found else torch.diag_embed(block.inputs.T).permute(1, 2, 0)
+        )  # [T, T, D]: own states
         found.append(pass_layer(block, vectors))
 
     with (
@@ -88,7 +98,10 @@ def test_carried_vectors_are_those_of_the_published_code(shared, golden, carried
     ):
         model.base(**golden[2])
     for vectors, expected, states in zip(
-        found, carried[f"{name}|aggregated_vectors"], carried[f"{name}|hidden_states"][1:], strict=True
+        found,
+        carried[f"{name}|aggregated_vectors"],
+        carried[f"{name}|hidden_states"][1:],
+        strict=True,
     ):
         near(vectors, expected)
         near(vectors.sum(1), states)
@@ -106,12 +119,15 @@ def test_parts_of_labels_are_those_of_the_published_code(shared, golden, carried
     head = module.classifier
     if (
         name == "roberta"
-    ):  # the published code reads its pooler, which transformers' classifier has as a layer of its own
+        # the published code reads its pooler, which transformers' classifier has as a layer of its own
+    ):
         pooler = transformers.RobertaModel.from_pretrained(folder).pooler.dense
         head.dense.load_state_dict(pooler.state_dict())
         head = head.out_proj
     module.double()
-    head.weight.data, head.bias.data = (torch.as_tensor(carried[f"classifier_{part}"]) for part in ("weight", "bias"))
+    head.weight.data, head.bias.data = (
+        torch.as_tensor(carried[f"classifier_{part}"]) for part in ("weight", "bias")
+    )
     model = speechmix.load(module, device="cpu")
     labels = [(f"LABEL_{index}",) for index in range(3)]
     found = speechmix.logit_contributions(model, golden[2], measure="decompx", objective=labels)

@@ -1,4 +1,5 @@
-"""Parity with the published text toolkit and with ALTI: their outputs on three small seeded models (../shared/golden/text)."""
+"""Parity with the published text toolkit and with ALTI: their outputs on three small seeded models
+(../shared/golden/text)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import torch
 
 import speechmix
 
-# What a key is called here: (measure, steps on the map). The references' own rows of Value Zeroing and ALTI sum to one.
+# What a key is called here: (measure, steps on the map). The references' own rows of Value Zeroing
+# and ALTI sum to one.
 MEASURES = {
     "attention": ("attention", ()),
     "rollout": ("attention", ("rollout",)),
@@ -48,11 +50,19 @@ def _golden(folder):
     expected = {}
     for name, prefix in (("expected.npz", ""), ("expected_alti.npz", "bert|")):
         with np.load(folder / name) as file:
-            expected |= {f"{prefix}{key}": value for key, value in file.items() if prefix + key not in expected}
+            expected |= {
+                f"{prefix}{key}": value
+                for key, value in file.items()
+                if prefix + key not in expected
+            }
     with np.load(folder / "inputs.npz") as file:
         ids = torch.as_tensor(file["input_ids"])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return expected, inputs, {name: speechmix.load(folder / name, device="cpu") for name in ("bert", "roberta", "gpt2")}
+    return (
+        expected,
+        inputs,
+        {name: speechmix.load(folder / name, device="cpu") for name in ("bert", "roberta", "gpt2")},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +82,11 @@ def test_scores_are_those_of_the_published_code(golden, name, key, dtype):
     expected, inputs, cases = golden
     measure, steps = MEASURES[key]
     heads = "each" if name == "gpt2" and measure == "attention" else "mean"
-    found = next(iter(speechmix.mix(cases[name], inputs, measures=measure, heads=heads, dtype=dtype).values()))
+    found = next(
+        iter(
+            speechmix.mix(cases[name], inputs, measures=measure, heads=heads, dtype=dtype).values()
+        )
+    )
     for step in steps:
         found = getattr(found, step)()
     reference = expected[f"{name}|{key}"]
@@ -91,7 +105,9 @@ def test_last_hidden_states_of_the_plain_forward_pass(golden, name):
 
 def test_both_conventions_of_globenc_over_layers(golden):
     _, inputs, cases = golden
-    found = speechmix.mix(cases["bert"], inputs, measures="globenc", dtype="float64")["globenc", "encoder"]
+    found = speechmix.mix(cases["bert"], inputs, measures="globenc", dtype="float64")[
+        "globenc", "encoder"
+    ]
     a, b, c = found.scores
     np.testing.assert_allclose(found.rollout(normalize=False).scores[-1], c @ b @ a, rtol=1e-12)
     rows = found.normalized().scores

@@ -1,4 +1,5 @@
-"""Installing: bounds and tested versions agree, what pip would choose is what is tested, and a wheel is complete by itself."""
+"""Installing: bounds and tested versions agree, what pip would choose is what is tested, and a
+wheel is complete by itself."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from speechmix.inputs import bundled
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CORE = [Requirement(line) for line in PROJECT["dependencies"]]
-EXTRAS = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
+EXTRAS = [
+    Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines
+]
 PAIR = ("torch", "torchaudio")
 # pyarrow calls every release a new major version; what is used of it, Parquet, stays.
 EVERY_RELEASE_IS_MAJOR = {"pyarrow"}
@@ -38,7 +41,9 @@ TESTED = pinned_versions()
 
 
 class TestBounds:
-    @pytest.mark.parametrize("requirement", [*CORE, *EXTRAS], ids=lambda requirement: requirement.name)
+    @pytest.mark.parametrize(
+        "requirement", [*CORE, *EXTRAS], ids=lambda requirement: requirement.name
+    )
     def test_what_is_tested_is_accepted(self, requirement):
         assert TESTED[canonicalize_name(requirement.name)] in requirement.specifier
 
@@ -48,7 +53,8 @@ class TestBounds:
         assert (after in requirement.specifier) == (requirement.name in EVERY_RELEASE_IS_MAJOR)
 
     def test_torch_and_torchaudio_are_one_pair(self):
-        """Each is bound to the tested minor version: beside another torch, torchaudio does not load."""
+        """Each is bound to the tested minor version: beside another torch, torchaudio does not
+        load."""
         bounds = {requirement.name: requirement.specifier for requirement in CORE}
         assert TESTED["torch"].release[:2] == TESTED["torchaudio"].release[:2]
         assert bounds["torch"] == bounds["torchaudio"]
@@ -58,11 +64,13 @@ class TestBounds:
 
 
 class TestPlan:
-    """What `pip install` would choose without constraints.txt. Asks the package index; skipped where there is none."""
+    """What `pip install` would choose without constraints.txt. Asks the package index; skipped
+    where there is none."""
 
     @pytest.mark.long
     def test_of_the_requirements(self, tmp_path):
-        """Newest version within each bound; quick, as nothing is asked about what they need in turn."""
+        """Newest version within each bound; quick, as nothing is asked about what they need in
+        turn."""
         check_plan(plan("--no-deps", *map(str, CORE), folder=tmp_path, seconds=60))
 
     @pytest.mark.long
@@ -75,23 +83,37 @@ def check_plan(versions: dict[str, Version]) -> None:
         name = canonicalize_name(requirement.name)
         chosen, tested = versions[name], TESTED[name]
         if name in PAIR:
-            assert chosen.release[:2] == tested.release[:2], f"pip chooses {name} {chosen}; tested is {tested}"
+            assert chosen.release[:2] == tested.release[:2], (
+                f"pip chooses {name} {chosen}; tested is {tested}"
+            )
         elif name not in EVERY_RELEASE_IS_MAJOR:
             assert chosen.major == tested.major, f"pip chooses {name} {chosen}; tested is {tested}"
     assert versions["torch"].release[:2] == versions["torchaudio"].release[:2]
 
 
 def plan(*asked: str, folder: Path, seconds: int) -> dict[str, Version]:
-    """Versions that pip's resolver chooses; only metadata are fetched, and what is fetched ends in the folder."""
+    """Versions that pip's resolver chooses; only metadata are fetched, and what is fetched ends in
+    the folder."""
     if importlib.util.find_spec("pip") is None:
         pytest.skip("pip is not installed")
     report = folder / "plan.json"
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--report", str(report)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--report",
+        str(report),
+    ]
     command += ["--quiet", "--retries", "1", "--timeout", "15", "--only-binary", ":all:", *asked]
     surroundings = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     surroundings["TMPDIR"] = str(folder)
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=surroundings, cwd=folder)
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, env=surroundings, cwd=folder
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"the package index did not answer within {seconds} s")
     if ran.returncode:
@@ -99,7 +121,9 @@ def plan(*asked: str, folder: Path, seconds: int) -> dict[str, Version]:
         if any(words in ran.stderr for words in unreachable):
             pytest.skip("no package index can be reached")
         pytest.fail(f"pip finds no plan: {ran.stderr[-1500:]}")
-    chosen = [entry["metadata"] for entry in json.loads(report.read_text(encoding="utf-8"))["install"]]
+    chosen = [
+        entry["metadata"] for entry in json.loads(report.read_text(encoding="utf-8"))["install"]
+    ]
     return {canonicalize_name(entry["name"]): Version(entry["version"]) for entry in chosen}
 
 
@@ -114,22 +138,32 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """Folder of the commands of a new environment: the wheel, and the dependencies of this interpreter."""
+    """Folder of the commands of a new environment: the wheel, and the dependencies of this
+    interpreter."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
     options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
     run(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=folder)
-    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    packages = run(
+        python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder
+    ).strip()
     dependencies = [path for path in sys.path if Path(path).name == "site-packages"]
     (Path(packages) / "dependencies.pth").write_text("\n".join(dependencies), encoding="utf-8")
     return folder / "bin"
 
 
 def run(*command: object, cwd: Path) -> str:
-    surroundings = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    surroundings = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))
+    }
     ran = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, cwd=cwd, env=surroundings, timeout=300
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=surroundings,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stdout[-1000:] + ran.stderr[-3000:]
     return ran.stdout
@@ -139,20 +173,39 @@ class TestWheel:
     def test_it_holds_every_file_of_the_package_and_nothing_else(self, wheel):
         inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
         package = (path for path in (ROOT / "speechmix").rglob("*") if path.is_file())
-        assert inside == {str(path.relative_to(ROOT)) for path in package if "__pycache__" not in path.parts}
+        assert inside == {
+            str(path.relative_to(ROOT)) for path in package if "__pycache__" not in path.parts
+        }
 
     @pytest.mark.long
     def test_the_study_runs_from_an_empty_folder(self, installed, tmp_path):
         version = "import speechmix; print(speechmix.__file__)"
         assert str(installed.parent) in run(installed / "python", "-c", version, cwd=tmp_path)
         usage = run(installed / "speechmix", "study", "--help", cwd=tmp_path)
-        assert usage == run(installed / "python", "-m", "speechmix", "study", "--help", cwd=tmp_path)
-        for option in ("--clips", "--common-voice", "--models", "--seeds", "--aligner", "--balance", "--out"):
+        assert usage == run(
+            installed / "python", "-m", "speechmix", "study", "--help", cwd=tmp_path
+        )
+        for option in (
+            "--clips",
+            "--common-voice",
+            "--models",
+            "--seeds",
+            "--aligner",
+            "--balance",
+            "--out",
+        ):
             assert option in usage
         name = one_clip(tmp_path)
         few = ["--seeds", "--measures", "attention", "--figures", "0", "--device", "cpu"]
         printed = run(
-            installed / "speechmix", "study", "--clips", name, "--models", model_of(installed), *few, cwd=tmp_path
+            installed / "speechmix",
+            "study",
+            "--clips",
+            name,
+            "--models",
+            model_of(installed),
+            *few,
+            cwd=tmp_path,
         )
         assert "1 done, 0 skipped" in printed
         assert (tmp_path / "runs" / "french_homophony" / "index.html").stat().st_size > 10_000
@@ -163,7 +216,9 @@ class TestWheel:
         name = one_clip(tmp_path)
         for templates in ("french", "french_paper"):
             command = ["mine", name, "--out", templates, "--template", templates]
-            assert "pairs: 1 kept, 0 dropped" in run(installed / "speechmix", *command, cwd=tmp_path)
+            assert "pairs: 1 kept, 0 dropped" in run(
+                installed / "speechmix", *command, cwd=tmp_path
+            )
 
 
 @pytest.mark.long
@@ -205,5 +260,7 @@ def one_clip(folder: Path) -> str:
 
 def model_of(installed: Path) -> Path:
     """The smaller of the models in the wheel."""
-    (folder,) = installed.parent.glob("lib/python*/site-packages/speechmix/bundled/models/tiny-french-ctc")
+    (folder,) = installed.parent.glob(
+        "lib/python*/site-packages/speechmix/bundled/models/tiny-french-ctc"
+    )
     return folder

@@ -35,14 +35,16 @@ def test_importing_is_quick_and_has_no_side_effects():
     code = (
         "import sys, logging, os; before = dict(os.environ); import speechmix; "
         "heavy = {'torch', 'transformers', 'matplotlib', 'librosa', 'pandas'} & set(sys.modules); "
-        "assert not heavy, heavy; assert before == dict(os.environ); assert not logging.getLogger().handlers"
+        "assert not heavy, heavy; assert before == dict(os.environ); assert not "
+        "logging.getLogger().handlers"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.long
 def test_importing_every_module_changes_nothing_around_it(tmp_path):
-    """No environment variable, folder, logging handler, warning filter, seed or thread count is set by an import."""
+    """No environment variable, folder, logging handler, warning filter, seed or thread count is set
+    by an import."""
     code = """
 import importlib, logging, os, random, sys, warnings
 import numpy, torch
@@ -67,7 +69,9 @@ for name in sys.argv[1:]:
     names = ["speechmix", *MODULES]
     surroundings = {**os.environ, "TMPDIR": str(tmp_path)}
     surroundings.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    ran = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, env=surroundings)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *names], capture_output=True, text=True, env=surroundings
+    )
     assert ran.returncode == 0, ran.stderr[-1500:]
 
 
@@ -79,11 +83,16 @@ def test_public_names_exist():
 
 
 def test_every_extra_that_an_error_names_exists():
-    """`MissingExtraError(package, extra, purpose)` and "pip install '.[extra]'" in messages, docs and recipes."""
+    """`MissingExtraError(package, extra, purpose)` and "pip install '.[extra]'" in messages, docs
+    and recipes."""
     root = Path(speechmix.__file__).resolve().parents[1]
-    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     named = {}
-    sources = [path for folder in ("speechmix", "recipes") for path in (root / folder).rglob("*.py")]
+    sources = [
+        path for folder in ("speechmix", "recipes") for path in (root / folder).rglob("*.py")
+    ]
     for path in sources:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingExtraError":
@@ -108,10 +117,19 @@ def test_no_module_loads_pickles_or_remote_code():
             found = word in source  # not in the assertion, which would print the whole module
             assert not found, f"{path}: {word}"
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("from_pretrained", "from_config"):
-                peft = ast.unparse(node.func).startswith("peft.")  # has no such option, and runs no code of a folder
-                spread = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg is None}
-                assert peft or "NO_OWN_CODE" in spread, f"{path}, line {node.lineno}: pass **NO_OWN_CODE"
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+                "from_pretrained",
+                "from_config",
+            ):
+                peft = ast.unparse(node.func).startswith(
+                    "peft."
+                )  # has no such option, and runs no code of a folder
+                spread = {
+                    ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg is None
+                }
+                assert peft or "NO_OWN_CODE" in spread, (
+                    f"{path}, line {node.lineno}: pass **NO_OWN_CODE"
+                )
             if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
                 assert ast.unparse(node.value) == "False", f"{path}, line {node.lineno}"
 
@@ -125,14 +143,21 @@ def test_every_package_that_is_imported_is_declared():
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
     declared = {re.match(r"[A-Za-z0-9_\-]+", line)[0].lower().replace("-", "_") for line in wanted}
-    pinned = {line.split("==")[0].lower().replace("-", "_") for line in (root / "constraints.txt").read_text().split()}
+    pinned = {
+        line.split("==")[0].lower().replace("-", "_")
+        for line in (root / "constraints.txt").read_text().split()
+    }
     names = {"sklearn": "scikit_learn", "PIL": "matplotlib"}  # matplotlib writes no PNG without it
     for path in (root / "speechmix").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 modules = [node.module or ""]
-            for module in {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {"speechmix"}:
+            for module in (
+                {module.split(".")[0] for module in modules}
+                - sys.stdlib_module_names
+                - {"speechmix"}
+            ):
                 name = names.get(module, module).lower()
                 assert name in declared, f"{path.relative_to(root)} imports {module}"
                 assert name in pinned, f"constraints.txt lacks {name}"

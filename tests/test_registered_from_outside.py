@@ -1,4 +1,5 @@
-"""A measure of each scope and reference perturbations, registered from outside, work where the package's own do."""
+"""A measure of each scope and reference perturbations, registered from outside, work where the
+package's own do."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 OUTSIDE = {"description": "of a test", "citation": "tests/test_registered_from_outside.py"}
 AVERAGED = {**OUTSIDE, "no_heads": ": heads are averaged"}
-SCOPES = {"layer": "value_length", "model": "state_length", "logit": "position_shares", "removal": "banzhaf"}
+SCOPES = {
+    "layer": "value_length",
+    "model": "state_length",
+    "logit": "position_shares",
+    "removal": "banzhaf",
+}
 
 
 def register_all(power=1.0):
@@ -31,9 +37,13 @@ def register_all(power=1.0):
         lengths = block.values.norm(dim=-1).mean(dim=0)  # [K]
         return units.pool_targets(units.pool_sources(lengths.expand(len(units.rows), -1)))
 
-    @speechmix.register_measure("state_length", scope="model", objective=True, word_from_frames="mean", **AVERAGED)
+    @speechmix.register_measure(
+        "state_length", scope="model", objective=True, word_from_frames="mean", **AVERAGED
+    )
     def state_length(gradient_pass, stack, units):
-        rows = [gradient.norm(dim=-1)[None] for _, gradient in gradient_pass.states_and_gradients(stack)]
+        rows = [
+            gradient.norm(dim=-1)[None] for _, gradient in gradient_pass.states_and_gradients(stack)
+        ]
         return torch.stack([units.pool_sources(row) for row in rows]), {}
 
     @speechmix.register_measure("position_shares", scope="logit", check=only_encoders, **AVERAGED)
@@ -58,15 +68,29 @@ def register_all(power=1.0):
     def banzhaf(count, margins):
         sets = (np.arange(2**count)[:, None] >> np.arange(count)) % 2 == 1
         of_set = margins(sets)
-        return np.stack([of_set[sets[:, i]].mean(axis=0) - of_set[~sets[:, i]].mean(axis=0) for i in range(count)])
+        return np.stack(
+            [
+                of_set[sets[:, i]].mean(axis=0) - of_set[~sets[:, i]].mean(axis=0)
+                for i in range(count)
+            ]
+        )
 
-    @speechmix.register_perturbation("quieter", description="the sound of a word at a tenth of its level", side="sound")
+    @speechmix.register_perturbation(
+        "quieter", description="the sound of a word at a tenth of its level", side="sound"
+    )
     def quieter(decision, pair):
         words = [source.index for source in decision.sources["encoder"]]
-        margins = decision.of_many_inputs([(inputs_attenuated(decision, {word: 0.1}), None) for word in words])
-        return {word: power * (decision.margin - margin) for word, margin in zip(words, margins, strict=True)}
+        margins = decision.of_many_inputs(
+            [(inputs_attenuated(decision, {word: 0.1}), None) for word in words]
+        )
+        return {
+            word: power * (decision.margin - margin)
+            for word, margin in zip(words, margins, strict=True)
+        }
 
-    @speechmix.register_perturbation("moved", description="states without a word's sound", reads="states")
+    @speechmix.register_perturbation(
+        "moved", description="states without a word's sound", reads="states"
+    )
     def moved(model, item, stack):
         return [state_shifts(model, item, fill="zeros", layers=[len(model.stacks[stack]) - 1])], []
 
@@ -99,7 +123,9 @@ def clips():
 
 
 def test_mix_computes_maps_and_names_who_computes_the_others(model, clips):
-    maps = speechmix.mix(model, clips[0], measures=["value_length", "state_length"], objective="contrast")
+    maps = speechmix.mix(
+        model, clips[0], measures=["value_length", "state_length"], objective="contrast"
+    )
     assert {name for name, _ in maps} == {"value_length", "state_length"}
     with pytest.raises(InputError, match=r"speechmix\.logit_contributions"):
         speechmix.mix(model, clips[0], measures="position_shares")
@@ -108,20 +134,32 @@ def test_mix_computes_maps_and_names_who_computes_the_others(model, clips):
 
 
 def test_logit_contributions_has_the_measure_with_its_own_option(model, clips):
-    whole = speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4))
-    less = speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4), rest=0.5)
+    whole = speechmix.logit_contributions(
+        model, clips[0], measure="position_shares", objective=(3, 4)
+    )
+    less = speechmix.logit_contributions(
+        model, clips[0], measure="position_shares", objective=(3, 4), rest=0.5
+    )
     assert whole.logit == pytest.approx(less.logit)
-    np.testing.assert_allclose(whole.total("encoder").sum() - less.total("encoder").sum(), 0.5, rtol=1e-5)
+    np.testing.assert_allclose(
+        whole.total("encoder").sum() - less.total("encoder").sum(), 0.5, rtol=1e-5
+    )
     assert less.provenance["rest"] == 0.5
     with pytest.raises(InputError, match="position_shares has no option reference; it has rest"):
-        speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4), reference=True)
+        speechmix.logit_contributions(
+            model, clips[0], measure="position_shares", objective=(3, 4), reference=True
+        )
 
 
 def test_contributions_that_do_not_add_up_are_an_error(model, clips):
-    @speechmix.register_measure("position_shares", scope="logit", mismatch="it is wrong by design", **AVERAGED)
+    @speechmix.register_measure(
+        "position_shares", scope="logit", mismatch="it is wrong by design", **AVERAGED
+    )
     def wrong(run, objectives):
         scores = {"encoder": np.ones((1, len(run.sources("encoder"))))}
-        return [{"scores": scores, "direct": {}, "layer_parts": {}, "single_parts": {}, "logit": -5.0}]
+        return [
+            {"scores": scores, "direct": {}, "layer_parts": {}, "single_parts": {}, "logit": -5.0}
+        ]
 
     with pytest.raises(speechmix.SpeechmixError, match="wrong by design"):
         speechmix.logit_contributions(model, clips[0], measure="position_shares", objective=(3, 4))
@@ -130,11 +168,15 @@ def test_contributions_that_do_not_add_up_are_an_error(model, clips):
 def test_a_model_that_the_measure_is_not_defined_for_is_refused(clips):
     whisper = speechmix.load(bundled.models()["tiny-french-whisper"])
     with pytest.raises(InputError, match=r"position_shares: .* has a decoder"):
-        speechmix.logit_contributions(whisper, clips[0], measure="position_shares", objective="logit")
+        speechmix.logit_contributions(
+            whisper, clips[0], measure="position_shares", objective="logit"
+        )
 
 
 def test_explain_has_a_claim_of_each_scope(model, clips):
-    why = speechmix.explain(model, clips[0], measures=[*SCOPES.values(), "shapley"], top=0, sound_fill="zeros")
+    why = speechmix.explain(
+        model, clips[0], measures=[*SCOPES.values(), "shapley"], top=0, sound_fill="zeros"
+    )
     assert {name: claim.of for name, claim in why.claims.items()} == {
         "value_length": "share",
         "state_length": "size",
@@ -150,17 +192,33 @@ def test_explain_has_a_claim_of_each_scope(model, clips):
 
 
 def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
-    trial = speechmix.faithfulness(model, clips, measures=list(SCOPES.values()), judges=["quieter", "moved"], fewest=2)
+    trial = speechmix.faithfulness(
+        model, clips, measures=list(SCOPES.values()), judges=["quieter", "moved"], fewest=2
+    )
     rows = trial.values.groupby("judge")["measure"].agg(set)
-    assert rows["quieter"] >= {"value_length", "state_length", "position_shares", "banzhaf (zeros)", "oracle", "random"}
+    assert rows["quieter"] >= {
+        "value_length",
+        "state_length",
+        "position_shares",
+        "banzhaf (zeros)",
+        "oracle",
+        "random",
+    }
     assert "value_length" in rows["moved"]
     decision = Decision.of(model, clips[0])
-    expected = decision.margin - decision.of_many_inputs([(inputs_attenuated(decision, {0: 0.1}), None)])[0]
-    drops = trial.drops[(trial.drops["item"] == clips[0].name) & (trial.drops["judge"] == "quieter")]
+    expected = (
+        decision.margin
+        - decision.of_many_inputs([(inputs_attenuated(decision, {0: 0.1}), None)])[0]
+    )
+    drops = trial.drops[
+        (trial.drops["item"] == clips[0].name) & (trial.drops["judge"] == "quieter")
+    ]
     assert drops.set_index("word")["drop"].get(0, expected) == pytest.approx(expected, abs=1e-4)
 
 
-def test_all_includes_custom_measures_but_no_removals_and_no_custom_reference_by_default(model, clips):
+def test_all_includes_custom_measures_but_no_removals_and_no_custom_reference_by_default(
+    model, clips
+):
     trial = speechmix.faithfulness(model, clips[:1], measures="all", metrics=["top_1"], fewest=2)
     names = set(trial.values["measure"])
     assert {"value_length", "state_length", "position_shares"} <= names
@@ -169,7 +227,12 @@ def test_all_includes_custom_measures_but_no_removals_and_no_custom_reference_by
 
 
 def test_a_stored_evaluation_is_computed_again_when_custom_code_changes(model, clips, tmp_path):
-    options = {"measures": ["value_length"], "judges": ["quieter"], "metrics": ["spearman"], "fewest": 2}
+    options = {
+        "measures": ["value_length"],
+        "judges": ["quieter"],
+        "metrics": ["spearman"],
+        "fewest": 2,
+    }
     first = faithfulness_of_clips(model, clips, tmp_path, **options)
     again = faithfulness_of_clips(model, clips, tmp_path, **options)
     np.testing.assert_array_equal(first.drops["drop"], again.drops["drop"])
@@ -182,7 +245,10 @@ def test_a_stored_evaluation_is_computed_again_when_custom_code_changes(model, c
 
 def test_planted_models_are_tried_with_custom_measures():
     table = planted_trial(
-        measures=["value_length", "state_length", "position_shares"], cases=["copy"], families=["bert"], seeds=[0]
+        measures=["value_length", "state_length", "position_shares"],
+        cases=["copy"],
+        families=["bert"],
+        seeds=[0],
     )
     assert {"value_length", "state_length"} <= set(table["measure"])
     with pytest.raises(InputError, match="banzhaf removes words"):

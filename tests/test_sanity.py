@@ -1,4 +1,5 @@
-"""What must hold for any model, from the definitions alone (definitions, section 11): no published number is needed."""
+"""What must hold for any model, from the definitions alone (definitions, section 11): no published
+number is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def scored(request):
     inputs = inputs_of(model)
     maps = {
         heads: speechmix.mix(
-            model, inputs, spans=SPANS[: 4 if "input_features" in inputs else 3], measures=MEASURES, heads=heads
+            model,
+            inputs,
+            spans=SPANS[: 4 if "input_features" in inputs else 3],
+            measures=MEASURES,
+            heads=heads,
         )
         for heads in ("mean", "each")
     }
@@ -97,7 +102,9 @@ class TestEveryMap:
         with torch.no_grad():
             assert torch.equal(model.module(**inputs, **options)[0], fresh(**inputs, **options)[0])
         again = speechmix.mix(
-            model, inputs, spans=[(s.start, s.stop) for s in maps["mean"]["attention", "encoder"].targets]
+            model,
+            inputs,
+            spans=[(s.start, s.stop) for s in maps["mean"]["attention", "encoder"].targets],
         )
         for key, found in again.items():
             np.testing.assert_array_equal(found.scores, maps["mean"][key].scores)
@@ -105,9 +112,15 @@ class TestEveryMap:
     def test_finer_sources_add_up_for_attention(self, scored):
         """Mean attention to a word times its length is the sum over its frames."""
         model, inputs, _ = scored
-        whole = speechmix.mix(model, inputs, spans=[(12, 31)], stacks="encoder", measures="attention")
+        whole = speechmix.mix(
+            model, inputs, spans=[(12, 31)], stacks="encoder", measures="attention"
+        )
         frames = speechmix.mix(
-            model, inputs, spans=[(k, k + 1) for k in range(12, 31)], stacks="encoder", measures="attention"
+            model,
+            inputs,
+            spans=[(k, k + 1) for k in range(12, 31)],
+            stacks="encoder",
+            measures="attention",
         )
         np.testing.assert_allclose(
             whole["attention", "encoder"].scores[:, 0, 0],
@@ -128,7 +141,8 @@ class TestZeroing:
         inputs = inputs_of(model)
         inputs["attention_mask"] = (torch.arange(19_280) < 12_000).long()[None]
         for measure, found in (
-            (m, speechmix.mix(model, inputs, spans=[(0, 20), (45, 60)], measures=m)) for m in MEASURES
+            (m, speechmix.mix(model, inputs, spans=[(0, 20), (45, 60)], measures=m))
+            for m in MEASURES
         ):
             scores = found[measure, "encoder"].scores
             assert (scores[:, 0, 1] == 0).all()
@@ -140,7 +154,9 @@ class TestZeroing:
             for name in ("weight", "bias"):  # of the first head
                 getattr(layer.attention.v_proj, name).data[:8] = 0
         model = speechmix.load(module)
-        found = speechmix.mix(model, inputs_of(model), spans=SPANS[:3], measures=MEASURES, heads="each")
+        found = speechmix.mix(
+            model, inputs_of(model), spans=SPANS[:3], measures=MEASURES, heads="each"
+        )
         for measure in ("value_zeroing", "attention_norm"):
             scores = found[measure, "encoder"].scores
             assert (scores[:, 0] <= 1e-30).all()
@@ -157,31 +173,45 @@ class TestZeroing:
 class TestAttentionNorm:
     def explicit(self, model, inputs, name):
         """[H, T, T, D] vectors of every layer, from the model's own projections."""
-        attention = speechmix.mix(model, inputs, stacks="encoder", measures="attention", heads="each")
+        attention = speechmix.mix(
+            model, inputs, stacks="encoder", measures="attention", heads="each"
+        )
         modules = [getattr(layer.module, name) for layer in model.stacks["encoder"].layers]
         values = []
-        handles = [m.v_proj.register_forward_hook(lambda m, a, out: values.append(out[0])) for m in modules]
+        handles = [
+            m.v_proj.register_forward_hook(lambda m, a, out: values.append(out[0])) for m in modules
+        ]
         with torch.no_grad():
             model.family.run(model.base, inputs, ("encoder",))
         for handle in handles:
             handle.remove()
-        for alpha, module, value in zip(attention["attention", "encoder"].scores, modules, values, strict=True):
+        for alpha, module, value in zip(
+            attention["attention", "encoder"].scores, modules, values, strict=True
+        ):
             heads = len(alpha)
             projected = torch.stack(
                 [
                     v @ w.T
-                    for v, w in zip(value.chunk(heads, dim=1), module.out_proj.weight.chunk(heads, dim=1), strict=True)
+                    for v, w in zip(
+                        value.chunk(heads, dim=1),
+                        module.out_proj.weight.chunk(heads, dim=1),
+                        strict=True,
+                    )
                 ]
             )  # [H, T, D]
             yield torch.tensor(alpha)[..., None] * projected[:, None]
 
-    @pytest.mark.parametrize(("name", "part"), [("wav2vec2-post", "attention"), ("whisper-80", "self_attn")])
+    @pytest.mark.parametrize(
+        ("name", "part"), [("wav2vec2-post", "attention"), ("whisper-80", "self_attn")]
+    )
     def test_gram_form_is_the_norm_of_the_explicit_vectors(self, name, part):
         model = tiny(name)
         inputs = inputs_of(model)
         options = {"stacks": "encoder", "measures": "attention_norm"}
         summed = speechmix.mix(model, inputs, **options)["attention_norm", "encoder"].scores
-        each = speechmix.mix(model, inputs, heads="each", **options)["attention_norm", "encoder"].scores
+        each = speechmix.mix(model, inputs, heads="each", **options)[
+            "attention_norm", "encoder"
+        ].scores
         for layer, vectors in enumerate(self.explicit(model, inputs, part)):
             np.testing.assert_allclose(summed[layer], vectors.sum(0).norm(dim=-1), rtol=1e-7)
             np.testing.assert_allclose(each[layer], vectors.norm(dim=-1), rtol=1e-10)
@@ -189,8 +219,12 @@ class TestAttentionNorm:
     def test_one_head_alone_is_the_length_of_its_vector(self):
         model = speechmix.load(build("wav2vec2-stable", num_attention_heads=1).double())
         inputs = inputs_of(model)
-        summed = speechmix.mix(model, inputs, measures="attention_norm")["attention_norm", "encoder"].scores
-        each = speechmix.mix(model, inputs, measures="attention_norm", heads="each")["attention_norm", "encoder"].scores
+        summed = speechmix.mix(model, inputs, measures="attention_norm")[
+            "attention_norm", "encoder"
+        ].scores
+        each = speechmix.mix(model, inputs, measures="attention_norm", heads="each")[
+            "attention_norm", "encoder"
+        ].scores
         np.testing.assert_allclose(summed, each[:, 0], rtol=1e-9)
         for layer, vectors in enumerate(self.explicit(model, inputs, "attention")):
             np.testing.assert_allclose(summed[layer], vectors[0].norm(dim=-1), rtol=1e-9)
@@ -199,19 +233,27 @@ class TestAttentionNorm:
         module = build("wav2vec2-stable").double()
         inputs = inputs_of(speechmix.load(module))
         options = {"spans": SPANS[:3], "measures": "attention_norm", "layers": [0]}
-        before = speechmix.mix(speechmix.load(module), inputs, **options)["attention_norm", "encoder"].scores
+        before = speechmix.mix(speechmix.load(module), inputs, **options)[
+            "attention_norm", "encoder"
+        ].scores
         module.encoder.layers[0].attention.out_proj.bias.data += 3
-        after = speechmix.mix(speechmix.load(module), inputs, **options)["attention_norm", "encoder"].scores
+        after = speechmix.mix(speechmix.load(module), inputs, **options)[
+            "attention_norm", "encoder"
+        ].scores
         np.testing.assert_allclose(after, before, rtol=1e-12)
         module.encoder.layers[0].attention.v_proj.bias.data += 3
-        after = speechmix.mix(speechmix.load(module), inputs, **options)["attention_norm", "encoder"].scores
+        after = speechmix.mix(speechmix.load(module), inputs, **options)[
+            "attention_norm", "encoder"
+        ].scores
         assert np.abs(after - before).max() > 0.1 * before.max()
 
 
 class TestRollout:
     def map_of(self, scores, measure="value_zeroing"):
         spans = tuple(Span(i, i + 1, str(i)) for i in range(scores.shape[-1]))
-        return speechmix.MixingMap(scores, spans, spans, measure, "encoder", tuple(range(len(scores))))
+        return speechmix.MixingMap(
+            scores, spans, spans, measure, "encoder", tuple(range(len(scores)))
+        )
 
     @pytest.mark.parametrize("residual", [False, True, None])
     def test_identity_maps_roll_out_to_the_identity(self, residual):
@@ -236,13 +278,21 @@ class TestRollout:
 
     def test_default_adds_the_residual_where_the_measure_leaves_it_out(self):
         scores = np.random.default_rng(0).random((3, 4, 4))
-        for measure, residual in (("value_zeroing", False), ("attention", True), ("attention_norm", True)):
+        for measure, residual in (
+            ("value_zeroing", False),
+            ("attention", True),
+            ("attention_norm", True),
+        ):
             found = self.map_of(scores, measure)
-            np.testing.assert_array_equal(found.rollout().scores, found.rollout(residual=residual).scores)
+            np.testing.assert_array_equal(
+                found.rollout().scores, found.rollout(residual=residual).scores
+            )
 
     def test_causal_maps_stay_causal(self):
         model = tiny("whisper-80")
-        for found in speechmix.mix(model, inputs_of(model), stacks="decoder", measures=MEASURES).values():
+        for found in speechmix.mix(
+            model, inputs_of(model), stacks="decoder", measures=MEASURES
+        ).values():
             rolled = found.rollout().scores
             assert (np.triu(rolled, 1) == 0).all()
             np.testing.assert_allclose(rolled.sum(axis=-1), 1, rtol=1e-12)
@@ -255,7 +305,8 @@ class TestRollout:
 
 
 class TestLastLayer:
-    """States of the last layer are compared behind the stack's final norm, on both sides (definitions 2.9, 3.9)."""
+    """States of the last layer are compared behind the stack's final norm, on both sides
+    (definitions 2.9, 3.9)."""
 
     @pytest.mark.parametrize(
         ("name", "stack", "norm"),
@@ -267,7 +318,8 @@ class TestLastLayer:
         ],
     )
     def test_final_norm_acts_on_the_last_layer_alone(self, name, stack, norm):
-        """A final norm that keeps one direction only changes the last layer's scores, and no other's."""
+        """A final norm that keeps one direction only changes the last layer's scores, and no
+        other's."""
         module = build(name).double()
         inputs = inputs_of(speechmix.load(module))
         before = speechmix.mix(speechmix.load(module), inputs, spans=SPANS[:3], stacks=stack)[
@@ -285,11 +337,15 @@ class TestLastLayer:
     def test_norm_on_one_side_only_would_drown_the_last_row(self):
         """With one side only, a source that contributes nothing would still score high."""
         module = build("wav2vec2-stable").double()
-        module.encoder.layer_norm.weight.data.uniform_(0.2, 3, generator=torch.Generator().manual_seed(0))
+        module.encoder.layer_norm.weight.data.uniform_(
+            0.2, 3, generator=torch.Generator().manual_seed(0)
+        )
         module.encoder.layers[-1].attention.v_proj.weight.data *= 1e-6
         module.encoder.layers[-1].attention.v_proj.bias.data *= 1e-6
         model = speechmix.load(module, check=False)
-        scores = speechmix.mix(model, inputs_of(model), spans=SPANS[:3])["value_zeroing", "encoder"].scores
+        scores = speechmix.mix(model, inputs_of(model), spans=SPANS[:3])[
+            "value_zeroing", "encoder"
+        ].scores
         assert scores[-1].max() < 1e-9
         assert scores[0].max() > 1e-6
 
@@ -301,15 +357,16 @@ class TestLastLayer:
 class TestPlantedSignal:
     """One attention layer with weights set by hand.
 
-    Sixteen of the 32 directions of the state are hidden from the values, so that a position can be loud for keys and silent
-    for values. The cue draws attention and has a value; the decoy draws more attention, but its value is null; the
-    others draw little, and their values are null too.
+    Sixteen of the 32 directions of the state are hidden from the values, so that a position can be
+    loud for keys and silent for values. The cue draws attention and has a value; the decoy draws
+    more attention, but its value is null; the others draw little, and their values are null too.
     """
 
     cue, decoy, length = 3, 5, 8
 
     def plant(self, attention, gain=40.0):
-        """Keys see direction 0 (cue) and 1 (decoy); values see directions 16 to 31 alone. One head matters."""
+        """Keys see direction 0 (cue) and 1 (decoy); values see directions 16 to 31 alone. One head
+        matters."""
         width = attention.q_proj.in_features
         for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
             linear.weight.data.zero_()
@@ -339,7 +396,9 @@ class TestPlantedSignal:
         options = {**WHISPER, "encoder_layers": 1, "decoder_layers": 1, "num_mel_bins": 80}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            module = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**options)).double()
+            module = transformers.WhisperForConditionalGeneration(
+                transformers.WhisperConfig(**options)
+            ).double()
         decoder = module.model.decoder
         decoder.embed_positions.weight.data.zero_()
         decoder.embed_tokens.weight.data[: self.length] = self.states(self.length)
@@ -358,20 +417,31 @@ class TestPlantedSignal:
     def assert_planted(self, measure, row):
         if measure == "attention":
             assert row.argmax() == self.decoy
-            assert row[self.decoy] > 1.2 * row[self.cue] > 5 * np.delete(row, [self.cue, self.decoy]).max()
+            assert (
+                row[self.decoy]
+                > 1.2 * row[self.cue]
+                > 5 * np.delete(row, [self.cue, self.decoy]).max()
+            )
         else:
             assert row.argmax() == self.cue
             assert np.delete(row, self.cue).max() <= 1e-9 * row[self.cue]
             assert row[self.decoy] <= 1e-12 * row[self.cue] + 1e-30
 
     @pytest.mark.parametrize("stable", [True, False], ids=["pre-norm", "post-norm"])
-    def test_encoder_cue_tops_value_zeroing_and_attention_norm_and_the_decoy_only_attention(self, stable):
-        """wav2vec2 with one layer; the planted states are put where the encoder's dropout (idle) stands."""
-        module = build("wav2vec2-stable" if stable else "wav2vec2-post", num_hidden_layers=1).double()
+    def test_encoder_cue_tops_value_zeroing_and_attention_norm_and_the_decoy_only_attention(
+        self, stable
+    ):
+        """wav2vec2 with one layer; the planted states are put where the encoder's dropout (idle)
+        stands."""
+        module = build(
+            "wav2vec2-stable" if stable else "wav2vec2-post", num_hidden_layers=1
+        ).double()
         self.plant(module.base_model.encoder.layers[0].attention)
         states = self.states(60)
 
-        module.base_model.encoder.dropout.register_forward_hook(lambda m, a, out: states[None, : out.shape[1]])
+        module.base_model.encoder.dropout.register_forward_hook(
+            lambda m, a, out: states[None, : out.shape[1]]
+        )
         model = speechmix.load(module)
         maps = speechmix.mix(model, inputs_of(model), measures=MEASURES)
         for measure in MEASURES:
@@ -384,7 +454,13 @@ class TestPlantedSignal:
         states = self.states(60)
         module.encoder.dropout.register_forward_hook(lambda m, a, out: states[None, : out.shape[1]])
         model = speechmix.load(module)
-        spans = [(0, 2), (2, 5), (5, 7), (10, 30), (30, 60)]  # word 1 holds the cue, word 2 the decoy
+        spans = [
+            (0, 2),
+            (2, 5),
+            (5, 7),
+            (10, 30),
+            (30, 60),
+        ]  # word 1 holds the cue, word 2 the decoy
         maps = speechmix.mix(model, inputs_of(model), spans=spans, measures=MEASURES)
         for measure, top in (("attention", 2), ("value_zeroing", 1), ("attention_norm", 1)):
             assert (maps[measure, "encoder"].scores[0].argmax(axis=1)[[0, 3, 4]] == top).all()
@@ -393,12 +469,20 @@ class TestPlantedSignal:
 @st.composite
 def groups(draw, length):
     """One to five non-empty ranges within a length."""
-    edges = st.tuples(st.integers(0, length - 1), st.integers(1, length)).filter(lambda edge: edge[0] < edge[1])
+    edges = st.tuples(st.integers(0, length - 1), st.integers(1, length)).filter(
+        lambda edge: edge[0] < edge[1]
+    )
     return [Span(start, stop) for start, stop in draw(st.lists(edges, min_size=1, max_size=5))]
 
 
 class TestPooling:
-    @given(st.data(), st.sampled_from(["mean", "max"]), st.integers(1, 12), st.integers(1, 12), st.booleans())
+    @given(
+        st.data(),
+        st.sampled_from(["mean", "max"]),
+        st.integers(1, 12),
+        st.integers(1, 12),
+        st.booleans(),
+    )
     @settings(max_examples=80, deadline=None)
     def test_pooling_is_a_loop_over_frames(self, data, pooling, n_targets, n_sources, with_heads):
         targets, sources = data.draw(groups(n_targets)), data.draw(groups(n_sources))
@@ -406,17 +490,27 @@ class TestPooling:
         shape = (3, n_targets, n_sources) if with_heads else (n_targets, n_sources)
         generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
         scores = torch.rand(shape, generator=generator, dtype=torch.double)
-        pool = (lambda x, axis: x.mean(axis)) if pooling == "mean" else (lambda x, axis: x.max(axis))
+        pool = (
+            (lambda x, axis: x.mean(axis)) if pooling == "mean" else (lambda x, axis: x.max(axis))
+        )
 
-        rows = [position for position in range(n_targets) if any(t.start <= position < t.stop for t in targets)]
+        rows = [
+            position
+            for position in range(n_targets)
+            if any(t.start <= position < t.stop for t in targets)
+        ]
         assert units.rows.tolist() == rows
 
         by_source = units.pool_sources(scores)
-        expected = np.stack([pool(scores[..., s.start : s.stop].numpy(), -1) for s in sources], axis=-1)
+        expected = np.stack(
+            [pool(scores[..., s.start : s.stop].numpy(), -1) for s in sources], axis=-1
+        )
         np.testing.assert_allclose(by_source, expected, rtol=1e-12)
 
         both = units.pool_targets(by_source[..., units.rows, :])
-        expected = np.stack([pool(expected[..., t.start : t.stop, :], -2) for t in targets], axis=-2)
+        expected = np.stack(
+            [pool(expected[..., t.start : t.stop, :], -2) for t in targets], axis=-2
+        )
         np.testing.assert_allclose(both, expected, rtol=1e-12)
 
     def test_unknown_pooling(self):

@@ -1,4 +1,5 @@
-"""The guard over models that tests share: whatever a test leaves changed is found, and the model is made anew."""
+"""The guard over models that tests share: whatever a test leaves changed is found, and the model is
+made anew."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ CHANGES = {
     "attention": lambda model: setattr(model.config, "_attn_implementation", "eager"),
     "a tokenizer": lambda model: setattr(model, "tokenizer", "another"),
     "stacks": lambda model: model.stacks.clear(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)

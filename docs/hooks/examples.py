@@ -1,11 +1,11 @@
 """Run the Python blocks of the pages in docs/, and keep what they print.
 
-    python docs/hooks/examples.py            # run all pages, write what they print into them (and the pictures they save)
-    python docs/hooks/examples.py start.md   # one page
+    python docs/hooks/examples.py            # run all pages, write what they print into them (and
+    the pictures they save) python docs/hooks/examples.py start.md   # one page
 
-In: a page. All its ```python blocks run one after the other in one namespace, in an empty folder; a ```text block right behind
-a Python block is what it prints. A block behind the line `<!-- skip: REASON -->` is left alone. `tests/test_docs.py` runs
-the same and compares.
+In: a page. All its ```python blocks run one after the other in one namespace, in an empty folder; a
+```text block right behind a Python block is what it prints. A block behind the line `<!-- skip:
+REASON -->` is left alone. `tests/test_docs.py` runs the same and compares.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 
 @dataclass
 class Example:
-    """A Python block: its code, what the page says it prints (None: nothing said), and what it did print."""
+    """A Python block: its code, what the page says it prints (None: nothing said), and what it did
+    print."""
 
     code: str
     expected: str | None
@@ -42,7 +43,11 @@ class Example:
 
 def pages() -> list[Path]:
     """All pages with Python blocks."""
-    return [path for path in sorted(DOCS.rglob("*.md")) if "```python" in path.read_text(encoding="utf-8")]
+    return [
+        path
+        for path in sorted(DOCS.rglob("*.md"))
+        if "```python" in path.read_text(encoding="utf-8")
+    ]
 
 
 def examples(text: str) -> Iterator[Example]:
@@ -53,7 +58,8 @@ def examples(text: str) -> Iterator[Example]:
 
 
 def run(path: Path, folder: Path) -> list[Example]:
-    """Run a page's blocks in `folder`; what a block raises goes through, with the page's name and line."""
+    """Run a page's blocks in `folder`; what a block raises goes through, with the page's name and
+    line."""
     found = list(examples(path.read_text(encoding="utf-8")))
     namespace: dict[str, object] = {"__name__": "__main__"}
     before = Path.cwd()
@@ -80,7 +86,9 @@ def same_text(one: str, other: str) -> bool:
     """
     if _NUMBER.sub("#", one).split() != _NUMBER.sub("#", other).split():
         return False
-    return all(_near(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
+    return all(
+        _near(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    )
 
 
 def _near(one: str, other: str) -> bool:
@@ -89,11 +97,14 @@ def _near(one: str, other: str) -> bool:
     a, b = float(one), float(other)
     if "e" in one or "e" in other:
         return abs(a - b) <= 0.1 * max(abs(a), abs(b))
-    return decimals[0] == decimals[1] and abs(a - b) <= max(2.01 * 10.0 ** -decimals[0], 1e-3 * abs(a))
+    return decimals[0] == decimals[1] and abs(a - b) <= max(
+        2.01 * 10.0 ** -decimals[0], 1e-3 * abs(a)
+    )
 
 
 def rewrite(path: Path) -> None:
-    """Run a page, and write what its blocks print into their ```text blocks, and the pictures they save into images/."""
+    """Run a page, and write what its blocks print into their ```text blocks, and the pictures they
+    save into images/."""
     text = path.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         ran = iter(run(path, Path(folder)))

@@ -1,7 +1,9 @@
-"""A MkDocs hook: the notebooks of recipes/notebooks as pages of the site, with the outputs that are committed in them.
+"""A MkDocs hook: the notebooks of recipes/notebooks as pages of the site, with the outputs that are
+committed in them.
 
-In: NAME.ipynb. Out: the page tutorials/NAME.md, its pictures beside it. Nothing is run: a notebook is text, code and outputs
-that `recipes/notebooks/execute.py` made. Only what those notebooks hold is drawn: Markdown, code, text, PNG, HTML (a player).
+In: NAME.ipynb. Out: the page tutorials/NAME.md, its pictures beside it. Nothing is run: a notebook
+is text, code and outputs that `recipes/notebooks/execute.py` made. Only what those notebooks hold
+is drawn: Markdown, code, text, PNG, HTML (a player).
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def page_of(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]
         parts.append(fenced(source, "python"))
         for number, output in enumerate(cell["outputs"]):
             parts += _shown(output, f"{name}-{cell['id']}-{number}.png", pictures)
-    where = f"*This page is the notebook `recipes/notebooks/{name}.ipynb` (text form: `{name}.py`).*"
+    where = (
+        f"*This page is the notebook `recipes/notebooks/{name}.ipynb` (text form: `{name}.py`).*"
+    )
     title, _, rest = "\n\n".join(parts).partition("\n")
     return f"{title}\n\n{where}\n{rest}\n", pictures
 

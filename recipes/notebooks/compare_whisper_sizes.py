@@ -11,16 +11,18 @@
 # %% [markdown]
 # # Compare Whisper sizes
 #
-# Six Whispers, one question: in which layers, and in which stack, does the cue reach the target? And before that: which of them
-# can your machine do, and how long will it take? Layers of models of different depth are compared at their relative depth
-# (0 is the first layer, 1 the last).
+# Six Whispers, one question: in which layers, and in which stack, does the cue reach the target?
+# And before that: which of them can your machine do, and how long will it take? Layers of models of
+# different depth are compared at their relative depth (0 is the first layer, 1 the last).
 #
-# **What is executed here.** No checkpoint is downloaded. The real sizes are present as *random twins of their shapes*: the
-# published width, heads, feed-forward, number of layers (4 + 4 for tiny, 32 + 4 for large-v3-turbo) and window of 30 s, but
-# random weights, and the letters of the package's tiny tokenizer for a vocabulary. All six are scored, on **one** synthetic
-# clip, one twin each, target rows alone; one model is in memory at a time, 6.2 GB for large-v3 (`SIZES` below is the list).
-# The one trained model is the tiny Whisper-style one of the package (3 layers, synthetic French). What follows shows what a
-# model of a shape does without training. It says nothing about the checkpoints.
+# **What is executed here.** No checkpoint is downloaded. The real sizes are present as *random
+# twins of their shapes*: the published width, heads, feed-forward, number of layers (4 + 4 for
+# tiny, 32 + 4 for large-v3-turbo) and window of 30 s, but random weights, and the letters of the
+# package's tiny tokenizer for a vocabulary. All six are scored, on **one** synthetic clip, one twin
+# each, target rows alone; one model is in memory at a time, 6.2 GB for large-v3 (`SIZES` below is
+# the list). The one trained model is the tiny Whisper-style one of the package (3 layers, synthetic
+# French). What follows shows what a model of a shape does without training. It says nothing about
+# the checkpoints.
 
 # %%
 import tempfile
@@ -62,9 +64,11 @@ RUNS = None  # folder for the runs, one a size; None: a temporary one
 # %% [markdown]
 # ## What it costs
 #
-# `speechmix.estimate` needs a config alone: of a hub id nothing else is downloaded. Parameters, layers and operations are
-# counted, memory and seconds are computed. `speechmix estimate --model openai/whisper-small --clips 200` prints the same, with
-# the rate of your machine measured; here a fixed rate stands in the table, so that it is the same table everywhere.
+# `speechmix.estimate` needs a config alone: of a hub id nothing else is downloaded. Parameters,
+# layers and operations are counted, memory and seconds are computed. `speechmix estimate --model
+# openai/whisper-small --clips
+# 200` prints the same, with the rate of your machine measured; here a fixed rate stands in the
+# table, so that it is the same table everywhere.
 
 # %%
 SHAPES = {  # width, encoder layers, decoder layers, heads, mel bins, vocabulary
@@ -81,9 +85,18 @@ def config_of(size, like=None):
     """Config of a published size; `like` another model in its vocabulary."""
     width, encoder_layers, decoder_layers, heads, mels, vocabulary = SHAPES[size]
     config = (
-        transformers.WhisperConfig.from_pretrained(like) if like else transformers.WhisperConfig(vocab_size=vocabulary)
+        transformers.WhisperConfig.from_pretrained(like)
+        if like
+        else transformers.WhisperConfig(vocab_size=vocabulary)
     )
-    config.update({"d_model": width, "num_mel_bins": mels, "max_source_positions": 1500, "max_target_positions": 448})
+    config.update(
+        {
+            "d_model": width,
+            "num_mel_bins": mels,
+            "max_source_positions": 1500,
+            "max_target_positions": 448,
+        }
+    )
     config.update({"encoder_layers": encoder_layers, "decoder_layers": decoder_layers})
     for side in ("encoder", "decoder"):
         config.update({f"{side}_attention_heads": heads, f"{side}_ffn_dim": 4 * width})
@@ -104,18 +117,24 @@ for size, cost in costs.items():
             "million parameters": of_size["million parameters"],
             "memory (GB)": of_size["memory (GB)"],
             "GFLOP a clip": of_size["GFLOP a clip"],
-            "s on a CPU of 100 GFLOP/s": round(cost.operations.total / 75e9, 1),  # 75 % of the rate are reached
+            "s on a CPU of 100 GFLOP/s": round(
+                cost.operations.total / 75e9, 1
+            ),  # 75 % of the rate are reached
             "s on an A100": of_size["s a clip, NVIDIA A100"],
         }
     )
-print("counted: layers, parameters, GFLOP; computed: memory, seconds (Value Zeroing, target rows, a clip of 5 s)\n")
+print(
+    "counted: layers, parameters, GFLOP; computed: memory, seconds (Value Zeroing, target rows, a "
+    "clip of 5 s)\n"
+)
 print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
-# All six have the same three stacks: `encoder`, `decoder` and `cross` (the decoder's layers, attention to the sound). Of the
-# operations nine in ten are the forward pass, most of it in the encoder, which always takes 30 s of audio. Turbo has an eighth
-# of large-v3's decoder layers: it needs 59 % of the memory and 12 % fewer operations. Seconds can differ by more than
-# operations do: the last figure compares the estimate with a measurement.
+# All six have the same three stacks: `encoder`, `decoder` and `cross` (the decoder's layers,
+# attention to the sound). Of the operations nine in ten are the forward pass, most of it in the
+# encoder, which always takes 30 s of audio. Turbo has an eighth of large-v3's decoder layers: it
+# needs 59 % of the memory and 12 % fewer operations. Seconds can differ by more than operations do:
+# the last figure compares the estimate with a measurement.
 #
 # ## The models
 
@@ -142,15 +161,19 @@ def loaders_of(size):
 # %% [markdown]
 # ## The clips
 #
-# Pairs such as *notre maison* / *nos maisons*: the noun sounds the same, only the determiner tells the number. One clip will
-# do for
+# Pairs such as *notre maison* / *nos maisons*: the noun sounds the same, only the determiner tells
+# the number. One clip will do for
 # weights that are random.
 
 # %%
 if CLIPS:
     clips = speechmix.read_clips(CLIPS)
 else:
-    left = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"]
+    left = [
+        clip
+        for clip in bundled.clips()
+        if clip.meta["side"] == "left" and clip.meta["control"] == "no"
+    ]
     clips = left[:1]
 for clip in clips[:6]:
     cue, target = " ".join(clip.words[i].text for i in clip.cue_words), clip.words[clip.target].text
@@ -159,8 +182,9 @@ for clip in clips[:6]:
 # %% [markdown]
 # ## Scoring
 #
-# A run for each size, one model in memory at a time, and only the target's rows: the cue contribution needs no more. Given a
-# folder (`RUNS`), a stopped run goes on where it was, and a size can be added later.
+# A run for each size, one model in memory at a time, and only the target's rows: the cue
+# contribution needs no more. Given a folder (`RUNS`), a stopped run goes on where it was, and a
+# size can be added later.
 
 
 # %%
@@ -178,7 +202,10 @@ def score(name, loaders):
     )
 
 
-trained_here = [partial(speechmix.load, tiny_french), partial(speechmix.load, tiny_french, init="random", seed=0)]
+trained_here = [
+    partial(speechmix.load, tiny_french),
+    partial(speechmix.load, tiny_french, init="random", seed=0),
+]
 runs = [] if TRAINED else [score("tiny French", trained_here)]
 for size in SIZES:
     runs.append(score(size, loaders_of(size)))
@@ -188,11 +215,13 @@ for run in runs:
 # %% [markdown]
 # ## By depth
 #
-# A panel for each model. Solid is trained, dashed random. In decoder and cross-attention the row is the one that decides the
-# spelling, where the clips have a foil.
+# A panel for each model. Solid is trained, dashed random. In decoder and cross-attention the row is
+# the one that decides the spelling, where the clips have a foil.
 
 # %%
-table = speechmix.compare(*runs).table if TRAINED else pd.concat([run.contributions for run in runs])
+table = (
+    speechmix.compare(*runs).table if TRAINED else pd.concat([run.contributions for run in runs])
+)
 plots.model_panels(table, measure="value_zeroing", band="none")
 
 # %%
@@ -201,42 +230,55 @@ plots.model_panels(table, measure="attention", band="none")
 # %% [markdown]
 # How to read it:
 #
-# - Dashed lines are flat, at whatever depth and width: without training no layer is special. Only a trained line that leaves
-#   its own
+# - Dashed lines are flat, at whatever depth and width: without training no layer is special. Only a
+# trained line that leaves its own
 #   dashed line says something about what was learned.
-# - Relative depth makes 4 + 4 and 32 + 4 layers comparable, but a point of turbo's decoder is a quarter of its depth, one of
-#   its
+# - Relative depth makes 4 + 4 and 32 + 4 layers comparable, but a point of turbo's decoder is a
+# quarter of its depth, one of its
 #   encoder a thirty-second part: a peak in one layer of a deep stack is narrow.
-# - The measures have different floors. Attention is a mean per frame, Value Zeroing takes a whole word, and the determiner is
-#   short.
+# - The measures have different floors. Attention is a mean per frame, Value Zeroing takes a whole
+# word, and the determiner is short.
 #   The next table sets the floors beside what the word's length alone would give.
 
 # %%
 untrained = table[(table["init"] == "random") & (table["stack"] == "encoder")]
-floors = 100 * untrained.groupby(["measure", "model"], observed=True)[["contribution", "length_matched"]].mean()
+floors = (
+    100
+    * untrained.groupby(["measure", "model"], observed=True)[
+        ["contribution", "length_matched"]
+    ].mean()
+)
 print("encoder, without training: cue contribution, and what the cue's length alone gives (%)\n")
 print(floors.round(0).astype(int).to_string())
 
 # %% [markdown]
 # ## What it took
 #
-# `times.csv` in a run's folder says how long each phase took. The figure compares this with the estimate, on the machine that
-# executed the notebook (two cores shared with other work, one thread, one clip a size). The estimate is for Value Zeroing in a
-# clip of 5 s; three measures were computed in a clip of one second. In both, most of the time is the forward pass.
-# One clip on a shared machine is a rough measurement. Where turbo takes less time here than its operations say, measure it on
-# your own machine before you rely on it.
+# `times.csv` in a run's folder says how long each phase took. The figure compares this with the
+# estimate, on the machine that executed the notebook (two cores shared with other work, one thread,
+# one clip a size). The estimate is for Value Zeroing in a clip of 5 s; three measures were computed
+# in a clip of one second. In both, most of the time is the forward pass. One clip on a shared
+# machine is a rough measurement. Where turbo takes less time here than its operations say, measure
+# it on your own machine before you rely on it.
 
 # %%
-rate = max(cost.rate for cost in costs.values())  # one machine: what it reached while nothing else kept it busy
+rate = max(
+    cost.rate for cost in costs.values()
+)  # one machine: what it reached while nothing else kept it busy
 figure, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
 for place, (size, run) in enumerate(zip(SIZES, runs[-len(SIZES) :], strict=True)):
     times = speechmix.open_run(run.out).times
-    seconds = times[times["phase"].isin(["forward", "maps", "value_zeroing", "attention", "attention_norm"])][
-        "seconds"
-    ].sum()
+    seconds = times[
+        times["phase"].isin(["forward", "maps", "value_zeroing", "attention", "attention_norm"])
+    ]["seconds"].sum()
     seconds /= run.done
     ax.plot(
-        costs[size].seconds_a_clip, place, "o", mfc="white", color="black", label="estimated" if not place else None
+        costs[size].seconds_a_clip,
+        place,
+        "o",
+        mfc="white",
+        color="black",
+        label="estimated" if not place else None,
     )
     ax.plot(seconds, place, "o", color="black", label="measured" if not place else None)
 ax.set_yticks(range(len(SIZES)), SIZES)
@@ -246,15 +288,18 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# With checkpoints (`TRAINED = True`) `speechmix.compare(*runs)` has the rest: `headline` (trained less random, with
-# intervals), `pairs`
+# With checkpoints (`TRAINED = True`) `speechmix.compare(*runs)` has the rest: `headline` (trained
+# less random, with intervals), `pairs`
 # (one model against another, on the same clips) and `by_depth`; `write(folder)` makes a page of it.
 #
 # ## What not to conclude
 #
-# - From this notebook as it is: nothing about Whisper. The shapes are untrained, and one clip is no sample.
-# - From the real sizes: a larger model with a lower curve need not use the cue less. It may use it in another stack, or in one
-#   layer instead of three. Look at all stacks, and ablate (`speechmix.ablate`).
-# - From the seconds on a GPU: they are arithmetic at 40 % of the card's peak, computed and not measured.
-# - The encoder hears 30 s, and most of it is padding for a short clip. Word maps leave padding out before rows are normalised;
-#   `include=["padding"]` shows how much it takes.
+# - From this notebook as it is: nothing about Whisper. The shapes are untrained, and one clip is no
+# sample.
+# - From the real sizes: a larger model with a lower curve need not use the cue less. It may use it
+# in another stack, or in one layer instead of three. Look at all stacks, and ablate
+# (`speechmix.ablate`).
+# - From the seconds on a GPU: they are arithmetic at 40 % of the card's peak, computed and not
+# measured.
+# - The encoder hears 30 s, and most of it is padding for a short clip. Word maps leave padding out
+# before rows are normalised; `include=["padding"]` shows how much it takes.

@@ -1,10 +1,12 @@
-"""Run the notebooks and keep their outputs: NAME.py is the source (jupytext, py:percent), NAME.ipynb the same with outputs.
+"""Run the notebooks and keep their outputs: NAME.py is the source (jupytext, py:percent),
+NAME.ipynb the same with outputs.
 
     python recipes/notebooks/execute.py                       # all of them
     python recipes/notebooks/execute.py context_mixing_tour   # one
 
-Needs the extra `notebooks`. No network and no GPU: what the notebooks use comes with the package. Written the same way each
-time (no time stamps, cells numbered), so that a notebook that did not change gives a file that did not change.
+Needs the extra `notebooks`. No network and no GPU: what the notebooks use comes with the package.
+Written the same way each time (no time stamps, cells numbered), so that a notebook that did not
+change gives a file that did not change.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 SECONDS = 1800  # of one cell: large models on a busy machine
 
-# What a kernel sees: no hub, no GPU, one thread, so that numbers are the same everywhere; and no hint to install widgets.
+# What a kernel sees: no hub, no GPU, one thread, so that numbers are the same everywhere; and no
+# hint to install widgets.
 SURROUNDINGS = {
     "HF_HUB_OFFLINE": "1",
     "CUDA_VISIBLE_DEVICES": "",
@@ -33,7 +36,11 @@ SURROUNDINGS = {
 
 def names() -> list[str]:
     """Names of the notebooks: the Python files with jupytext's header."""
-    return [path.stem for path in sorted(FOLDER.glob("*.py")) if path.read_text(encoding="utf-8").startswith("# ---\n")]
+    return [
+        path.stem
+        for path in sorted(FOLDER.glob("*.py"))
+        if path.read_text(encoding="utf-8").startswith("# ---\n")
+    ]
 
 
 def read_source(path: Path) -> NotebookNode:
@@ -45,14 +52,19 @@ def read_source(path: Path) -> NotebookNode:
         cell.id = f"cell-{number:02d}"
     notebook.metadata = {
         "jupytext": {"formats": "ipynb,py:percent"},
-        "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+        "kernelspec": {
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+            "name": "python3",
+        },
         "language_info": {"name": "python"},
     }
     return notebook
 
 
 def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
-    """Run a notebook's cells in a new kernel whose working folder is `folder`; the outputs are put into it.
+    """Run a notebook's cells in a new kernel whose working folder is `folder`; the outputs are put
+    into it.
 
     Raises
     ------
@@ -70,18 +82,23 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute(env={**os.environ, **SURROUNDINGS})
-    notebook.metadata = metadata  # the kernel reports its Python's version, which is no property of the notebook
+    notebook.metadata = (
+        metadata  # the kernel reports its Python's version, which is no property of the notebook
+    )
     return notebook
 
 
 def shrink(notebook: NotebookNode) -> NotebookNode:
-    """Reduce the pictures among the outputs to 256 colours: a third of the size, and no difference one sees."""
+    """Reduce the pictures among the outputs to 256 colours: a third of the size, and no difference
+    one sees."""
     from PIL import Image
 
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if "image/png" in output.get("data", {}):
-                picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
+                picture = Image.open(
+                    io.BytesIO(base64.b64decode(output.data["image/png"]))
+                ).convert("RGB")
                 smaller = io.BytesIO()
                 picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
                     smaller, format="png", optimize=True

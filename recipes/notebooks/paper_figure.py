@@ -11,12 +11,13 @@
 # %% [markdown]
 # # From your own 40 clips to a figure for a paper
 #
-# Forty recordings in which one word decides how another is spelled; at the end a figure of one column with the sentence that
-# goes with it. The steps are: a manifest, a look at the alignment, scores of a model and of 39 untrained twins, what may
-# be claimed, the figure.
+# Forty recordings in which one word decides how another is spelled; at the end a figure of one
+# column with the sentence that goes with it. The steps are: a manifest, a look at the alignment,
+# scores of a model and of 39 untrained twins, what may be claimed, the figure.
 #
-# **What is executed here.** In the place of your own clips stand the synthetic clips of the package, and in that of a Whisper
-# the tiny model that was trained on such clips. The figure shows how to make one. It says nothing about real speech models.
+# **What is executed here.** In the place of your own clips stand the synthetic clips of the
+# package, and in that of a Whisper the tiny model that was trained on such clips. The figure shows
+# how to make one. It says nothing about real speech models.
 
 # %%
 import shutil
@@ -45,7 +46,9 @@ work = Path(tempfile.mkdtemp())
 # %%
 MANIFEST = None  # "clips.tsv"; None: one is written below, of the package's clips
 MODEL = bundled.models()["tiny-french-whisper"]  # "openai/whisper-small"
-ALIGNER = bundled.models()["tiny-french-ctc"]  # for French "jonatasgrosman/wav2vec2-large-xlsr-53-french"
+ALIGNER = bundled.models()[
+    "tiny-french-ctc"
+]  # for French "jonatasgrosman/wav2vec2-large-xlsr-53-french"
 SEEDS = range(39)  # of the untrained twins: fewer cannot carry a claim
 MEASURE = "value_zeroing"
 OUT = work  # a folder of your own: the run can be stopped and goes on
@@ -53,32 +56,45 @@ OUT = work  # a folder of your own: the run can be stopped and goes on
 # %% [markdown]
 # ## The manifest
 #
-# One row a clip: where the sound is, what is said, which word is the cue, which the target, how the target would be spelled
-# otherwise. `pair` says which clips belong together; clips that share a pair, a sentence or a target word are one *group*, and
-# all that follows counts groups, not clips: two recordings of one noun are not two pieces of evidence.
+# One row a clip: where the sound is, what is said, which word is the cue, which the target, how the
+# target would be spelled otherwise. `pair` says which clips belong together; clips that share a
+# pair, a sentence or a target word are one *group*, and all that follows counts groups, not clips:
+# two recordings of one noun are not two pieces of evidence.
 
 # %%
 if MANIFEST is None:
     rows = [
-        {"path": Path(shutil.copy(clip.path, work)).name, "name": clip.name, "text": clip.text, "language": "fr",
-         "pair": clip.meta["pair"],
-         "cue": clip.words[clip.cue_words[0]].text, "target": clip.words[clip.target].text, "foil": clip.foil}
+        {
+            "path": Path(shutil.copy(clip.path, work)).name,
+            "name": clip.name,
+            "text": clip.text,
+            "language": "fr",
+            "pair": clip.meta["pair"],
+            "cue": clip.words[clip.cue_words[0]].text,
+            "target": clip.words[clip.target].text,
+            "foil": clip.foil,
+        }
         for clip in bundled.clips()
         if clip.meta["side"] == "left" and clip.meta["control"] == "no"
-    ]  # fmt: skip
+    ]
     MANIFEST = work / "clips.tsv"
     pd.DataFrame(rows).to_csv(MANIFEST, sep="\t", index=False)
 clips = speechmix.read_clips(MANIFEST)
 print(len(clips), "clips")
-print(pd.read_csv(MANIFEST, sep="\t").drop(columns=["path", "language"]).head(4).to_string(index=False))
+print(
+    pd.read_csv(MANIFEST, sep="\t")
+    .drop(columns=["path", "language"])
+    .head(4)
+    .to_string(index=False)
+)
 
 # %% [markdown]
 # ## Is each word where the aligner says?
 #
-# A wrong boundary is a wrong score. `doubts` names what the aligner itself finds odd; and some clips have to be looked at (in
-# Praat)
-# or listened to. Of the synthetic clips the true times are known, so the error can be told; of your own, correct ten by hand
-# and
+# A wrong boundary is a wrong score. `doubts` names what the aligner itself finds odd; and some
+# clips have to be looked at (in Praat)
+# or listened to. Of the synthetic clips the true times are known, so the error can be told; of your
+# own, correct ten by hand and
 # do the same.
 
 # %%
@@ -102,12 +118,18 @@ if errors:
 # %% [markdown]
 # ## The scores
 #
-# What it will cost can be asked first (`speechmix.estimate`). Then the trained model and its twins: the same architecture with
-# random weights, ten draws of it. Without them a number means nothing, for even an untrained model gives a share to every word.
+# What it will cost can be asked first (`speechmix.estimate`). Then the trained model and its twins:
+# the same architecture with random weights, ten draws of it. Without them a number means nothing,
+# for even an untrained model gives a share to every word.
 
 # %%
-cost = speechmix.estimate(MODEL, seconds=1, clips=len(clips), targets="target", twins=len(SEEDS), device="cpu")
-print(f"{cost.parameters / 1e6:.1f} million parameters, {cost.operations.total / 1e9:.2f} GFLOP a clip")
+cost = speechmix.estimate(
+    MODEL, seconds=1, clips=len(clips), targets="target", twins=len(SEEDS), device="cpu"
+)
+print(
+    f"{cost.parameters / 1e6:.1f} million parameters, {cost.operations.total / 1e9:.2f} GFLOP a "
+    "clip"
+)
 loaders = [partial(speechmix.load, MODEL)]
 loaders += [partial(speechmix.load, MODEL, init="random", seed=seed) for seed in SEEDS]
 run = score_clips(
@@ -125,34 +147,52 @@ print(f"{run.done} pairs of clip and model scored, {len(run.skipped)} skipped")
 # %% [markdown]
 # ## What may be claimed
 #
-# Fixed before looking: trained minus untrained, over whole stacks, each layer weighted by its mixing strength. `low` and `high`
-# are a 95 % interval over groups of clips *and* over twins. `p` is the rank among the twins, corrected over all rows.
-# `claim` is empty where the data cannot carry one. `length_matched` is what a word of the cue's length would contribute.
+# Fixed before looking: trained minus untrained, over whole stacks, each layer weighted by its
+# mixing strength. `low` and `high` are a 95 % interval over groups of clips *and* over twins. `p`
+# is the rank among the twins, corrected over all rows. `claim` is empty where the data cannot carry
+# one. `length_matched` is what a word of the cue's length would contribute.
 
 # %%
 comparison = speechmix.compare(run)
 head = comparison.headline
-columns = ["stack", "trained", "random", "difference", "low", "high", "p", "claim", "groups", "twins", "length_matched"]
+columns = [
+    "stack",
+    "trained",
+    "random",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "claim",
+    "groups",
+    "twins",
+    "length_matched",
+]
 print(head[columns].round(3).to_string(index=False))
 
 # %% [markdown]
 # ## The figure
 #
-# One column (8.5 cm), letters of 7 points and more, black against grey with other dashes, so that it can be read in print
-# without colour. Lines are means over groups. The band of the trained model is the 95 % interval of the mean. The band of the
-# twins runs from the lowest to the highest twin: a further untrained model lies in it 95 of 100 times.
+# One column (8.5 cm), letters of 7 points and more, black against grey with other dashes, so that
+# it can be read in print without colour. Lines are means over groups. The band of the trained model
+# is the 95 % interval of the mean. The band of the twins runs from the lowest to the highest twin:
+# a further untrained model lies in it 95 of 100 times.
 
 # %%
 STACKS = ["encoder", "decoder", "cross"]
 table = comparison.table[comparison.table["measure"] == MEASURE]
 style = {"font.size": 7, "font.family": "DejaVu Sans", "pdf.fonttype": 42, "axes.linewidth": 0.6}
 with plt.rc_context(style):
-    figure, axes = plt.subplots(1, 3, figsize=(8.5 / 2.54, 5.2 / 2.54), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, 3, figsize=(8.5 / 2.54, 5.2 / 2.54), sharey=True, layout="constrained"
+    )
     for ax, stack in zip(axes, STACKS, strict=True):
         panel = table[table["stack"] == stack]
         for init, color in (("random", "#888888"), ("trained", "#000000")):
             plots.layer_curves(
-                panel[panel["init"] == init], ax=ax, colors=dict.fromkeys(panel["model"].unique(), color)
+                panel[panel["init"] == init],
+                ax=ax,
+                colors=dict.fromkeys(panel["model"].unique(), color),
             )
         ax.set_title({"cross": "cross-attention"}.get(stack, stack), size=7)
         ax.set(xlabel="", ylabel="", ylim=(0, None))
@@ -160,7 +200,14 @@ with plt.rc_context(style):
     figure.supxlabel("layer (counted from 0)", size=7)
     handles = [
         Line2D([], [], color="#000000", linewidth=1.4, label="trained"),
-        Line2D([], [], color="#888888", linestyle="--", linewidth=1.4, label=f"{len(SEEDS)} untrained twins"),
+        Line2D(
+            [],
+            [],
+            color="#888888",
+            linestyle="--",
+            linewidth=1.4,
+            label=f"{len(SEEDS)} untrained twins",
+        ),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=7)
     figure.savefig(OUT / "figure.pdf", metadata={"CreationDate": None})
@@ -168,7 +215,8 @@ with plt.rc_context(style):
     plt.show()
 
 # %% [markdown]
-# And the words for it, as the page of a study writes them; what it does not claim you cannot claim either:
+# And the words for it, as the page of a study writes them; what it does not claim you cannot claim
+# either:
 
 # %%
 for sentence in sentences(head):
@@ -177,18 +225,25 @@ for sentence in sentences(head):
 # %%
 groups, twins = int(head["groups"].max()), int(head["twins"].max())
 print(
-    f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, {len(clips)} clips "
-    f"in {groups} groups that share no pair, sentence or word. Solid: trained model, with the 95 % interval of "
-    f"the mean over groups. Dashed: mean of {twins} untrained twins, and the range from the lowest to the highest. "
+    f"Figure 1. Share of the cue in building the target ({MEASURE.replace('_', ' ')}), by layer, "
+    f"{len(clips)} clips "
+    f"in {groups} groups that share no pair, sentence or word. Solid: trained model, with the 95 % "
+    "interval of "
+    f"the mean over groups. Dashed: mean of {twins} untrained twins, and the range from the lowest "
+    "to the highest. "
     "In decoder and cross-attention the row is the token that decides the spelling."
 )
 
 # %% [markdown]
 # ## Before it is sent
 #
-# - **Say how many groups and twins**, not only how many clips. With fewer than 8 groups, or 39 twins, nothing can be claimed.
-# - **Do not choose the stack or the measure after looking**: the table corrects over its rows, not over those you left out.
-# - **Do not compare heights of two measures**, nor a cue's height with that of a longer word (`length_matched`).
-# - **A map is no proof of use.** `speechmix score --ablate` silences the cue and reads whether the target is still spelled
-#   right.
-# - `speechmix.compare(run).write(folder)` keeps all tables beside the figure; `run.json` has versions and options.
+# - **Say how many groups and twins**, not only how many clips. With fewer than 8 groups, or 39
+# twins, nothing can be claimed.
+# - **Do not choose the stack or the measure after looking**: the table corrects over its rows, not
+# over those you left out.
+# - **Do not compare heights of two measures**, nor a cue's height with that of a longer word
+# (`length_matched`).
+# - **A map is no proof of use.** `speechmix score --ablate` silences the cue and reads whether the
+# target is still spelled right.
+# - `speechmix.compare(run).write(folder)` keeps all tables beside the figure; `run.json` has
+# versions and options.

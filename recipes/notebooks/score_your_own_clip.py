@@ -11,10 +11,12 @@
 # %% [markdown]
 # # Score a clip of your own
 #
-# A recording, what is said in it, and a model: which words does the model use to build which, in which layer?
+# A recording, what is said in it, and a model: which words does the model use to build which, in
+# which layer?
 #
-# The notebook reads a sound file; it records nothing and sends nothing anywhere. Without a change it uses a synthetic clip and
-# a tiny model that come with the package, and the numbers then say **nothing about real speech models**.
+# The notebook reads a sound file; it records nothing and sends nothing anywhere. Without a change
+# it uses a synthetic clip and a tiny model that come with the package, and the numbers then say
+# **nothing about real speech models**.
 
 # %%
 import tempfile
@@ -35,15 +37,21 @@ transformers.utils.logging.disable_progress_bar()
 # %% [markdown]
 # ## What to change
 #
-# - `SOUND`: WAV, FLAC, MP3 or OGG, any sample rate. For Whisper at most 30 s (`clip.cut(start, end)` takes a part).
+# - `SOUND`: WAV, FLAC, MP3 or OGG, any sample rate. For Whisper at most 30 s (`clip.cut(start,
+# end)` takes a part).
 # - `TEXT`: what is said, with its words in the order they are said.
-# - `CUE` and `TARGET`: the two words you ask about. A word that occurs twice: `"les:2"`. For the maps alone, both `None`.
-# - `FOIL`: the other spelling of the target, which a model that misses the cue would write. `None` if there is none.
-# - `WORDS`: a TextGrid, CTM, JSON or table with word times, if you have one. `None` aligns the clip below.
+# - `CUE` and `TARGET`: the two words you ask about. A word that occurs twice: `"les:2"`. For the
+# maps alone, both `None`.
+# - `FOIL`: the other spelling of the target, which a model that misses the cue would write. `None`
+# if there is none.
+# - `WORDS`: a TextGrid, CTM, JSON or table with word times, if you have one. `None` aligns the clip
+# below.
 # - `MODEL`: a hub id or a folder.
 
 # %%
-SOUND = next(clip.path for clip in bundled.clips() if clip.name == "left_00_pl")  # "my_recording.wav"
+SOUND = next(
+    clip.path for clip in bundled.clips() if clip.name == "left_00_pl"
+)  # "my_recording.wav"
 TEXT = "nos maisons"
 CUE, TARGET, FOIL = "nos", "maisons", "maison"
 LANGUAGE = "fr"
@@ -51,7 +59,9 @@ WORDS = None  # "my_recording.TextGrid"
 MODEL = bundled.models()["tiny-french-whisper"]  # "openai/whisper-small"
 
 # %%
-clip = speechmix.Clip.from_file(SOUND, text=TEXT, words=WORDS, cue=CUE, target=TARGET, foil=FOIL, language=LANGUAGE)
+clip = speechmix.Clip.from_file(
+    SOUND, text=TEXT, words=WORDS, cue=CUE, target=TARGET, foil=FOIL, language=LANGUAGE
+)
 clip.validate()
 print(f"{clip.name}: {clip.duration:.2f} s, {clip.text!r}")
 Audio(clip.audio(16_000), rate=16_000)
@@ -63,8 +73,8 @@ Audio(clip.audio(16_000), rate=16_000)
 #
 # - `method="ctc"`: forced alignment with a CTC model of the language;
 # - `method="whisper"`: from the cross-attention of a Whisper model;
-# - `method="synthesis"`: espeak-ng speaks the text and dynamic time warping carries its word times over. No model is needed,
-#   only the extra `synthesis`.
+# - `method="synthesis"`: espeak-ng speaks the text and dynamic time warping carries its word times
+# over. No model is needed, only the extra `synthesis`.
 
 # %%
 # For real French speech: aligner = speechmix.load("jonatasgrosman/wav2vec2-large-xlsr-53-french")
@@ -76,8 +86,8 @@ for word in clip.words:
 print("doubts:", *clip.doubts or ["none"])
 
 # %% [markdown]
-# Always listen to the words that you ask about. If a boundary is wrong, the scores of both its words are wrong. (Edit the times
-# in Praat, save the TextGrid, and give it as `WORDS`.)
+# Always listen to the words that you ask about. If a boundary is wrong, the scores of both its
+# words are wrong. (Edit the times in Praat, save the TextGrid, and give it as `WORDS`.)
 
 # %%
 for index in [i for i in (*clip.cue_words, clip.target) if i is not None]:
@@ -98,7 +108,8 @@ print(f"\nsaid:    {clip.text}\nwritten: {transcribe(model, clip)}")
 # %% [markdown]
 # ## The maps
 #
-# One forward pass gives the maps of all stacks. Rows are targets (they receive), columns are sources (they give).
+# One forward pass gives the maps of all stacks. Rows are targets (they receive), columns are
+# sources (they give).
 
 # %%
 maps = speechmix.mix(model, clip, measures=["value_zeroing", "attention", "attention_norm"])
@@ -116,18 +127,21 @@ maps["attention_norm", "encoder"].show()
 # %% [markdown]
 # ### Silence and padding
 #
-# Whisper hears a window of fixed length (30 s; 3 s in this tiny model) and has no mask. What lies behind the clip takes part in
-# mixing. Word maps leave it out unless you ask:
+# Whisper hears a window of fixed length (30 s; 3 s in this tiny model) and has no mask. What lies
+# behind the clip takes part in mixing. Word maps leave it out unless you ask:
 
 # %%
-with_rest = speechmix.mix(model, clip, stacks="encoder", include=["silence", "padding"])["value_zeroing", "encoder"]
+with_rest = speechmix.mix(model, clip, stacks="encoder", include=["silence", "padding"])[
+    "value_zeroing", "encoder"
+]
 ax = with_rest.plot(layer=2)
 
 # %% [markdown]
 # ## Cue contribution
 #
-# The share of the cue's columns in the target's row, layer by layer. By itself the number says little. Two baselines belong
-# beside it: the same architecture with random weights, and what a word of the cue's length gets anyway.
+# The share of the cue's columns in the target's row, layer by layer. By itself the number says
+# little. Two baselines belong beside it: the same architecture with random weights, and what a word
+# of the cue's length gets anyway.
 
 
 # %%
@@ -137,8 +151,16 @@ def contributions(model, maps):
         shares = speechmix.cue_contribution(m, cue=clip.cue, target=clip.target)
         expected = length_matched_share(m, cue=clip.cue)
         for layer, share in zip(m.layers, shares, strict=True):
-            yield {"model": model.label, "init": model.init, "clip": clip.name, "stack": stack, "measure": measure,
-                   "layer": layer, "contribution": share, "length_matched": expected}  # fmt: skip
+            yield {
+                "model": model.label,
+                "init": model.init,
+                "clip": clip.name,
+                "stack": stack,
+                "measure": measure,
+                "layer": layer,
+                "contribution": share,
+                "length_matched": expected,
+            }
 
 
 if clip.cue is not None and clip.target is not None:
@@ -146,12 +168,19 @@ if clip.cue is not None and clip.target is not None:
     rows = list(contributions(model, maps))
     for twin in twins:
         rows += contributions(
-            twin, speechmix.mix(twin, clip, measures=["value_zeroing", "attention", "attention_norm"])
+            twin,
+            speechmix.mix(twin, clip, measures=["value_zeroing", "attention", "attention_norm"]),
         )
     table = pd.DataFrame(rows)
-    wide = (100 * table.pivot_table("contribution", ["stack", "measure", "layer"], "init")).round(0).astype(int)
+    wide = (
+        (100 * table.pivot_table("contribution", ["stack", "measure", "layer"], "init"))
+        .round(0)
+        .astype(int)
+    )
     wide["length-matched"] = (
-        (100 * table.groupby(["stack", "measure", "layer"]).length_matched.first()).round(0).astype(int)
+        (100 * table.groupby(["stack", "measure", "layer"]).length_matched.first())
+        .round(0)
+        .astype(int)
     )
     print("cue contribution in %; random: mean of three seeds\n")
     print(wide[["trained", "random", "length-matched"]].to_string())
@@ -159,15 +188,17 @@ if clip.cue is not None and clip.target is not None:
 # %% [markdown]
 # Read along a row: *trained* against *random*. Do not compare the heights of two measures.
 #
-# In a decoder that spells letter by letter, the number of a noun is decided in its last letter alone. With a `FOIL` that row is
-# known:
+# In a decoder that spells letter by letter, the number of a noun is decided in its last letter
+# alone. With a `FOIL` that row is known:
 
 # %%
 if clip.foil:
     for stack in ("cross", "decoder"):
         if ("value_zeroing", stack) in maps:
             m = maps["value_zeroing", stack]
-            shares = speechmix.cue_contribution(m, cue=clip.cue, target=clip.target, rows="deciding")
+            shares = speechmix.cue_contribution(
+                m, cue=clip.cue, target=clip.target, rows="deciding"
+            )
             print(
                 f"{stack:8} value zeroing, deciding row, by layer: "
                 + ", ".join(f"{100 * share:.0f} %" for share in shares)
@@ -176,17 +207,23 @@ if clip.foil:
 # %% [markdown]
 # ## Does it matter?
 #
-# A map says what went into a state. Whether the model *uses* it is another question. `speechmix.ablate` silences the cue in one
-# stack after the other and reads whether the target is still preferred to its foil (a positive margin).
+# A map says what went into a state. Whether the model *uses* it is another question.
+# `speechmix.ablate` silences the cue in one stack after the other and reads whether the target is
+# still preferred to its foil (a positive margin).
 
 # %%
 if clip.foil:
-    print(speechmix.ablate(model, clip)[["ablated", "margin", "right"]].round(2).to_string(index=False))
+    print(
+        speechmix.ablate(model, clip)[["ablated", "margin", "right"]]
+        .round(2)
+        .to_string(index=False)
+    )
 
 # %% [markdown]
 # ## Keep it
 #
-# Maps go to files with labels and provenance, scores to any table. Here into a temporary folder; name one of your own.
+# Maps go to files with labels and provenance, scores to any table. Here into a temporary folder;
+# name one of your own.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +237,10 @@ print("\n" + scores[columns].head(4).to_string(index=False))
 m = maps["value_zeroing", "encoder"]
 print(
     "\nprovenance:",
-    {key: m.provenance[key] for key in ("model", "weights", "alignment", "dtype", "distance", "rounding")},
+    {
+        key: m.provenance[key]
+        for key in ("model", "weights", "alignment", "dtype", "distance", "rounding")
+    },
 )
 
 # %% [markdown]

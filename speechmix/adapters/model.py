@@ -1,7 +1,8 @@
-"""A loaded model with what speechmix knows about it: its family, its stacks, its front end, where it came from.
+"""A loaded model with what speechmix knows about it: its family, its stacks, its front end, where
+it came from.
 
-`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. What can be read off it is in `described`, what its
-decoder is told in `prefix`, what it writes by itself in `writing`.
+`Model` wraps an unmodified Hugging Face model; `speechmix.load` makes one. What can be read off it
+is in `described`, what its decoder is told in `prefix`, what it writes by itself in `writing`.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Model(Described):
     heard : HeardSounds, optional
         What was made of the sounds heard last, within `unchanged`.
     eager_as_given : bool
-        Whether attention is read off the softmax because the model, as it was given, computes something else than torch's
-        attention function (as_given.py).
+        Whether attention is read off the softmax because the model, as it was given, computes
+        something else than torch's attention function (as_given.py).
     """
 
     module: Any
@@ -90,20 +91,27 @@ class Model(Described):
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
     heard: HeardSounds | None = field(default=None, init=False, repr=False, compare=False)
     eager_as_given: bool = field(default=False, init=False, repr=False)
-    _parts: list[torch.nn.Module] = field(init=False, repr=False, compare=False)  # that the stacks are bound to
-    _fingerprint: tuple[Seen, str] | None = field(default=None, init=False, repr=False, compare=False)
+    _parts: list[torch.nn.Module] = field(
+        init=False, repr=False, compare=False
+    )  # that the stacks are bound to
+    _fingerprint: tuple[Seen, str] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self):
         self.stacks = bind_stacks(self.family, self.module, self.base)
         self._parts = parts_of(self.module)
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
-                f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, whose layers have "
-                "cross-attention to an encoder that is not there: load the whole model (ForConditionalGeneration)"
+                f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, "
+                "whose layers have "
+                "cross-attention to an encoder that is not there: load the whole model "
+                "(ForConditionalGeneration)"
             )
         if not self.stacks:
             raise ModelError(
-                f"{type(self.module).__name__} has none of the stacks of the {self.family.name} family: "
+                f"{type(self.module).__name__} has none of the stacks of the {self.family.name} "
+                "family: "
                 "pass the whole model, not a part of it"
             )
 
@@ -113,22 +121,27 @@ class Model(Described):
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled are the module with its weights and what its table says of it; the family is looked up again (pickled.py)."""
+        """Pickled are the module with its weights and what its table says of it; the family is
+        looked up again (pickled.py)."""
         return restored, contents(self)
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of all that decides a result: class, config, weights, buffers, feature extractor, tokenizer, prefix.
+        """Short hash of all that decides a result: class, config, weights, buffers, feature
+        extractor, tokenizer, prefix.
 
-        The same wherever the checkpoint lies; another for another precision. Made once (about a second for each gigabyte)
-        and made again where weights were exchanged or written to in between. What is written through ``weight.data`` or a
-        numpy view is not noticed, for torch does not count it, until `forget_fingerprint`, with which every run begins.
+        The same wherever the checkpoint lies; another for another precision. Made once (about a
+        second for each gigabyte) and made again where weights were exchanged or written to in
+        between. What is written through ``weight.data`` or a numpy view is not noticed, for torch
+        does not count it, until `forget_fingerprint`, with which every run begins.
         """
         parts = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
         with alone(self.module):  # another thread may run it in another precision
             if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
-                seen = Seen(*parts, generation)  # before hashing: what is written meanwhile is noticed next time
+                seen = Seen(
+                    *parts, generation
+                )  # before hashing: what is written meanwhile is noticed next time
                 self._fingerprint = seen, fingerprint(*parts)
         told = self._asked if self.converses else self.prefix.facts
         if self.eager_as_given:  # the same weights give other states under another implementation
@@ -144,13 +157,17 @@ class Model(Described):
         """Let the next `fingerprint` be made from every number again."""
         self._fingerprint = None
 
-    def with_prefix(self, *, task: str = "transcribe", language: str | None = None, timestamps: bool = False) -> Model:
-        """Return the model with another prefix of its decoder: the same weights, another name and fingerprint.
+    def with_prefix(
+        self, *, task: str = "transcribe", language: str | None = None, timestamps: bool = False
+    ) -> Model:
+        """Return the model with another prefix of its decoder: the same weights, another name and
+        fingerprint.
 
         Parameters
         ----------
         task : {"transcribe", "translate"}
-            With "translate" the decoder is fed a clip's `translation`, or else the one the model writes itself.
+            With "translate" the decoder is fed a clip's `translation`, or else the one the model
+            writes itself.
         language : str, optional
             Language that the decoder is told is spoken; by default the clip's own.
         timestamps : bool
@@ -159,7 +176,8 @@ class Model(Described):
         Raises
         ------
         InputError
-            If the model cannot be told this: one that is no Whisper, or English-only, or without such tokens.
+            If the model cannot be told this: one that is no Whisper, or English-only, or without
+            such tokens.
 
         Examples
         --------
@@ -173,11 +191,15 @@ class Model(Described):
             plain = plain.removesuffix(f" ({self.prefix.described})")
         return self._told(plain, prefix.described, prefix=prefix)
 
-    def with_prompt(self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False) -> Model:
-        """Return an audio language model that is asked something else: the same weights, another name and fingerprint.
+    def with_prompt(
+        self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False
+    ) -> Model:
+        """Return an audio language model that is asked something else: the same weights, another
+        name and fingerprint.
 
-        A model as it is loaded is asked to transcribe, and its decoder is fed the clip's text as the answer, as a Whisper's is.
-        Asked something else, it answers for itself, unless the answer is given.
+        A model as it is loaded is asked to transcribe, and its decoder is fed the clip's text as
+        the answer, as a Whisper's is. Asked something else, it answers for itself, unless the
+        answer is given.
 
         Parameters
         ----------
@@ -191,7 +213,8 @@ class Model(Described):
         Raises
         ------
         InputError
-            If the model is no audio language model, or an answer is given to a prompt that transcribes.
+            If the model is no audio language model, or an answer is given to a prompt that
+            transcribes.
 
         Examples
         --------
@@ -200,13 +223,18 @@ class Model(Described):
         """
         if not self.converses:
             raise InputError(
-                f"{self.name}: prompt= and answer= are for audio language models; this is a {self.family.name} model"
+                f"{self.name}: prompt= and answer= are for audio language models; this is a "
+                f"{self.family.name} model"
             )
         if transcribes and answer is not None:
             raise InputError(
-                "answer= is what a clip is answered, transcribes=True says that it is the clip's text: give one"
+                "answer= is what a clip is answered, transcribes=True says that it is the clip's "
+                "text: give one"
             )
-        prompt, plain = Prompt(self.prompt.text if text is None else text, answer, transcribes), self.name
+        prompt, plain = (
+            Prompt(self.prompt.text if text is None else text, answer, transcribes),
+            self.name,
+        )
         if self.prompt.described:
             plain = plain.removesuffix(f" ({self.prompt.described})")
         return self._told(plain, prompt.described, prompt=prompt)
@@ -222,7 +250,8 @@ class Model(Described):
         return other
 
     def translate(self, sentence: Sentence | str) -> Sentence:
-        """Return a sentence with the translation that a sequence-to-sequence model writes (greedy), as `mix` feeds it.
+        """Return a sentence with the translation that a sequence-to-sequence model writes (greedy),
+        as `mix` feeds it.
 
         Raises
         ------
@@ -233,36 +262,46 @@ class Model(Described):
         from .generation.transcription import translated
 
         if self.hears:
-            raise InputError(f"{self.name} hears: with_prefix(task='translate') makes it translate clips")
+            raise InputError(
+                f"{self.name} hears: with_prefix(task='translate') makes it translate clips"
+            )
         return translated(self, Sentence(sentence) if isinstance(sentence, str) else sentence)
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
-        """Return what the model's feature extractor makes of audio [samples] at the model's rate."""
+        """Return what the model's feature extractor makes of audio [samples] at the model's
+        rate."""
         if self.feature_extractor is None:
             raise ModelError(
-                f"{self.name} was loaded without a feature extractor, so it cannot be given audio: load it with "
+                f"{self.name} was loaded without a feature extractor, so it cannot be given audio: "
+                "load it with "
                 "processor=, or pass prepared inputs"
             )
         check_fits(self, len(audio))
         with phase("features"):
-            return self.feature_extractor(audio, sampling_rate=self.sample_rate, return_tensors="pt")
+            return self.feature_extractor(
+                audio, sampling_rate=self.sample_rate, return_tensors="pt"
+            )
 
     @contextmanager
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all is as before.
+        """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all
+        is as before.
 
-        Whatever runs the module runs it in here, for the module may be its owner's, who trains it in between. Threads that
-        share a model, or a part of one, take turns. Random numbers that it draws are no numbers of the caller's.
+        Whatever runs the module runs it in here, for the module may be its owner's, who trains it
+        in between. Threads that share a model, or a part of one, take turns. Random numbers that it
+        draws are no numbers of the caller's.
 
         Parameters
         ----------
         dtype : torch.dtype, optional
-            Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing is converted.
+            Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing
+            is converted.
         """
         own = self.dtype
         if dtype is not None and torch.finfo(dtype).eps > torch.finfo(own).eps:
             raise ModelError(
-                f"cannot run a {own} model in {dtype} and give it back unchanged: load it with dtype= instead"
+                f"cannot run a {own} model in {dtype} and give it back unchanged: load it with "
+                "dtype= instead"
             )
         with alone(self.module):
             self.rebind()
@@ -275,16 +314,24 @@ class Model(Described):
         Raises
         ------
         ModelError
-            If whole layers were exchanged, or the model was given adapters, or its table does not fit the new parts.
+            If whole layers were exchanged, or the model was given adapters, or its table does not
+            fit the new parts.
         """
         parts = parts_of(self.module)
         if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
             return
         for name, stack in self.stacks.items():
-            if layer_modules(stack.plan, self.base) != tuple(layer.module for layer in stack.layers):
-                raise ModelError(f"{self.name}: layers of the {name} were exchanged after loading: load it again")
+            if layer_modules(stack.plan, self.base) != tuple(
+                layer.module for layer in stack.layers
+            ):
+                raise ModelError(
+                    f"{self.name}: layers of the {name} were exchanged after loading: load it again"
+                )
         if has_adapters(self.module):
-            raise ModelError(f"{self.name} was given adapters after loading: load it again, so that they are merged")
+            raise ModelError(
+                f"{self.name} was given adapters after loading: load it again, so that they are "
+                "merged"
+            )
         for name, stack in self.stacks.items():
             again = bind(stack.plan, self.base, stack.heads)
             if again is not None:
@@ -293,10 +340,12 @@ class Model(Described):
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """For a while weights and feature extractor stay as they are: what is made of them is made once.
+        """For a while weights and feature extractor stay as they are: what is made of them is made
+        once.
 
-        What is made of the weights for one clip serves the next (on a CPU); what is made of a clip's sound, features and the
-        states of a Whisper's encoder, serves the next question about it (remembering.py).
+        What is made of the weights for one clip serves the next (on a CPU); what is made of a
+        clip's sound, features and the states of a Whisper's encoder, serves the next question about
+        it (remembering.py).
         """
         if self.heard is not None:
             yield

@@ -1,4 +1,5 @@
-"""Where each word is in the audio: word files, CTC forced alignment, Whisper's attention, synthesis and warping."""
+"""Where each word is in the audio: word files, CTC forced alignment, Whisper's attention, synthesis
+and warping."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ METHODS = ("auto", "ctc", "whisper", "synthesis")
 __all__ = ["METHODS", "Alignment", "align", "place_words", "words_of"]
 
 
-def align(clip: Clip, *, model: Model | None = None, method: str = "auto", language: str | None = None) -> Clip:
+def align(
+    clip: Clip, *, model: Model | None = None, method: str = "auto", language: str | None = None
+) -> Clip:
     """Give a clip that has only text its word times.
 
     Parameters
@@ -27,17 +30,19 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     model : Model, optional
         A model with a CTC head, for method "ctc"; a trained Whisper for "whisper".
     method : {"auto", "ctc", "whisper", "synthesis"}
-        "ctc": forced alignment with `model`. "whisper": its cross-attention. "synthesis": espeak-ng speaks the text and
-        dynamic time warping carries its word times over; no weights needed (extra `synthesis`). "auto": "ctc" if `model`
-        has a CTC head and is trained, else "synthesis".
+        "ctc": forced alignment with `model`. "whisper": its cross-attention. "synthesis": espeak-ng
+        speaks the text and dynamic time warping carries its word times over; no weights needed
+        (extra `synthesis`). "auto": "ctc" if `model` has a CTC head and is trained, else
+        "synthesis".
     language : str, optional
-        For synthesis and Whisper; by default the clip's. Whisper detects one that is not known, synthesis asks for it.
+        For synthesis and Whisper; by default the clip's. Whisper detects one that is not known,
+        synthesis asks for it.
 
     Returns
     -------
     Clip
-        A copy with words, each with a score, and ``doubts``: sentences that say why the times cannot be trusted
-        (empty if they can). Doubts are also a Python warning.
+        A copy with words, each with a score, and ``doubts``: sentences that say why the times
+        cannot be trusted (empty if they can). Doubts are also a Python warning.
 
     Raises
     ------
@@ -56,33 +61,53 @@ def align(clip: Clip, *, model: Model | None = None, method: str = "auto", langu
     if clip.words is not None:
         return clip
     if not clip.text:
-        raise AlignmentError(f"clip {clip.name!r} has neither words nor text: give text=, or words= with times")
+        raise AlignmentError(
+            f"clip {clip.name!r} has neither words nor text: give text=, or words= with times"
+        )
     alignment = place_words(clip, clip.text, model=model, method=method, language=language)
-    aligned = clip.replace(words=alignment.words, alignment=alignment.method, doubts=alignment.doubts)
+    aligned = clip.replace(
+        words=alignment.words, alignment=alignment.method, doubts=alignment.doubts
+    )
     for doubt in alignment.doubts:
-        warnings.warn(f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: {doubt}", stacklevel=2)
+        warnings.warn(
+            f"clip {clip.name!r}: alignment by {alignment.method} is doubtful: {doubt}",
+            stacklevel=2,
+        )
     return aligned
 
 
 def place_words(
-    clip: Clip, text: str, *, model: Model | None = None, method: str = "auto", language: str | None = None
+    clip: Clip,
+    text: str,
+    *,
+    model: Model | None = None,
+    method: str = "auto",
+    language: str | None = None,
 ) -> Alignment:
-    """Align another wording of what a clip says ("quatre-vingts" for "80"); the options are those of `align`."""
+    """Align another wording of what a clip says ("quatre-vingts" for "80"); the options are those
+    of `align`."""
     from .ctc import align_by_ctc, has_ctc_head
 
     if method not in METHODS:
         raise InputError(f"method must be one of {METHODS}, found {method!r}")
     if method == "auto":
-        method = "ctc" if model is not None and has_ctc_head(model) and model.init == "trained" else "synthesis"
+        method = (
+            "ctc"
+            if model is not None and has_ctc_head(model) and model.init == "trained"
+            else "synthesis"
+        )
     language = language or clip.language
     if method == "synthesis":
         from .synthesis import align_by_synthesis
 
         if not language:
             raise InputError(
-                f"clip {clip.name!r}: in which language is {text[:60]!r}? Its words are placed by a voice that speaks it: give "
-                "language='fr' ('en-us', ...; --language fr on the command line, a column language in a manifest; "
-                "speechmix.alignment.espeak.voices() lists them), or a CTC model that aligns (model=, --aligner)"
+                f"clip {clip.name!r}: in which language is {text[:60]!r}? Its words are placed by "
+                "a voice that speaks it: give "
+                "language='fr' ('en-us', ...; --language fr on the command line, a column language "
+                "in a manifest; "
+                "speechmix.alignment.espeak.voices() lists them), or a CTC model that aligns "
+                "(model=, --aligner)"
             )
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)
     if model is None:

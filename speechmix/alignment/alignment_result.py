@@ -1,9 +1,10 @@
-"""What an aligner returns: where each written word of a transcript is in the audio, and whether to believe it.
+"""What an aligner returns: where each written word of a transcript is in the audio, and whether to
+believe it.
 
-In: audio and its transcript. Out: an `Alignment`, one `Word` for each item of `words_of(text)`, in order. All aligners
-of this folder share this contract, so a pipeline can swap them. An aligner that cannot place the words raises
-`AlignmentError` (a run records it and goes on); one that places them but has reasons not to be believed says so in
-`doubts`, and the caller decides.
+In: audio and its transcript. Out: an `Alignment`, one `Word` for each item of `words_of(text)`, in
+order. All aligners of this folder share this contract, so a pipeline can swap them. An aligner that
+cannot place the words raises `AlignmentError` (a run records it and goes on); one that places them
+but has reasons not to be believed says so in `doubts`, and the caller decides.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 
 from ..inputs.words.spans import Word
 
-# Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other doubts than before: word
-# times that are kept with another revision are made again.
+# Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other
+# doubts than before: word times that are kept with another revision are made again.
 REVISION = 5
 
-# Marks that are read aloud though Unicode files them under punctuation; currency and mathematical signs are symbols.
+# Marks that are read aloud though Unicode files them under punctuation; currency and mathematical
+# signs are symbols.
 _SPOKEN_MARKS = frozenset("%‰&@#§°")
 _APOSTROPHES, _MINUS_SIGNS = ("'", "’"), ("-", "−")
 
@@ -30,15 +32,16 @@ class Alignment:
     Parameters
     ----------
     words : tuple of Word
-        One for each item of ``words_of(text)``, in order, in seconds; words do not overlap, and a pause belongs to
-        none of them. ``Word.score`` is between 0 (no better than any other place or text) and 1 (fits as well as the
-        right words do); by synthesis, the probability that neither border is more than 100 ms off.
+        One for each item of ``words_of(text)``, in order, in seconds; words do not overlap, and a
+        pause belongs to none of them. ``Word.score`` is between 0 (no better than any other place
+        or text) and 1 (fits as well as the right words do); by synthesis, the probability that
+        neither border is more than 100 ms off.
     method : str
         Which aligner made it: "synthesis", "ctc", ...
     score : float
-        The same for the whole clip, 0 to 1: the mean over the words, weighted by their duration, unless the aligner
-        says otherwise (synthesis: the probability that the text is what is said). Scores of different methods are not on
-        one scale.
+        The same for the whole clip, 0 to 1: the mean over the words, weighted by their duration,
+        unless the aligner says otherwise (synthesis: the probability that the text is what is
+        said). Scores of different methods are not on one scale.
     doubts : tuple of str
         Plain sentences, each a reason why the alignment cannot be trusted. Empty if there is none.
     phonemes : tuple of Word
@@ -65,9 +68,10 @@ class Alignment:
 def words_of(text: str) -> list[str]:
     """Split a transcript at white space into its written words.
 
-    A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is read aloud (``%``,
-    ``€``, ``&``) is one. Punctuation that touches a word stays on it, and ``l'enfant`` or ``petits-pois`` is one word:
-    white space is the only boundary that every transcript and every corpus agrees on.
+    A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is
+    read aloud (``%``, ``€``, ``&``) is one. Punctuation that touches a word stays on it, and
+    ``l'enfant`` or ``petits-pois`` is one word: white space is the only boundary that every
+    transcript and every corpus agrees on.
 
     Examples
     --------
@@ -78,10 +82,11 @@ def words_of(text: str) -> list[str]:
 
 
 def without_signs(words: Sequence[str]) -> list[str]:
-    """Cut off the signs around written words that are not read aloud: quotation marks, commas, question marks.
+    """Cut off the signs around written words that are not read aloud: quotation marks, commas,
+    question marks.
 
-    Aligners look for what this returns, so that a sign never moves a word. Apostrophes stay (``l'``), and so does a minus
-    sign before a figure (``-5``).
+    Aligners look for what this returns, so that a sign never moves a word. Apostrophes stay
+    (``l'``), and so does a minus sign before a figure (``-5``).
 
     Examples
     --------
@@ -103,4 +108,8 @@ def _without_signs(word: str) -> str:
 
 
 def _is_spoken(character: str) -> bool:
-    return character.isalnum() or character in _SPOKEN_MARKS or unicodedata.category(character) in ("Sc", "Sm")
+    return (
+        character.isalnum()
+        or character in _SPOKEN_MARKS
+        or unicodedata.category(character) in ("Sc", "Sm")
+    )

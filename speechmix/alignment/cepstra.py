@@ -1,6 +1,8 @@
-"""What the aligner by synthesis hears of a sound: mel power and cepstra in frames of 5 ms, level and noise of a recording.
+"""What the aligner by synthesis hears of a sound: mel power and cepstra in frames of 5 ms, level
+and noise of a recording.
 
-In: mono audio [S]. Out: a `HeardRecording`, and the features of any sound: mel power [T, 40], cepstra [T, 12] and their slopes.
+In: mono audio [S]. Out: a `HeardRecording`, and the features of any sound: mel power [T, 40],
+cepstra [T, 12] and their slopes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _NOISE_VARIES = 2.0  # dB from the quietest frames to that share, in noise alone
 _BELOW_SOFT_SPEECH = 2.5  # dB below them for each dB more
 _PAUSE = 20  # frames of silence, 100 ms, that end a run of speech: a closure is shorter
 _AROUND = 20  # frames, 100 ms, on both sides of a run that may be a closure or a soft end
-_FAINT = 10.0  # dB below the loud level: a short run that never gets louder is a bump, a click or a breath
+# dB below the loud level: a short run that never gets louder is a bump, a click or a breath
+_FAINT = 10.0
 _NOISE_COUNTS = 25.0  # dB below the loud level: noise that halves a band's weight
 _LITTLE_NOISE = 30.0  # dB between the loud level and the noise
 _SHORT_RUN = 100  # frames: 500 ms
@@ -31,7 +34,8 @@ _LOUD_FRAMES = 6  # frames, 30 ms, that reach the level of a run
 
 @dataclass(frozen=True, eq=False)
 class HeardRecording:
-    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's mel power [40].
+    """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's
+    mel power [40].
 
     In the energy a mel band counts the less, the more noise there is in it.
     """
@@ -54,17 +58,23 @@ class HeardRecording:
 
     @cached_property
     def speech(self) -> np.ndarray:
-        """Frames that may hold speech, bool [T]: runs of sound with short pauses in them, and 100 ms around each.
+        """Frames that may hold speech, bool [T]: runs of sound with short pauses in them, and 100
+        ms around each.
 
-        In noise all frames may. A short and faint run that is apart from the others (a bump of the microphone, a click, a
-        breath) is no speech.
+        In noise all frames may. A short and faint run that is apart from the others (a bump of the
+        microphone, a click, a breath) is no speech.
         """
         may_be_speech = np.zeros(len(self.energy), bool)
-        if self.loud - self.quiet < _LITTLE_NOISE:  # soft speech rises as little out of the noise as anything else
+        if (
+            self.loud - self.quiet < _LITTLE_NOISE
+        ):  # soft speech rises as little out of the noise as anything else
             return ~may_be_speech
         sounding = np.flatnonzero(self.energy > self.speech_level)
         breaks = np.flatnonzero(np.diff(sounding) > _PAUSE)
-        firsts, lasts = sounding[np.append(0, breaks + 1)], sounding[np.append(breaks, len(sounding) - 1)]
+        firsts, lasts = (
+            sounding[np.append(0, breaks + 1)],
+            sounding[np.append(breaks, len(sounding) - 1)],
+        )
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             run = np.sort(self.energy[first : last + 1])
             is_faint = run[-min(_LOUD_FRAMES, len(run))] < self.loud - _FAINT
@@ -82,19 +92,23 @@ def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
     """Analyse the recording; its noise is what its quietest frames hold."""
     audio = np.asarray(audio, dtype=np.float32)
     if audio.ndim != 1 or not np.isfinite(audio).all():
-        raise AlignmentError(f"expected finite mono audio [S], found shape {audio.shape}: mix it down first")
+        raise AlignmentError(
+            f"expected finite mono audio [S], found shape {audio.shape}: mix it down first"
+        )
     if sample_rate != SAMPLE_RATE and audio.size:
         audio = resampled(audio, sample_rate, SAMPLE_RATE)
     if len(audio) < 10 * HOP or np.ptp(audio) < 1e-4:
         raise AlignmentError(
-            f"expected speech, found {len(audio) / SAMPLE_RATE:.2f} s of silence: leave clips without speech out"
+            f"expected speech, found {len(audio) / SAMPLE_RATE:.2f} s of silence: leave clips "
+            "without speech out"
         )
     power = mel_power(audio)
     energy = decibels(power.sum(1))
     quiet, loud = _levels(energy)
     if loud - quiet < _SPEECH_RANGE:
         raise AlignmentError(
-            f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found {loud - quiet:.0f} dB: "
+            f"expected speech, whose level varies by {_SPEECH_RANGE} dB and more, found "
+            f"{loud - quiet:.0f} dB: "
             "silence or steady noise; leave clips without speech out"
         )
     noise = _noise(power, energy, quiet)
@@ -104,10 +118,12 @@ def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
 
 
 def _levels(energy: np.ndarray) -> tuple[float, float]:
-    """Quiet and loud level in dB; the quiet one is that of the noise, whether or not the clip has a pause to hear it in.
+    """Quiet and loud level in dB; the quiet one is that of the noise, whether or not the clip has a
+    pause to hear it in.
 
-    Steady noise varies little from frame to frame: where the quietest frames do, they are soft speech, and the noise
-    lies somewhere below them. It is looked for no further down than 50 dB under the loud level, where a room's tone is.
+    Steady noise varies little from frame to frame: where the quietest frames do, they are soft
+    speech, and the noise lies somewhere below them. It is looked for no further down than 50 dB
+    under the loud level, where a room's tone is.
     """
     quietest, quiet, loud = np.percentile(energy, [1, _QUIET_SHARE, 95])
     below = _BELOW_SOFT_SPEECH * max(0.0, quiet - quietest - _NOISE_VARIES)
@@ -115,7 +131,8 @@ def _levels(energy: np.ndarray) -> tuple[float, float]:
 
 
 def _noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
-    """Mel power of the noise: of the frames that hold nothing else; if none do, of each band's quietest frames."""
+    """Mel power of the noise: of the frames that hold nothing else; if none do, of each band's
+    quietest frames."""
     alone = energy <= quiet + 2
     if alone.sum() >= 10:
         return power[alone].mean(0)
@@ -126,7 +143,9 @@ def _noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
 def mel_power(audio: np.ndarray) -> np.ndarray:
     """Power in 40 mel bands, [S] -> [T, 40], of pre-emphasised audio at `SAMPLE_RATE`."""
     emphasised = np.append(audio[:1], audio[1:] - 0.95 * audio[:-1]).astype(np.float32)
-    power = mel_spectrogram(emphasised, SAMPLE_RATE, n_fft=512, window=400, hop=HOP, n_mels=N_MELS, fmin=60, fmax=7600)
+    power = mel_spectrogram(
+        emphasised, SAMPLE_RATE, n_fft=512, window=400, hop=HOP, n_mels=N_MELS, fmin=60, fmax=7600
+    )
     return power + np.float32(1e-10)
 
 
@@ -143,14 +162,18 @@ def cepstra_of(power: np.ndarray) -> np.ndarray:
 
 
 def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
-    """Slope over nine frames (45 ms), scaled so that it weighs about as much as the cepstra themselves."""
+    """Slope over nine frames (45 ms), scaled so that it weighs about as much as the cepstra
+    themselves."""
     padded = np.pad(cepstra, ((reach, reach), (0, 0)), mode="edge")
     steps = np.arange(-reach, reach + 1)
-    slopes = reduce(np.add, (step * padded[reach + step : reach + step + len(cepstra)] for step in steps))
+    slopes = reduce(
+        np.add, (step * padded[reach + step : reach + step + len(cepstra)] for step in steps)
+    )
     return 4 * slopes / np.sum(steps**2)
 
 
 def observed(cepstra: np.ndarray, in_words: np.ndarray) -> np.ndarray:
-    """What is compared of cepstra [T, 12]: standardised over the frames where words are said, and their slopes, [T, 24]."""
+    """What is compared of cepstra [T, 12]: standardised over the frames where words are said, and
+    their slopes, [T, 24]."""
     standard = (cepstra - cepstra[in_words].mean(0)) / (cepstra[in_words].std(0) + 1e-3)
     return np.c_[standard, slopes_of(standard)].astype(np.float32)

@@ -1,8 +1,9 @@
 """Do aligners agree? Word times of the same clips by several methods, side by side.
 
-In: clips with text (those with words are their own reference) and named aligners. Out: one row per clip, word and
-method, and a summary: how far the word starts and ends are from the reference, how often an aligner fails, how long it
-takes. Without a reference, the median of the other methods stands in for it, and the summary says so.
+In: clips with text (those with words are their own reference) and named aligners. Out: one row per
+clip, word and method, and a summary: how far the word starts and ends are from the reference, how
+often an aligner fails, how long it takes. Without a reference, the median of the other methods
+stands in for it, and the summary says so.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def compare_aligners(clips: Iterable[Clip], aligners: Mapping[str, Aligner]) -> 
     Returns
     -------
     DataFrame
-        Columns clip, method, word (index), text, start, end, score, seconds_taken (of the clip, on its first word),
-        reason (of a failure; then word, start and end are missing). A clip's own words are the method "reference".
+        Columns clip, method, word (index), text, start, end, score, seconds_taken (of the clip, on
+        its first word), reason (of a failure; then word, start and end are missing). A clip's own
+        words are the method "reference".
 
     Examples
     --------
@@ -63,9 +65,9 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per method: against what it is measured ("reference", or "others": their median), words, failures
-        (clips), median distance of word starts and ends in ms, share of the starts within 20, 50 and 100 ms in %,
-        median seconds a clip.
+        One row per method: against what it is measured ("reference", or "others": their median),
+        words, failures (clips), median distance of word starts and ends in ms, share of the starts
+        within 20, 50 and 100 ms in %, median seconds a clip.
 
     Raises
     ------
@@ -74,19 +76,33 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """
     placed = table[table.reason.isna()]
     if placed.empty:
-        raise InputError(f"no aligner placed any clip: {'; '.join(table.reason.dropna().unique()[:3])}")
+        raise InputError(
+            f"no aligner placed any clip: {'; '.join(table.reason.dropna().unique()[:3])}"
+        )
     against = "reference" if (placed.method == "reference").any() else "others"
     result = []
     for method in dict.fromkeys(table.method[table.method != "reference"]):
-        truth = placed[placed.method == "reference" if against == "reference" else placed.method != method]
+        truth = placed[
+            placed.method == "reference" if against == "reference" else placed.method != method
+        ]
         reference = truth.groupby(["clip", "word"])[["start", "end"]].median()
-        part = placed[placed.method == method].join(reference, on=["clip", "word"], rsuffix="_reference")
+        part = placed[placed.method == method].join(
+            reference, on=["clip", "word"], rsuffix="_reference"
+        )
         part = part.dropna(subset=["start_reference"])
-        starts, ends = (1000 * (part[side] - part[f"{side}_reference"]).abs() for side in ("start", "end"))
+        starts, ends = (
+            1000 * (part[side] - part[f"{side}_reference"]).abs() for side in ("start", "end")
+        )
         row = {"method": method, "against": against, "words": len(part)}
         row["failures"] = int(table.reason[table.method == method].notna().sum())
-        row |= {"start_ms": round(float(starts.median()), 1), "end_ms": round(float(ends.median()), 1)}
-        row |= {f"within_{ms}_ms": round(100 * float((starts <= ms + 1e-6).mean()), 1) for ms in (20, 50, 100)}
+        row |= {
+            "start_ms": round(float(starts.median()), 1),
+            "end_ms": round(float(ends.median()), 1),
+        }
+        row |= {
+            f"within_{ms}_ms": round(100 * float((starts <= ms + 1e-6).mean()), 1)
+            for ms in (20, 50, 100)
+        }
         row["seconds_a_clip"] = round(float(part.seconds_taken.median()), 3)
         result.append(row)
     return pd.DataFrame(result)

@@ -1,8 +1,9 @@
-"""How sure the aligner by synthesis is of each word, and of the text as a whole; and its doubts, in words.
+"""How sure the aligner by synthesis is of each word, and of the text as a whole; and its doubts, in
+words.
 
-In: `Evidence`: how the text was warped onto the recording in several ways, and decoys of it. Out: for each word the
-probability that neither of its borders is more than 100 ms off, for the clip that the text is what is said, and
-sentences that say why the times cannot be trusted.
+In: `Evidence`: how the text was warped onto the recording in several ways, and decoys of it. Out:
+for each word the probability that neither of its borders is more than 100 ms off, for the clip that
+the text is what is said, and sentences that say why the times cannot be trusted.
 """
 
 from __future__ import annotations
@@ -16,20 +17,25 @@ import numpy as np
 from ..inputs.words.spans import Word
 from .cepstra import HOP, SAMPLE_RATE, HeardRecording
 
-# Logistic regressions on the development part of benchmarks/alignment_material.py and real commands beside it.
-# A border is more than 100 ms off: what it would cost to have it there, how many other sounds are nearer, on the word and in
-# the clip, sound behind the word that none takes, how far the speech rises out of the noise, how far apart the ways are.
+# Logistic regressions on the development part of benchmarks/alignment_material.py and real commands
+# beside it. A border is more than 100 ms off: what it would cost to have it there, how many other
+# sounds are nearer, on the word and in the clip, sound behind the word that none takes, how far the
+# speech rises out of the noise, how far apart the ways are.
 _FAR = np.array([-0.217, 0.727, 0.857, 0.511, -0.051, 0.512]), 7.45
-# The text is another one (as many right as wrong texts): gain, likeness, how far apart the ways are, strangeness, rank.
+# The text is another one (as many right as wrong texts): gain, likeness, how far apart the ways
+# are, strangeness, rank.
 _WRONG = np.array([-12.94, -7.04, 1.31, -7.78, 1.30]), 13.15
-TRUSTED_TEXT = 0.6  # in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
+# in development 95 % of wrong texts are scored lower, and 15 % of right ones, short ones most
+TRUSTED_TEXT = 0.6
 _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
-# In development (where the weights were fitted) 51 % of the words that are off are scored lower, and half of those named are
-# off; on held-out sentences 44 and 40 %, and without noise 3 of 41 words that are off.
+# In development (where the weights were fitted) 51 % of the words that are off are scored lower,
+# and half of those named are off; on held-out sentences 44 and 40 %, and without noise 3 of 41
+# words that are off.
 _TRUSTED_WORD = 0.75
 _CLEAN = 40.0  # dB between the loud level and the noise, above which noise says nothing
 _FAR_FRAMES = 20  # 100 ms
-_SURE = 20.0  # in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
+# in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
+_SURE = 20.0
 _SOUNDING = 0.5  # share of a word's frames
 _TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo
 _TRUSTED_UNEXPLAINED = 0.5  # share of the sound that no word takes
@@ -37,10 +43,11 @@ _TRUSTED_UNEXPLAINED = 0.5  # share of the sound that no word takes
 
 @dataclass(frozen=True, eq=False)
 class Warp:
-    """A path through the recording: the slot that each frame belongs to (-1 in a gap) [T], and what that costs [T].
+    """A path through the recording: the slot that each frame belongs to (-1 in a gap) [T], and what
+    that costs [T].
 
-    NaN in a gap are: where the synthesis is then, in seconds on the first speaker's clock (`times`) [T]; and which share of
-    other sounds of the text would be nearer (`nearer`) [T].
+    NaN in a gap are: where the synthesis is then, in seconds on the first speaker's clock (`times`)
+    [T]; and which share of other sounds of the text would be nearer (`nearer`) [T].
     """
 
     owner: np.ndarray
@@ -53,7 +60,12 @@ class Warp:
         first = np.searchsorted(self._at, np.arange(n_words))
         last = np.searchsorted(self._at, np.arange(n_words), side="right") - 1
         frames = np.flatnonzero(self.owner >= 0)
-        return np.array([_trim(frames[a], frames[b], self.owner, sound) for a, b in zip(first, last, strict=True)])
+        return np.array(
+            [
+                _trim(frames[a], frames[b], self.owner, sound)
+                for a, b in zip(first, last, strict=True)
+            ]
+        )
 
     @cached_property
     def _at(self) -> np.ndarray:
@@ -74,12 +86,15 @@ class Evidence:
     ways : tuple of Warp
         The same with other settings that are as good.
     decoys : tuple of Warp
-        Of each word played backwards, in other orders: the same voices say the same sounds, but not what the recording
-        has. What a path through that costs is what one for a text that does not belong to the recording would.
+        Of each word played backwards, in other orders: the same voices say the same sounds, but not
+        what the recording has. What a path through that costs is what one for a text that does not
+        belong to the recording would.
     likeness : float
-        How alike the recording and the speakers, as they are, go along the path (`Chorus.likeness`).
+        How alike the recording and the speakers, as they are, go along the path
+        (`Chorus.likeness`).
     borders : array [2, W, T]
-        What the cheapest path of the text costs with each word's first and last frame in each place (`border_costs`).
+        What the cheapest path of the text costs with each word's first and last frame in each place
+        (`border_costs`).
     """
 
     recording: HeardRecording
@@ -96,7 +111,9 @@ class Evidence:
 
     @cached_property
     def _all_edges(self) -> np.ndarray:
-        return np.stack([way.edges(len(self.natural), self.sound) for way in (self.warp, *self.ways)])
+        return np.stack(
+            [way.edges(len(self.natural), self.sound) for way in (self.warp, *self.ways)]
+        )
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -112,7 +129,8 @@ class Evidence:
 
     @cached_property
     def spread(self) -> np.ndarray:
-        """Mean distance in frames between where a word's borders lie and where the ways have them [W]."""
+        """Mean distance in frames between where a word's borders lie and where the ways have them
+        [W]."""
         return np.abs(self._all_edges - self.edges).mean(0).mean(1)
 
     @cached_property
@@ -121,7 +139,9 @@ class Evidence:
         taken = self.warp.owner >= 0
         owner, ranks = self.warp.owner[taken], np.log(self.warp.nearer[taken])
         n_words = len(self.natural)
-        return np.bincount(owner, ranks, n_words) / np.maximum(1, np.bincount(owner, minlength=n_words))
+        return np.bincount(owner, ranks, n_words) / np.maximum(
+            1, np.bincount(owner, minlength=n_words)
+        )
 
     @cached_property
     def sound_behind(self) -> np.ndarray:
@@ -133,7 +153,8 @@ class Evidence:
 
     @cached_property
     def margin(self) -> np.ndarray:
-        """What the cheapest path costs more that has a border of the word over 100 ms from where it lies [W], -20 to 20."""
+        """What the cheapest path costs more that has a border of the word over 100 ms from where it
+        lies [W], -20 to 20."""
         away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
         there = np.where(away, np.inf, self.borders).min(2)
         elsewhere = np.where(away, self.borders, np.inf).min(2)
@@ -141,7 +162,8 @@ class Evidence:
 
     @cached_property
     def apart(self) -> float:
-        """How far apart the ways have the words: mean over words of the logarithm of their mean distance."""
+        """How far apart the ways have the words: mean over words of the logarithm of their mean
+        distance."""
         return float(np.log1p(np.abs(self._all_edges - self.edges).mean(0).max(1) / 2).mean())
 
     @cached_property
@@ -157,12 +179,14 @@ class Evidence:
 
     @cached_property
     def strangeness(self) -> float:
-        """How unlike the speakers the recording is, whatever is said: what its sound costs with the cheapest decoy, a frame."""
+        """How unlike the speakers the recording is, whatever is said: what its sound costs with the
+        cheapest decoy, a frame."""
         return self._cost_of_decoy / max(1, self.sound.sum())
 
     @cached_property
     def rank(self) -> float:
-        """How far up the sounds on the path are among those of the text: mean logarithm of the share that is nearer."""
+        """How far up the sounds on the path are among those of the text: mean logarithm of the
+        share that is nearer."""
         return float(np.nanmean(np.log(self.warp.nearer)))
 
     @cached_property
@@ -176,29 +200,39 @@ def seconds_in(owner: np.ndarray, n_slots: int) -> np.ndarray:
 
 
 def word_scores(evidence: Evidence) -> np.ndarray:
-    """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is said."""
+    """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is
+    said."""
     recording, n_words = evidence.recording, len(evidence.natural)
     of_clip = np.tile([evidence.rank, min(recording.loud - recording.quiet, _CLEAN)], (n_words, 1))
-    own = [evidence.margin, evidence.word_ranks, np.log1p(20 * evidence.sound_behind), np.log1p(evidence.spread)]
+    own = [
+        evidence.margin,
+        evidence.word_ranks,
+        np.log1p(20 * evidence.sound_behind),
+        np.log1p(evidence.spread),
+    ]
     signs = np.stack([own[0], own[1], of_clip[:, 0], own[2], of_clip[:, 1], own[3]], axis=1)
     return 1 - _logistic(signs @ _FAR[0] + _FAR[1])
 
 
 def text_score(evidence: Evidence) -> float:
     """Probability that the text is what is said, were half of all texts wrong."""
-    signs = np.array([evidence.gain, evidence.likeness, evidence.apart, evidence.strangeness, evidence.rank])
+    signs = np.array(
+        [evidence.gain, evidence.likeness, evidence.apart, evidence.strangeness, evidence.rank]
+    )
     return float(1 - _logistic(signs @ _WRONG[0] + _WRONG[1]))
 
 
 def doubts_of(
     words: Sequence[Word], evidence: Evidence, *, adapted: bool = False, language: str = "fr"
 ) -> tuple[str, ...]:
-    """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the speaker's own sounds."""
+    """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the
+    speaker's own sounds."""
     doubts, score = [], text_score(evidence)
     trusted = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT
     if score < trusted:
         doubts.append(
-            f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, expected at least "
+            f"The text fits hardly better than its own sounds in a wrong order (score {score:.2f}, "
+            "expected at least "
             f"{trusted}): it may not be what is said."
             + (
                 ""
@@ -206,7 +240,9 @@ def doubts_of(
                 else f" The score is calibrated on French: right texts in {language} get it often."
             )
         )
-    unsure = [f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < _TRUSTED_WORD]
+    unsure = [
+        f"{word.text} ({word.score:.2f})" for word in words if (word.score or 0) < _TRUSTED_WORD
+    ]
     if unsure:
         doubts.append(f"Words that may be more than 100 ms off (score): {_some(unsure)}.")
     shares = [evidence.sound[int(first) : int(last) + 1].mean() for first, last in evidence.edges]
@@ -221,10 +257,13 @@ def doubts_of(
     odd = [f"{words[index].text} ({ratios[index]:.1f})" for index in np.flatnonzero(far).tolist()]
     if odd:
         doubts.append(
-            f"Words more than {_TRUSTED_STRETCH:g} times longer or shorter than the clip's tempo: {_some(odd)}."
+            f"Words more than {_TRUSTED_STRETCH:g} times longer or shorter than the clip's tempo: "
+            f"{_some(odd)}."
         )
     if evidence.unexplained > _TRUSTED_UNEXPLAINED:
-        doubts.append(f"{100 * evidence.unexplained:.0f} % of the sound belongs to no word of the text.")
+        doubts.append(
+            f"{100 * evidence.unexplained:.0f} % of the sound belongs to no word of the text."
+        )
     return tuple(doubts)
 
 
@@ -237,7 +276,8 @@ def _logistic(x):
 
 
 def _trim(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:
-    """Cut silent frames off a word beside a gap, at most 100 ms: a closure after a pause is not heard."""
+    """Cut silent frames off a word beside a gap, at most 100 ms: a closure after a pause is not
+    heard."""
     if first == 0 or owner[first - 1] < 0:
         first += int(np.argmax(np.append(sound[first : min(first + 20, last)], True)))
     if last == len(owner) - 1 or owner[last + 1] < 0:

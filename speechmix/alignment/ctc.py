@@ -1,9 +1,10 @@
-"""CTC forced alignment: the best path of a transcript's letters through the letter probabilities of a CTC model.
+"""CTC forced alignment: the best path of a transcript's letters through the letter probabilities of
+a CTC model.
 
-In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. The path is that of `adapters.ctc_paths`; the
-frames' times come from the front end's own strides. Letters that the vocabulary lacks are written without their accents
-or left out; a word that has no letter left ("80" for a model without digits) is placed by a wildcard that fits any sound,
-and said so.
+In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. The path is that of
+`adapters.ctc_paths`; the frames' times come from the front end's own strides. Letters that the
+vocabulary lacks are written without their accents or left out; a word that has no letter left ("80"
+for a model without digits) is placed by a wildcard that fits any sound, and said so.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from ..errors import AlignmentError
 from ..inputs.words.spans import Word
 from .alignment_result import Alignment, without_signs, words_of
 
-# Mean letter probability under which a clip's alignment is not to be believed (a random model reaches about 1/letters).
+# Mean letter probability under which a clip's alignment is not to be believed (a random model
+# reaches about 1/letters).
 _DOUBTFUL = 0.2
-# Nats a letter by which what the model would write by itself may be likelier than the text. The bundled model, on its own
-# clips: at most 0.5; with another clip's text: 12 and more; on real recordings of a voice that it does not know: 2.3 to 6.9.
+# Nats a letter by which what the model would write by itself may be likelier than the text. The
+# bundled model, on its own clips: at most 0.5; with another clip's text: 12 and more; on real
+# recordings of a voice that it does not know: 2.3 to 6.9.
 _RATHER_WRITES = 1.5
 
 
@@ -38,7 +41,8 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     Parameters
     ----------
     model : Model
-        With a CTC head, its feature extractor and its tokenizer (`speechmix.load` of a folder or hub id has them).
+        With a CTC head, its feature extractor and its tokenizer (`speechmix.load` of a folder or
+        hub id has them).
     audio : ndarray [samples]
         Mono, at ``model.sample_rate``.
     text : str
@@ -46,7 +50,8 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     Returns
     -------
     Alignment
-        A word's score is the mean probability of its letters on the path; the clip's, that of all letters.
+        A word's score is the mean probability of its letters on the path; the clip's, that of all
+        letters.
 
     Raises
     ------
@@ -55,18 +60,24 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     """
     if not has_ctc_head(model) or model.feature_extractor is None:
         raise AlignmentError(
-            f"{model.name} cannot align: expected a model with a CTC head, its tokenizer and feature extractor, found "
+            f"{model.name} cannot align: expected a model with a CTC head, its tokenizer and "
+            "feature extractor, found "
             f"{type(model.module).__name__}. Load a CTC model, or align by synthesis"
         )
     words = words_of(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
     log_probs = _letter_log_probs(model, audio)
-    # A tokenizer may hold more than the model can say: Wav2Vec2CTCTokenizer adds "|" where the vocabulary lacks it.
-    vocabulary = {token: i for token, i in model.tokenizer.get_vocab().items() if i < log_probs.shape[1]}
+    # A tokenizer may hold more than the model can say: Wav2Vec2CTCTokenizer adds "|" where the
+    # vocabulary lacks it.
+    vocabulary = {
+        token: i for token, i in model.tokenizer.get_vocab().items() if i < log_probs.shape[1]
+    }
     letters, left_out = _spell(without_signs(words), vocabulary)
     delimiter = vocabulary.get(getattr(model.tokenizer, "word_delimiter_token", None))
-    path, scores = _best_path(log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter)
+    path, scores = _best_path(
+        log_probs, letters, blank=model.config.pad_token_id, delimiter=delimiter
+    )
     grid = model.grid(len(audio))
     placed = []
     for word, frames in zip(words, path, strict=True):
@@ -74,8 +85,12 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
         score = float(np.exp(scores[frames]).mean())
         placed.append(Word(word, onset, min(offset, grid.duration), round(score, 4)))
     overall = float(np.exp(scores[[frame for frames in path for frame in frames]]).mean())
-    by_wildcard = [frame for frames, ids in zip(path, letters, strict=True) if not ids for frame in frames]
-    lost = np.delete(log_probs.max(axis=1) - scores, by_wildcard).sum() / max(1, sum(map(len, letters)))
+    by_wildcard = [
+        frame for frames, ids in zip(path, letters, strict=True) if not ids for frame in frames
+    ]
+    lost = np.delete(log_probs.max(axis=1) - scores, by_wildcard).sum() / max(
+        1, sum(map(len, letters))
+    )
     doubts = _doubts(words, letters, left_out, overall, float(lost))
     return Alignment(tuple(placed), "ctc", round(overall, 4), tuple(doubts))
 
@@ -105,7 +120,8 @@ def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[
 
 
 def _letter_id(letter: str, letter_ids: dict[str, int]) -> list[int] | None:
-    """Ids of a letter as it is, in the other case, or without its accent; None if the vocabulary lacks it."""
+    """Ids of a letter as it is, in the other case, or without its accent; None if the vocabulary
+    lacks it."""
     bare = unicodedata.normalize("NFD", letter)[0]
     for spelling in (
         letter,
@@ -121,13 +137,20 @@ def _letter_id(letter: str, letter_ids: dict[str, int]) -> list[int] | None:
     return None
 
 
-_LIGATURES = {"œ": ("oe", "OE"), "æ": ("ae", "AE"), "Œ": ("oe", "OE"), "Æ": ("ae", "AE"), "ß": ("ss", "SS")}
+_LIGATURES = {
+    "œ": ("oe", "OE"),
+    "æ": ("ae", "AE"),
+    "Œ": ("oe", "OE"),
+    "Æ": ("ae", "AE"),
+    "ß": ("ss", "SS"),
+}
 
 
 def _best_path(
     log_probs: np.ndarray, letters: list[list[int]], *, blank: int, delimiter: int | None
 ) -> tuple[list[list[int]], np.ndarray]:
-    """Frames of each word on the best path, and the log probability of every frame's label on it."""
+    """Frames of each word on the best path, and the log probability of every frame's label on
+    it."""
     wildcard = log_probs.shape[1]
     any_sound = np.delete(log_probs, blank, axis=1).max(axis=1, keepdims=True)
     emission = torch.from_numpy(np.concatenate([log_probs, any_sound], axis=1))
@@ -152,17 +175,20 @@ def _doubts(words, letters, left_out, overall: float, lost: float) -> list[str]:
     unplaced = [word for word, ids in zip(words, letters, strict=True) if not ids]
     if unplaced:
         doubts.append(
-            f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what is left over"
+            f"no letter of {', '.join(map(repr, unplaced))} is in the vocabulary: placed by what "
+            "is left over"
         )
     if left_out:
         doubts.append(f"the vocabulary lacks {' '.join(sorted(set(left_out)))}: left out")
     if overall < _DOUBTFUL:
         doubts.append(
-            f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that cannot hear it"
+            f"the letters fit badly (mean probability {overall:.2f}): wrong text, or a model that "
+            "cannot hear it"
         )
     if lost > _RATHER_WRITES:
         doubts.append(
-            f"what the model would write by itself is {lost:.1f} nats a letter likelier than this text (expected at most "
+            f"what the model would write by itself is {lost:.1f} nats a letter likelier than this "
+            "text (expected at most "
             f"{_RATHER_WRITES}): wrong text, or a voice or a sound that the model does not know"
         )
     return doubts

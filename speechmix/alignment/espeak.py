@@ -1,7 +1,8 @@
-"""Speech from text with known word times, by espeak-ng (through the `espeakng-loader` package and ctypes).
+"""Speech from text with known word times, by espeak-ng (through the `espeakng-loader` package and
+ctypes).
 
-In: a text and a voice. Out: a `Speech`: audio, the written words with their times, the phonemes with theirs. The same call
-gives the same bits, in any order, in any process.
+In: a text and a voice. Out: a `Speech`: audio, the written words with their times, the phonemes
+with theirs. The same call gives the same bits, in any order, in any process.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class Speech:
     sample_rate : int
         Hz.
     words : tuple of Word
-        One for each item of ``words_of(text)``, in seconds. A word ends where the next begins, or where the pause
-        before the next begins. Words that espeak-ng speaks as one ("parce que") share its time by number of letters.
+        One for each item of ``words_of(text)``, in seconds. A word ends where the next begins, or
+        where the pause before the next begins. Words that espeak-ng speaks as one ("parce que")
+        share its time by number of letters.
     phonemes : tuple of Word
         The phonemes (IPA, with stress marks) in seconds; a pause has an empty text.
     """
@@ -46,13 +48,16 @@ class Speech:
     phonemes: tuple[Word, ...]
 
 
-def speak(text: str, *, voice: str = "fr-fr", rate: int = 175, pitch: int = 50, sample_rate: int = 16_000) -> Speech:
+def speak(
+    text: str, *, voice: str = "fr-fr", rate: int = 175, pitch: int = 50, sample_rate: int = 16_000
+) -> Speech:
     """Synthesise a text.
 
     Parameters
     ----------
     voice : str
-        A language code of `voices` ("fr", "fr-be", "en-us"), optionally with a speaker variant ("fr+f2").
+        A language code of `voices` ("fr", "fr-be", "en-us"), optionally with a speaker variant
+        ("fr+f2").
     rate : int
         Words per minute, 80 to 450.
     pitch : int
@@ -78,7 +83,8 @@ def speak(text: str, *, voice: str = "fr-fr", rate: int = 175, pitch: int = 50, 
             raise InputError(f"{name} must be between {low} and {high}, found {value}")
     if not words_of(text):
         raise InputError(f"expected a text with words to speak, found {text!r}")
-    # One blank between tokens and one code point per accented letter, so that espeak-ng's positions are ours.
+    # One blank between tokens and one code point per accented letter, so that espeak-ng's positions
+    # are ours.
     tokens = [unicodedata.normalize("NFC", token.replace("\0", "")) for token in text.split()]
     samples, events, native_rate = synthesise(" ".join(tokens), _voice_name(voice), rate, pitch)
     phonemes = _phonemes(events, len(samples))
@@ -86,12 +92,17 @@ def speak(text: str, *, voice: str = "fr-fr", rate: int = 175, pitch: int = 50, 
     spoken = [index for index, token in enumerate(written) if words_of(token)]
     edges = _token_starts(events, tokens, spoken, last=_speech_end(phonemes, len(samples)))
     ranges = [_without_pauses(phonemes, start, end) for start, end in pairwise(edges)]
-    words = tuple(Word(written[i], a / native_rate, b / native_rate) for i, (a, b) in zip(spoken, ranges, strict=True))
+    words = tuple(
+        Word(written[i], a / native_rate, b / native_rate)
+        for i, (a, b) in zip(spoken, ranges, strict=True)
+    )
     return Speech(
         audio=_resampled(samples, native_rate, sample_rate),
         sample_rate=sample_rate,
         words=words,
-        phonemes=tuple(Word(name, start / native_rate, end / native_rate) for name, start, end in phonemes),
+        phonemes=tuple(
+            Word(name, start / native_rate, end / native_rate) for name, start, end in phonemes
+        ),
     )
 
 
@@ -126,12 +137,14 @@ def _voice_name(voice: str) -> str:
     if code not in table:
         near = [language for language in table if language[:2] == code[:2]] or list(table)[:8]
         raise InputError(
-            f"no espeak-ng voice for {voice!r}: expected a language code such as {', '.join(near)}; "
+            f"no espeak-ng voice for {voice!r}: expected a language code such as "
+            f"{', '.join(near)}; "
             "speechmix.alignment.espeak.voices() lists them all"
         )
     if plus and variant not in variants():
         raise InputError(
-            f"no espeak-ng speaker variant {variant!r}: expected one of speechmix.alignment.espeak.variants()"
+            f"no espeak-ng speaker variant {variant!r}: expected one of "
+            "speechmix.alignment.espeak.variants()"
         )
     return table[code][1] + plus + variant
 
@@ -140,12 +153,17 @@ def _phonemes(events: list[Heard], n_samples: int) -> list[tuple[str, int, int]]
     """Phonemes and pauses (without a name) as (name, start, end) in samples."""
     marks = [(name, sample) for kind, _, sample, name in events if kind == PHONEME]
     ends = [sample for _, sample in marks[1:]] + [n_samples]
-    return [(name, start, end) for (name, start), end in zip(marks, ends, strict=True) if end > start]
+    return [
+        (name, start, end) for (name, start), end in zip(marks, ends, strict=True) if end > start
+    ]
 
 
 def _without_pauses(phonemes: list[tuple[str, int, int]], start: int, end: int) -> tuple[int, int]:
-    """Cut the pauses off both ends of a word. A closure before a word's first phoneme stays part of the word."""
-    pauses = [(begin, stop) for name, begin, stop in phonemes if not name and begin < end and stop > start]
+    """Cut the pauses off both ends of a word. A closure before a word's first phoneme stays part of
+    the word."""
+    pauses = [
+        (begin, stop) for name, begin, stop in phonemes if not name and begin < end and stop > start
+    ]
     for begin, stop in pauses:
         if begin <= start < stop < end:
             start = stop
@@ -159,9 +177,13 @@ def _speech_end(phonemes: list[tuple[str, int, int]], n_samples: int) -> int:
     return max((end for name, _, end in phonemes if name), default=n_samples)
 
 
-def _token_starts(events: list[Heard], tokens: list[str], spoken: list[int], *, last: int) -> list[int]:
+def _token_starts(
+    events: list[Heard], tokens: list[str], spoken: list[int], *, last: int
+) -> list[int]:
     """Sample at which each spoken token starts, and behind them the end of the last one."""
-    first_characters = np.concatenate([[0], np.cumsum([len(token) + 1 for token in tokens])]).tolist()
+    first_characters = np.concatenate(
+        [[0], np.cumsum([len(token) + 1 for token in tokens])]
+    ).tolist()
     heard: dict[int, int] = {}
     for kind, position, sample, _ in events:
         if kind == WORD:
@@ -170,7 +192,8 @@ def _token_starts(events: list[Heard], tokens: list[str], spoken: list[int], *, 
             token = next((index for index in spoken if index >= token), spoken[-1])
             heard.setdefault(token, sample)
     heard.setdefault(spoken[0], 0)
-    # Words without an event of their own are spoken together with the last one that has: share its time by letters.
+    # Words without an event of their own are spoken together with the last one that has: share its
+    # time by letters.
     timed = [index for index in spoken if index in heard]
     letters = np.concatenate([[0], np.cumsum([len(tokens[index]) for index in spoken])])
     at = [spoken.index(index) for index in timed] + [len(spoken)]

@@ -1,9 +1,11 @@
-"""espeak-ng by ctypes: its C structures, its library, loaded afresh for each call, its list of voices and its stream of events.
+"""espeak-ng by ctypes: its C structures, its library, loaded afresh for each call, its list of
+voices and its stream of events.
 
-In: a text, the identifier of a voice, rate and pitch. Out: int16 samples and `Heard` events. espeak-ng is GPL-3 and is only
-called here, at run time. Its synthesis depends on what it spoke before (pitch flutter lives in static variables that neither a
-new voice nor espeak_Terminate resets), so the library is loaded afresh for every call (about 4 ms): the same call gives the
-same bits, in any order, in any process.
+In: a text, the identifier of a voice, rate and pitch. Out: int16 samples and `Heard` events.
+espeak-ng is GPL-3 and is only called here, at run time. Its synthesis depends on what it spoke
+before (pitch flutter lives in static variables that neither a new voice nor espeak_Terminate
+resets), so the library is loaded afresh for every call (about 4 ms): the same call gives the same
+bits, in any order, in any process.
 """
 
 from __future__ import annotations
@@ -60,11 +62,14 @@ class _Voice(ctypes.Structure):
     )
 
 
-_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
 
 
 def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray, list[Heard], int]:
-    """Return int16 samples, events (type, character position, sample, phoneme) and the sample rate."""
+    """Return int16 samples, events (type, character position, sample, phoneme) and the sample
+    rate."""
     chunks: list[np.ndarray] = []
     events: list[Heard] = []
 
@@ -87,15 +92,21 @@ def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray
         library.espeak_SetParameter(_PITCH, pitch, 0)
         encoded = text.encode()
         size = ctypes.c_size_t(len(encoded) + 1)
-        status = status or library.espeak_Synth(encoded, size, 0, _BY_CHARACTER, 0, _UTF8, None, None)
+        status = status or library.espeak_Synth(
+            encoded, size, 0, _BY_CHARACTER, 0, _UTF8, None, None
+        )
     if status != 0 or not chunks:
-        raise InputError(f"espeak-ng voice {voice!r} could not speak {text!r} (status {status}): try another voice")
+        raise InputError(
+            f"espeak-ng voice {voice!r} could not speak {text!r} (status {status}): try another "
+            "voice"
+        )
     return np.concatenate(chunks), events, native_rate
 
 
 @lru_cache(maxsize=1)
 def voice_table() -> dict[str, tuple[str, str]]:
-    """Language code -> (name, identifier); where several voices speak a language, the one espeak-ng prefers."""
+    """Language code -> (name, identifier); where several voices speak a language, the one espeak-ng
+    prefers."""
     preferred: dict[str, tuple[int, str, str]] = {}
     with _fresh_library() as (library, _):
         library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
@@ -112,7 +123,8 @@ def voice_table() -> dict[str, tuple[str, str]]:
 
 
 def _languages(address: int) -> Iterator[tuple[int, str]]:
-    """Read espeak-ng's list of a voice's languages: (priority byte, code, NUL) repeated, then a NUL."""
+    """Read espeak-ng's list of a voice's languages: (priority byte, code, NUL) repeated, then a
+    NUL."""
     while priority := ctypes.string_at(address, 1)[0]:
         code = ctypes.string_at(address + 1)
         yield priority, code.decode()
@@ -123,7 +135,9 @@ def _loader():
     try:
         import espeakng_loader
     except ImportError as error:
-        raise MissingExtraError("espeakng-loader", "synthesis", "speech synthesis with word times") from error
+        raise MissingExtraError(
+            "espeakng-loader", "synthesis", "speech synthesis with word times"
+        ) from error
     return espeakng_loader
 
 
@@ -140,10 +154,13 @@ def _fresh_library() -> Iterator[tuple[ctypes.CDLL, int]]:
         library = ctypes.CDLL(str(loader.get_library_path()))
         try:
             options = _PHONEME_EVENTS | _IPA | _DO_NOT_EXIT
-            native_rate = library.espeak_Initialize(_SYNCHRONOUS, 0, str(data_path()).encode(), options)
+            native_rate = library.espeak_Initialize(
+                _SYNCHRONOUS, 0, str(data_path()).encode(), options
+            )
             if native_rate <= 0:
                 raise InputError(
-                    f"espeak-ng found no voices in {data_path()}: reinstall espeakng-loader in a shorter path"
+                    f"espeak-ng found no voices in {data_path()}: reinstall espeakng-loader in a "
+                    "shorter path"
                 )
             library.espeak_ng_SetRandSeed(ctypes.c_long(1))  # else the seed is the time of day
             yield library, native_rate
@@ -155,5 +172,7 @@ def _fresh_library() -> Iterator[tuple[ctypes.CDLL, int]]:
 def _unload(library: ctypes.CDLL) -> None:
     import _ctypes
 
-    close = getattr(_ctypes, "dlclose" if hasattr(_ctypes, "dlclose") else "FreeLibrary")  # the latter on Windows
+    close = getattr(
+        _ctypes, "dlclose" if hasattr(_ctypes, "dlclose") else "FreeLibrary"
+    )  # the latter on Windows
     close(library._handle)

@@ -1,9 +1,11 @@
-"""A speaker's own sounds, learnt from clips that are aligned already: how far is a frame from this speaker's [a]?
+"""A speaker's own sounds, learnt from clips that are aligned already: how far is a frame from this
+speaker's [a]?
 
-In: frames of clips, by the phoneme that an alignment puts there. Out: an `OwnVoice`, which gives distances between the frames
-of another clip and sounds, in the units of the synthetic speakers' (`synthetic_voices`). As in the monophone stage of the
-Montreal Forced Aligner (McAuliffe et al. 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model
-(scikit-learn's, diagonal covariance).
+In: frames of clips, by the phoneme that an alignment puts there. Out: an `OwnVoice`, which gives
+distances between the frames of another clip and sounds, in the units of the synthetic speakers'
+(`synthetic_voices`). As in the monophone stage of the Montreal Forced Aligner (McAuliffe et al.
+2017) a sound is a third of a phoneme, and a mixture of Gaussians its model (scikit-learn's,
+diagonal covariance).
 """
 
 from __future__ import annotations
@@ -30,14 +32,18 @@ _ANY: Sound = ("", WHOLE)  # of whatever is said: what the likelihood of a sound
 _LEAST, _MOST = 40, 3000  # frames of a sound
 _FRAMES_A_GAUSSIAN, _GAUSSIANS, _GAUSSIANS_OF_ANY = 60, 4, 8
 _SPREAD = 0.1  # added to every variance; the features have variance 1 or so
-_SAME, _OTHER = 0.6, 1.05  # median distance to the right sound and to another one, as of the synthetic speakers
+_SAME, _OTHER = (
+    0.6,
+    1.05,
+)  # median distance to the right sound and to another one, as of the synthetic speakers
 _NEAREST, _FARTHEST = 0.15, 1.8
 _STRESS = str.maketrans("", "", "ˈˌ")
 
 
 @dataclass(frozen=True, eq=False)
 class OwnVoice:
-    """Mixtures of Gaussians of S sounds, G Gaussians each at most (those that are not there weigh nothing), D features.
+    """Mixtures of Gaussians of S sounds, G Gaussians each at most (those that are not there weigh
+    nothing), D features.
 
     Parameters
     ----------
@@ -57,7 +63,8 @@ class OwnVoice:
     scale: float
 
     def distances(self, frames: np.ndarray, sounds: Sequence[Sound]) -> np.ndarray:
-        """Distances between frames [T, D] and sounds, [T, N]; NaN where the speaker's own sound is not known."""
+        """Distances between frames [T, D] and sounds, [T, N]; NaN where the speaker's own sound is
+        not known."""
         rows = {sound: row for row, sound in enumerate(self.sounds)}
         asked = [rows.get(sound, rows.get((sound[0], WHOLE), 0)) for sound in sounds]
         apart = np.full((len(frames), len(self.sounds)), np.nan, np.float32)
@@ -75,9 +82,13 @@ class OwnVoice:
         from safetensors.numpy import save_file
 
         arrays = {"weights": self.weights, "means": self.means, "variances": self.variances}
-        facts = json.dumps({"sounds": self.sounds, "shift": self.shift, "scale": self.scale}, ensure_ascii=False)
+        facts = json.dumps(
+            {"sounds": self.sounds, "shift": self.shift, "scale": self.scale}, ensure_ascii=False
+        )
         with whole_file(Path(path), one_writer=True) as unfinished:
-            save_file(arrays, unfinished, metadata={"voice": facts})  # safetensors writes several in random order
+            save_file(
+                arrays, unfinished, metadata={"voice": facts}
+            )  # safetensors writes several in random order
 
     @classmethod
     def load(cls, path: str | PathLike) -> OwnVoice:
@@ -94,14 +105,21 @@ class OwnVoice:
             with safe_open(path, "numpy") as file:
                 facts = json.loads(file.metadata()["voice"])
                 sounds = tuple((phoneme, third) for phoneme, third in facts["sounds"])
-                weights, means, variances = (file.get_tensor(name) for name in ("weights", "means", "variances"))
-                return cls(sounds, weights, means, variances, float(facts["shift"]), float(facts["scale"]))
+                weights, means, variances = (
+                    file.get_tensor(name) for name in ("weights", "means", "variances")
+                )
+                return cls(
+                    sounds, weights, means, variances, float(facts["shift"]), float(facts["scale"])
+                )
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is no voice, or damaged ({error}): delete it, and it is learnt again") from error
+            raise InputError(
+                f"{path} is no voice, or damaged ({error}): delete it, and it is learnt again"
+            ) from error
 
 
 def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
-    """Learn a speaker's sounds from frames [n, D] of each; None if there are too few to tell sounds apart.
+    """Learn a speaker's sounds from frames [n, D] of each; None if there are too few to tell sounds
+    apart.
 
     Examples
     --------
@@ -115,33 +133,47 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
     for (phoneme, _), some in frames.items():
         whole.setdefault((phoneme, WHOLE), []).append(some)
     pooled = {sound: np.concatenate(some) for sound, some in whole.items()}
-    frequent = {sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST}
-    if sum(third != WHOLE for _, third in frequent) < 2:  # distances are put in units by two thirds or more
+    frequent = {
+        sound: some for sound, some in sorted({**pooled, **frames}.items()) if len(some) >= _LEAST
+    }
+    if (
+        sum(third != WHOLE for _, third in frequent) < 2
+    ):  # distances are put in units by two thirds or more
         return None
     with on_one_thread():
         mixtures = [_mixture(np.concatenate([*pooled.values()]), _GAUSSIANS_OF_ANY)]
         mixtures += [_mixture(some, _GAUSSIANS) for some in frequent.values()]
-    weights, means, variances = (np.stack(arrays).astype(np.float32) for arrays in zip(*mixtures, strict=True))
+    weights, means, variances = (
+        np.stack(arrays).astype(np.float32) for arrays in zip(*mixtures, strict=True)
+    )
     raw = OwnVoice((_ANY, *frequent), weights, means, variances, 0.0, 1.0)
     return _in_units(raw, {sound: some for sound, some in frames.items() if sound in frequent})
 
 
 def _mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights, means and variances of a mixture of a number of Gaussians that the frames can bear."""
+    """Weights, means and variances of a mixture of a number of Gaussians that the frames can
+    bear."""
     from sklearn.mixture import GaussianMixture
 
     step = max(1, len(frames) // (_MOST * (_GAUSSIANS_OF_ANY if most == _GAUSSIANS_OF_ANY else 1)))
     count = int(np.clip(len(frames) // _FRAMES_A_GAUSSIAN, 1, most))
-    fitted = GaussianMixture(count, covariance_type="diag", reg_covar=_SPREAD, max_iter=30, tol=1e-2, random_state=0)
+    fitted = GaussianMixture(
+        count, covariance_type="diag", reg_covar=_SPREAD, max_iter=30, tol=1e-2, random_state=0
+    )
     fitted.fit(frames[::step])
     weights, means = np.zeros(_GAUSSIANS_OF_ANY), np.zeros((_GAUSSIANS_OF_ANY, frames.shape[1]))
     variances = np.ones_like(means)
-    weights[:count], means[:count], variances[:count] = fitted.weights_, fitted.means_, fitted.covariances_
+    weights[:count], means[:count], variances[:count] = (
+        fitted.weights_,
+        fitted.means_,
+        fitted.covariances_,
+    )
     return weights, means, variances
 
 
 def _in_units(voice: OwnVoice, frames: Mapping[Sound, np.ndarray]) -> OwnVoice:
-    """The same voice, whose distances are those of synthetic speakers in the median, to the right sound and to another."""
+    """The same voice, whose distances are those of synthetic speakers in the median, to the right
+    sound and to another."""
     right: list[np.ndarray] = []
     others: list[np.ndarray] = []
     for sound, some in frames.items():
@@ -149,21 +181,33 @@ def _in_units(voice: OwnVoice, frames: Mapping[Sound, np.ndarray]) -> OwnVoice:
         of_any = voice._log_likelihood(few, 0)
         for row, other in enumerate(voice.sounds[1:], 1):
             if other[1] != WHOLE:
-                (right if other == sound else others).append(of_any - voice._log_likelihood(few, row))
+                (right if other == sound else others).append(
+                    of_any - voice._log_likelihood(few, row)
+                )
     nearer, farther = (float(np.median(np.concatenate(some))) for some in (right, others))
     scale = (_OTHER - _SAME) / max(farther - nearer, 1e-3)
-    return OwnVoice(voice.sounds, voice.weights, voice.means, voice.variances, _SAME - scale * nearer, scale)
+    return OwnVoice(
+        voice.sounds, voice.weights, voice.means, voice.variances, _SAME - scale * nearer, scale
+    )
 
 
-def _log_likelihood(frames: np.ndarray, weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
+def _log_likelihood(
+    frames: np.ndarray, weights: np.ndarray, means: np.ndarray, variances: np.ndarray
+) -> np.ndarray:
     """Of frames [T, D] by a mixture: [T]."""
     there = weights > 0
-    apart = ((frames[:, None] - means[there]) ** 2 / variances[there] + np.log(2 * np.pi * variances[there])).sum(2)
+    apart = (
+        (frames[:, None] - means[there]) ** 2 / variances[there]
+        + np.log(2 * np.pi * variances[there])
+    ).sum(2)
     return np.logaddexp.reduce(np.log(weights[there]) - apart / 2, axis=1)
 
 
-def frames_by_sound(clips: Iterable[tuple[HeardRecording, Sequence[Word]]]) -> dict[Sound, np.ndarray]:
-    """Frames of clips by the sound that lies there, each [n, D]; at most some thousands of a sound, of the first clips.
+def frames_by_sound(
+    clips: Iterable[tuple[HeardRecording, Sequence[Word]]],
+) -> dict[Sound, np.ndarray]:
+    """Frames of clips by the sound that lies there, each [n, D]; at most some thousands of a sound,
+    of the first clips.
 
     Parameters
     ----------
@@ -174,7 +218,8 @@ def frames_by_sound(clips: Iterable[tuple[HeardRecording, Sequence[Word]]]) -> d
     counts: dict[Sound, int] = {}
     for recording, phonemes in clips:
         spans = [
-            (word.text, round(word.start * SAMPLE_RATE / HOP), round(word.end * SAMPLE_RATE / HOP)) for word in phonemes
+            (word.text, round(word.start * SAMPLE_RATE / HOP), round(word.end * SAMPLE_RATE / HOP))
+            for word in phonemes
         ]
         in_words = np.zeros(len(recording.energy), bool)
         for _, first, stop in spans:
@@ -195,7 +240,10 @@ def sounds_at(phonemes: Sequence[Word], times: np.ndarray) -> list[Sound]:
     at = np.clip(np.searchsorted(starts, times, side="right") - 1, 0, len(phonemes) - 1)
     lengths = np.array([max(phoneme.end - phoneme.start, 1e-4) for phoneme in phonemes])
     thirds = np.clip(THIRDS * (times - starts[at]) / lengths[at], 0, THIRDS - 1).astype(int)
-    return [(plain(phonemes[index].text), third) for index, third in zip(at.tolist(), thirds.tolist(), strict=True)]
+    return [
+        (plain(phonemes[index].text), third)
+        for index, third in zip(at.tolist(), thirds.tolist(), strict=True)
+    ]
 
 
 def plain(phoneme: str) -> str:

@@ -1,12 +1,14 @@
-"""Word times without any weights: synthesise the transcript, then warp the synthetic speech onto the recording.
+"""Word times without any weights: synthesise the transcript, then warp the synthetic speech onto
+the recording.
 
-In: audio and its text. Out: an `Alignment` with method "synthesis". espeak-ng speaks the text (word times known), and
-dynamic time warping on cepstra carries its word boundaries over. What makes it work on spontaneous speech:
-between any two words the path may rest in a gap, which takes silence cheaply, and at a price a hesitation, a repetition or
-a word that is not in the text; the synthesis is given the recording's noise and level; and after each pass the
-synthetic cepstra are fitted to the recording's voice by a ridge-regularised affine map along the path found so far,
-and the words to its tempo. All this is done in several ways, with other voices and other prices: a word lies at the median
-of them, and where they differ it is not sure (see `confidence`).
+In: audio and its text. Out: an `Alignment` with method "synthesis". espeak-ng speaks the text (word
+times known), and dynamic time warping on cepstra carries its word boundaries over. What makes it
+work on spontaneous speech: between any two words the path may rest in a gap, which takes silence
+cheaply, and at a price a hesitation, a repetition or a word that is not in the text; the synthesis
+is given the recording's noise and level; and after each pass the synthetic cepstra are fitted to
+the recording's voice by a ridge-regularised affine map along the path found so far, and the words
+to its tempo. All this is done in several ways, with other voices and other prices: a word lies at
+the median of them, and where they differ it is not sure (see `confidence`).
 """
 
 from __future__ import annotations
@@ -27,12 +29,18 @@ from .synthetic_voices import Chorus, Plan, lay_out, tempo_of
 from .threads import on_one_thread
 from .warping import border_costs, cheapest_path
 
-SPEAKERS = ("", "+f2", "+f5", "+m7")  # several synthetic voices; for each pair of frames the nearest one counts
+SPEAKERS = (
+    "",
+    "+f2",
+    "+f5",
+    "+m7",
+)  # several synthetic voices; for each pair of frames the nearest one counts
 PASSES = 4
 ADAPTED = "adapted synthesis"  # the method's name with the speaker's own sounds
 
-# What lying in a gap costs, in the units of `speechmix.alignment.warping`: silence, each decibel above it, anything at most,
-# and speech of any kind: so much more than the synthetic frame that is nearest, of the whole text.
+# What lying in a gap costs, in the units of `speechmix.alignment.warping`: silence, each decibel
+# above it, anything at most, and speech of any kind: so much more than the synthetic frame that is
+# nearest, of the whole text.
 _GAP_SILENT, _GAP_PER_DB, _GAP_OTHER, _GAP_SPEECH = 0.5, 0.12, 1.1, 0.3
 _AWAY = 12  # frames: 60 ms, so that it is another sound
 _MAX_CELLS = 40_000_000  # T N: a minute or so of speech, a third of a gigabyte
@@ -40,7 +48,8 @@ _MAX_CELLS = 40_000_000  # T N: a minute or so of speech, a third of a gigabyte
 
 @dataclass(frozen=True)
 class _Way:
-    """A way to align: which speakers, a factor of what speech in a gap costs, decibels added to the level of silence."""
+    """A way to align: which speakers, a factor of what speech in a gap costs, decibels added to the
+    level of silence."""
 
     speakers: tuple[int, ...] = (0, 1, 2, 3)
     speech: float = 1.0
@@ -51,7 +60,12 @@ _WAYS = (_Way((0, 3)), _Way((1, 2)), _Way(speech=0.5, louder=5.0), _Way(speech=2
 
 
 def align_by_synthesis(
-    audio: np.ndarray, text: str, *, language: str, sample_rate: int = SAMPLE_RATE, own: OwnVoice | None = None
+    audio: np.ndarray,
+    text: str,
+    *,
+    language: str,
+    sample_rate: int = SAMPLE_RATE,
+    own: OwnVoice | None = None,
 ) -> Alignment:
     """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
 
@@ -60,7 +74,8 @@ def align_by_synthesis(
     audio : float array [S]
         Mono. Silence of any length before, between and after the words.
     text : str
-        What is said. Hesitations may be missing from it; words that are not said should not be in it.
+        What is said. Hesitations may be missing from it; words that are not said should not be in
+        it.
     language : str
         A language code of `speechmix.alignment.espeak.voices`.
     sample_rate : int
@@ -71,13 +86,15 @@ def align_by_synthesis(
     Returns
     -------
     Alignment
-        One word for each item of ``words_of(text)``. A word's score is the probability that neither of its borders is
-        more than 100 ms off, if the text is what is said; the clip's, that it is (see `confidence`).
+        One word for each item of ``words_of(text)``. A word's score is the probability that neither
+        of its borders is more than 100 ms off, if the text is what is said; the clip's, that it is
+        (see `confidence`).
 
     Raises
     ------
     AlignmentError
-        If the text has no words, the audio no speech, or the audio is too short or too long for the text.
+        If the text has no words, the audio no speech, or the audio is too short or too long for the
+        text.
     InputError
         For a language that espeak-ng does not speak.
     MissingExtraError
@@ -101,13 +118,21 @@ def align_by_synthesis(
     phonemes = _phonemes(evidence.warp.times, chorus.speakers[0].phonemes)
     adapted = own is not None
     doubts = doubts_of(words, evidence, adapted=adapted, language=language)
-    return Alignment(words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes)
+    return Alignment(
+        words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes
+    )
 
 
 def words_by_synthesis(
-    audio: np.ndarray, text: str, *, language: str, sample_rate: int = SAMPLE_RATE, own: OwnVoice | None = None
+    audio: np.ndarray,
+    text: str,
+    *,
+    language: str,
+    sample_rate: int = SAMPLE_RATE,
+    own: OwnVoice | None = None,
 ) -> tuple[Word, ...]:
-    """Place the words as `align_by_synthesis` does, at five eighths of its cost: without scores and doubts.
+    """Place the words as `align_by_synthesis` does, at five eighths of its cost: without scores and
+    doubts.
 
     Parameters, errors and word times are those of `align_by_synthesis`.
 
@@ -123,7 +148,9 @@ def words_by_synthesis(
         forwards = np.arange(len(chorus.words))
         ways = tuple(_warp(chorus, forwards, way=way) for way in _WAYS)
         no_borders = np.empty((2, 0, 0))
-        evidence = Evidence(chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders)
+        evidence = Evidence(
+            chorus.recording, chorus.natural, _warp(chorus, forwards), ways, (), np.nan, no_borders
+        )
     spans = zip(written, _seconds(evidence.edges), strict=True)
     return tuple(Word(word, start, end) for word, (start, end) in spans)
 
@@ -131,13 +158,18 @@ def words_by_synthesis(
 def _chorus(
     audio: np.ndarray, text: str, language: str, sample_rate: int, own: OwnVoice | None
 ) -> tuple[Chorus, list[str]]:
-    """The synthetic speakers of a text with the recording, and its words, if there are words and the lengths can be right."""
+    """The synthetic speakers of a text with the recording, and its words, if there are words and
+    the lengths can be right."""
     written = words_of(text)
     if not written:
-        raise AlignmentError(f"expected a transcript with words, found {text!r}: leave clips without words out")
+        raise AlignmentError(
+            f"expected a transcript with words, found {text!r}: leave clips without words out"
+        )
     spoken_text = " ".join(without_signs(written))
     recording = listen(audio, sample_rate)
-    chorus = Chorus(recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own)
+    chorus = Chorus(
+        recording, [speak(spoken_text, voice=language + speaker) for speaker in SPEAKERS], own
+    )
     _check_length(recording, chorus.natural)
     return chorus, written
 
@@ -148,22 +180,30 @@ def _seconds(edges: np.ndarray) -> list[list[float]]:
 
 
 def gather(chorus: Chorus) -> Evidence:
-    """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one of three orders."""
+    """Warp the text in several ways, and decoys of it, which play the same sounds backwards in one
+    of three orders."""
     forwards = np.arange(len(chorus.words))
     warp, borders = _with_borders(*_settled(chorus, forwards))
     ways = [_warp(chorus, forwards, way=way) for way in _WAYS]
     decoys = [
         _warp(chorus, order, flipped=True)
-        for order in (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))[: len(forwards)]
+        for order in (forwards[::-1], forwards, np.roll(forwards[::-1], len(forwards) // 2))[
+            : len(forwards)
+        ]
     ]
     likeness = chorus.likeness(warp.times)
-    return Evidence(chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), likeness, borders)
+    return Evidence(
+        chorus.recording, chorus.natural, warp, tuple(ways), tuple(decoys), likeness, borders
+    )
 
 
 def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
-    """Where each phoneme of the first speaker is in the recording, by where the synthesis is in each frame."""
+    """Where each phoneme of the first speaker is in the recording, by where the synthesis is in
+    each frame."""
     word_frames = np.flatnonzero(np.isfinite(times))
-    at = np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
+    at = (
+        np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
+    )
     first = np.flatnonzero(np.diff(at, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1))
     stops = np.append(word_frames[first[1:] - 1], word_frames[-1]) + 1
     edges = np.stack([word_frames[first], stops], axis=1) * HOP / SAMPLE_RATE
@@ -171,12 +211,15 @@ def _phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...]:
     return tuple(Word(spoken[index].text, *edge) for index, edge in runs if spoken[index].text)
 
 
-def _warp(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None) -> Warp:
+def _warp(
+    chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None
+) -> Warp:
     return _as_warp(*_settled(chorus, order, flipped=flipped, way=way))
 
 
 def _settled(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None):
-    """Warp the synthesis onto the recording, again and again, each time nearer to its voice and tempo.
+    """Warp the synthesis onto the recording, again and again, each time nearer to its voice and
+    tempo.
 
     Returns the last plan, distances, costs of gaps, and path.
     """
@@ -187,23 +230,31 @@ def _settled(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _
         gap = _gap_costs(chorus.recording, distances, way)
         path = cheapest_path(distances, gap, plan.slot)
         fitted = (plan, path)
-        tempo[order] = tempo_of(seconds_in(plan.slot[path[path >= 0]], len(order)), chorus.natural[order])
+        tempo[order] = tempo_of(
+            seconds_in(plan.slot[path[path >= 0]], len(order)), chorus.natural[order]
+        )
     return plan, distances, gap, path
 
 
-def _with_borders(plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> tuple[Warp, np.ndarray]:
+def _with_borders(
+    plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray
+) -> tuple[Warp, np.ndarray]:
     return _as_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
 
 
 def _as_warp(plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
     in_gap, taken = path < 0, np.maximum(path, 0)
     cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
-    owner, times = np.where(in_gap, -1, plan.slot[taken]), np.where(in_gap, np.nan, plan.times[taken])
+    owner, times = (
+        np.where(in_gap, -1, plan.slot[taken]),
+        np.where(in_gap, np.nan, plan.times[taken]),
+    )
     return Warp(owner, cost, times, _nearer(distances, path))
 
 
 def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
-    """Share of the synthetic frames away from the path that are nearer than the one on it [T]; NaN in a gap."""
+    """Share of the synthetic frames away from the path that are nearer than the one on it [T]; NaN
+    in a gap."""
     word_frames, nearer = np.flatnonzero(path >= 0), np.full(len(path), np.nan)
     on_path = path[word_frames][:, None]
     away = np.abs(np.arange(distances.shape[1]) - on_path) > _AWAY
@@ -222,11 +273,13 @@ def _check_length(recording: HeardRecording, natural: np.ndarray) -> None:
     seconds = len(recording.energy) * HOP / SAMPLE_RATE
     if seconds < natural.sum() / 4:
         raise AlignmentError(
-            f"expected at least {natural.sum() / 4:.1f} s of audio for this transcript of {len(natural)} words, "
+            f"expected at least {natural.sum() / 4:.1f} s of audio for this transcript of "
+            f"{len(natural)} words, "
             f"found {seconds:.1f} s: check that text and clip belong together"
         )
     cells = len(recording.energy) * natural.sum() * SAMPLE_RATE / HOP
     if cells > _MAX_CELLS:
         raise AlignmentError(
-            f"expected a clip of about a minute at most, found {seconds:.0f} s: cut it at a pause, or use another aligner"
+            f"expected a clip of about a minute at most, found {seconds:.0f} s: cut it at a pause, "
+            "or use another aligner"
         )

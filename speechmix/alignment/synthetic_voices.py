@@ -1,8 +1,10 @@
-"""Synthetic speakers as the aligner by synthesis compares them with a recording: at its tempo, its level, its noise, its voice.
+"""Synthetic speakers as the aligner by synthesis compares them with a recording: at its tempo, its
+level, its noise, its voice.
 
-In: what is heard of a recording, several synthetic speakers of one text, the tempo of each word. Out: distances between every
-frame of the recording and of the synthesis, that of the nearest speaker.
-Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral coefficients.
+In: what is heard of a recording, several synthetic speakers of one text, the tempo of each word.
+Out: distances between every frame of the recording and of the synthesis, that of the nearest
+speaker. Notation: T frames of the recording (5 ms), N frames of the synthesis, W words, C cepstral
+coefficients.
 """
 
 from __future__ import annotations
@@ -14,7 +16,17 @@ from functools import cached_property
 import numpy as np
 
 from ..inputs.words.spans import Word
-from .cepstra import HOP, N_CEPSTRA, SAMPLE_RATE, HeardRecording, cepstra_of, decibels, mel_power, observed, slopes_of
+from .cepstra import (
+    HOP,
+    N_CEPSTRA,
+    SAMPLE_RATE,
+    HeardRecording,
+    cepstra_of,
+    decibels,
+    mel_power,
+    observed,
+    slopes_of,
+)
 from .espeak import Speech
 from .speaker_voice import OwnVoice, sounds_at
 
@@ -26,9 +38,11 @@ _SLOW = 7  # cepstra that follow the sounds more than the speaker: level, tilt, 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Frames of the synthesis: time on the first speaker's clock [N], slot (0: the first word played) [N], place [N].
+    """Frames of the synthesis: time on the first speaker's clock [N], slot (0: the first word
+    played) [N], place [N].
 
-    ``place`` is the slot plus how far into its word a frame is: it ascends, in whatever order the words are played.
+    ``place`` is the slot plus how far into its word a frame is: it ascends, in whatever order the
+    words are played.
     """
 
     times: np.ndarray
@@ -45,10 +59,13 @@ class Chorus:
     speakers : list of Speech
         Of the same text; the first one's clock is that of all plans.
     own : OwnVoice, optional
-        The recorded speaker's own sounds: where it knows a sound, the distance is the mean of its and the speakers'.
+        The recorded speaker's own sounds: where it knows a sound, the distance is the mean of its
+        and the speakers'.
     """
 
-    def __init__(self, recording: HeardRecording, speakers: list[Speech], own: OwnVoice | None = None):
+    def __init__(
+        self, recording: HeardRecording, speakers: list[Speech], own: OwnVoice | None = None
+    ):
         self.recording, self.speakers, self.own = recording, speakers, own
         self.words = speakers[0].words
         self.natural = np.array([max(word.end - word.start, 0.02) for word in self.words])
@@ -63,18 +80,26 @@ class Chorus:
             cepstra.append(cepstra_of(power * 10 ** (level / 10) + 1.3 * self.recording.noise))
         return cepstra
 
-    def distances(self, plan: Plan, fitted: tuple[Plan, np.ndarray] | None, *, of: Sequence[int]) -> np.ndarray:
-        """Distance between every frame of the recording and of the synthesis, [T, N]: that of the nearest speaker.
+    def distances(
+        self, plan: Plan, fitted: tuple[Plan, np.ndarray] | None, *, of: Sequence[int]
+    ) -> np.ndarray:
+        """Distance between every frame of the recording and of the synthesis, [T, N]: that of the
+        nearest speaker.
 
         Parameters
         ----------
         plan : Plan
         fitted : (Plan, int array [T]), optional
-            An earlier plan and the path found with it: the speakers' cepstra are mapped to the recording's along it.
+            An earlier plan and the path found with it: the speakers' cepstra are mapped to the
+            recording's along it.
         of : sequence of int
             Which speakers.
         """
-        voiced = self.recording.energy > self.recording.speech_level if fitted is None else fitted[1] >= 0
+        voiced = (
+            self.recording.energy > self.recording.speech_level
+            if fitted is None
+            else fitted[1] >= 0
+        )
         heard_deltas = observed(self.recording.cepstra, voiced)
         heard = heard_deltas[:, :N_CEPSTRA]
         distances = np.full((len(heard), len(plan.times)), np.inf, np.float32)
@@ -83,9 +108,15 @@ class Chorus:
             if fitted is not None:
                 spoken = _fit(spoken, heard, plan, *fitted)
             spoken_deltas = np.c_[spoken, slopes_of(spoken)].astype(np.float32)
-            squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1) - 2 * heard_deltas @ spoken_deltas.T
+            squared = (
+                (heard_deltas**2).sum(1)[:, None]
+                + (spoken_deltas**2).sum(1)
+                - 2 * heard_deltas @ spoken_deltas.T
+            )
             np.minimum(distances, squared, out=distances)
-        np.sqrt(np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances)
+        np.sqrt(
+            np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances
+        )
         if self.own is not None:
             own = self.own.distances(heard_deltas, sounds_at(self.speakers[0].phonemes, plan.times))
             own_sounds = np.isfinite(own[0])
@@ -94,18 +125,22 @@ class Chorus:
         return distances
 
     def likeness(self, times: np.ndarray) -> float:
-        """How alike the recording and the speakers' own voices go: mean correlation of the slow cepstra, -1 to 1.
+        """How alike the recording and the speakers' own voices go: mean correlation of the slow
+        cepstra, -1 to 1.
 
-        Unlike `distances`, nothing is fitted to the recording: a text that is not what is said can be bent to its voice, but
-        then the voices themselves say something else.
+        Unlike `distances`, nothing is fitted to the recording: a text that is not what is said can
+        be bent to its voice, but then the voices themselves say something else.
 
         Parameters
         ----------
         times : array [T]
-            For each frame of the recording, where the synthesis is: seconds on the first speaker's clock, NaN in a gap.
+            For each frame of the recording, where the synthesis is: seconds on the first speaker's
+            clock, NaN in a gap.
         """
         in_words = np.isfinite(times)
-        spoken = np.mean([self._at(index, times[in_words]) for index in range(len(self.speakers))], axis=0)[:, :_SLOW]
+        spoken = np.mean(
+            [self._at(index, times[in_words]) for index in range(len(self.speakers))], axis=0
+        )[:, :_SLOW]
         heard = self.recording.cepstra[in_words, :_SLOW]
         spoken, heard = spoken - spoken.mean(0), heard - heard.mean(0)
         spread = np.sqrt((spoken**2).sum(0) * (heard**2).sum(0))
@@ -114,15 +149,22 @@ class Chorus:
     def _at(self, index: int, times: np.ndarray) -> np.ndarray:
         """Standardised cepstra [N, C] of a speaker at times [N] on the first speaker's clock."""
         clock, speaker, cepstra = self.speakers[0], self.speakers[index], self._spoken[index]
-        if len(speaker.phonemes) == len(clock.phonemes):  # speakers differ a little in tempo, phoneme by phoneme
+        if len(speaker.phonemes) == len(
+            clock.phonemes
+        ):  # speakers differ a little in tempo, phoneme by phoneme
             times = np.interp(times, _phoneme_edges(clock), _phoneme_edges(speaker))
         position = times * SAMPLE_RATE / HOP
-        cepstra = np.stack([np.interp(position, np.arange(len(cepstra)), column) for column in cepstra.T], axis=1)
+        cepstra = np.stack(
+            [np.interp(position, np.arange(len(cepstra)), column) for column in cepstra.T], axis=1
+        )
         return ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(np.float32)
 
 
-def lay_out(words: tuple[Word, ...], tempo: np.ndarray, order: np.ndarray, *, flipped: bool) -> Plan:
-    """Lay out each word's frames: its natural duration times its tempo, at least three; backwards if flipped."""
+def lay_out(
+    words: tuple[Word, ...], tempo: np.ndarray, order: np.ndarray, *, flipped: bool
+) -> Plan:
+    """Lay out each word's frames: its natural duration times its tempo, at least three; backwards
+    if flipped."""
     times, places = [], []
     for slot, index in enumerate(order):
         seconds = words[index].end - words[index].start
@@ -135,24 +177,33 @@ def lay_out(words: tuple[Word, ...], tempo: np.ndarray, order: np.ndarray, *, fl
 
 
 def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
-    """How much longer each word is than its synthesis: half-way between its own ratio and the clip's, which leans to 1."""
+    """How much longer each word is than its synthesis: half-way between its own ratio and the
+    clip's, which leans to 1."""
     ratios = np.maximum(seconds, 0.02) / natural
     clip = np.median(ratios) ** 0.8
     return np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
 
 
-def _fit(spoken: np.ndarray, heard: np.ndarray, plan: Plan, old_plan: Plan, path: np.ndarray) -> np.ndarray:
-    """Map synthetic cepstra to the recording's voice: affine, least squares along the path, ridge towards identity."""
+def _fit(
+    spoken: np.ndarray, heard: np.ndarray, plan: Plan, old_plan: Plan, path: np.ndarray
+) -> np.ndarray:
+    """Map synthetic cepstra to the recording's voice: affine, least squares along the path, ridge
+    towards identity."""
     frames = np.flatnonzero(path >= 0)
-    partners = np.clip(np.searchsorted(plan.place, old_plan.place[path[frames]]), 0, len(plan.place) - 1)
+    partners = np.clip(
+        np.searchsorted(plan.place, old_plan.place[path[frames]]), 0, len(plan.place) - 1
+    )
     inputs = np.c_[spoken, np.ones(len(spoken), np.float32)]
     unchanged = np.eye(inputs.shape[1], spoken.shape[1])
     paired = inputs[partners]
     weights = np.linalg.solve(
-        paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]), paired.T @ heard[frames] + _RIDGE * unchanged
+        paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]),
+        paired.T @ heard[frames] + _RIDGE * unchanged,
     )
     return (inputs @ weights).astype(np.float32)
 
 
 def _phoneme_edges(speech: Speech) -> np.ndarray:
-    return np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / speech.sample_rate])
+    return np.array(
+        [phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / speech.sample_rate]
+    )

@@ -1,7 +1,9 @@
-"""One thread for small products of matrices, whose threads would wait for one another longer than they compute.
+"""One thread for small products of matrices, whose threads would wait for one another longer than
+they compute.
 
-The aligner's arrays are a few hundred rows. On two cores that something else uses, too, threads took three to four times the
-processor time of one thread, to the same word times; and what an alignment gives does not hang on how many cores there are.
+The aligner's arrays are a few hundred rows. On two cores that something else uses, too, threads
+took three to four times the processor time of one thread, to the same word times; and what an
+alignment gives does not hang on how many cores there are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The cheapest way to lay synthetic speech over a recording: dynamic time warping with gaps between the words.
+"""The cheapest way to lay synthetic speech over a recording: dynamic time warping with gaps between
+the words.
 
-In: distances between T frames of a recording and N of a synthesis, what a gap costs in each frame, the word of each synthetic
-frame. Out: for each frame of the recording its synthetic frame, or the gap it lies in; and what it would cost to have a
-word's border elsewhere.
+In: distances between T frames of a recording and N of a synthesis, what a gap costs in each frame,
+the word of each synthetic frame. Out: for each frame of the recording its synthetic frame, or the
+gap it lies in; and what it would cost to have a word's border elsewhere.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# Path costs, in units of the distance between two frames, which is about 0.5 for the same sound and 1 for another.
-# Staying in a frame costs more each time: a sound may be drawn out, but not by one of its frames alone.
+# Path costs, in units of the distance between two frames, which is about 0.5 for the same sound and
+# 1 for another. Staying in a frame costs more each time: a sound may be drawn out, but not by one
+# of its frames alone.
 _STAYS = np.array([0.0, 0.25, 0.35, 0.5], np.float32)
 _SKIPS = np.array([0.0, 0.4, 0.9], np.float32)  # to the next frame, over one, over two
 _ENTER_GAP = np.float32(3.0)
-_FROM_GAP = 100  # in the record of moves: 10 * (skipped + 1) + the visit that was left, or one of these
+_FROM_GAP = (
+    100  # in the record of moves: 10 * (skipped + 1) + the visit that was left, or one of these
+)
 _STAYED, _STAYED_LONGER = 101, 102
 
 
 def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
-    """Warp N synthetic frames onto T frames, with an optional gap before, between and after the words.
+    """Warp N synthetic frames onto T frames, with an optional gap before, between and after the
+    words.
 
-    Each frame of the recording takes a synthetic frame (the one before it in the path, or the next, or up to three
-    on) or lies in a gap; a gap is entered from a word's last frame and left into the next word's first one.
+    Each frame of the recording takes a synthetic frame (the one before it in the path, or the next,
+    or up to three on) or lies in a gap; a gap is entered from a word's last frame and left into the
+    next word's first one.
 
     Parameters
     ----------
@@ -45,18 +51,21 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
 
 
 def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
-    """What the cheapest path costs that has a word's border in a given frame: the forward-backward algorithm with minima.
+    """What the cheapest path costs that has a word's border in a given frame: the forward-backward
+    algorithm with minima.
 
     Takes what `cheapest_path` takes.
 
     Returns
     -------
     float array [2, W, T]
-        For each word and frame: of the paths on which that frame is the word's first one, and on which it is its last one.
+        For each word and frame: of the paths on which that frame is the word's first one, and on
+        which it is its last one.
     """
     enter = _entering(word)
     _, at_last, in_gap = _warped(distances, gap, word, enter)
-    # The same from the end: what lies behind a word's first frame, and behind a frame in the gap before it.
+    # The same from the end: what lies behind a word's first frame, and behind a frame in the gap
+    # before it.
     _, *behind = _warped(distances[::-1, ::-1], gap[::-1], word[-1] - word[::-1], enter[::-1])
     behind_first, behind_gap = (costs[::-1, ::-1] for costs in behind)
     borders = np.full((2, *at_last.shape), np.inf, np.float32)
@@ -79,21 +88,28 @@ def _warped(distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.
     last = np.append(first[1:], len(word)) - 1
     begins = np.full(len(word), -1)
     begins[first] = np.arange(len(first))
-    distances, gap = np.ascontiguousarray(distances, np.float32), np.ascontiguousarray(gap, np.float32)
+    distances, gap = (
+        np.ascontiguousarray(distances, np.float32),
+        np.ascontiguousarray(gap, np.float32),
+    )
     return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile by numba, for later processes too; where no folder can be written to (NUMBA_CACHE_DIR), for this one alone."""
+    """Compile by numba, for later processes too; where no folder can be written to
+    (NUMBA_CACHE_DIR), for this one alone."""
     try:
         return njit(cache=True)(function)
-    except RuntimeError:  # "cannot cache function": a read-only installation of someone without a home
+    except (
+        RuntimeError
+    ):  # "cannot cache function": a read-only installation of someone without a home
         return njit(function)
 
 
 @compiled
 def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no cover (compiled)
-    """The path, and what the cheapest way costs to a word's last frame [W, T] and into a gap [W + 1, T] at each time."""
+    """The path, and what the cheapest way costs to a word's last frame [W, T] and into a gap [W +
+    1, T] at each time."""
     n_frames, n_states = distances.shape
     n_visits = len(stays)
     infinite = np.float32(1e9)

@@ -1,10 +1,12 @@
-"""Word times from Whisper's cross-attention: which stretch of audio the decoder looks at while it writes each token.
+"""Word times from Whisper's cross-attention: which stretch of audio the decoder looks at while it
+writes each token.
 
-In: a Whisper model, audio, transcript. Out: an `Alignment`. The transcript is forced through the decoder; the attention
-of every head, over the frames of the audio alone (the window's padding is cut off), is standardised over tokens and
-smoothed over time, the heads that run through the audio most steadily are averaged, and dynamic time warping gives each
-row its stretch. The row that holds token p predicts token p + 1: a token ends where the row that predicts it ends, and
-prefix tokens have no row of their own. After Radford et al. 2023 (openai/whisper, files/timing.py).
+In: a Whisper model, audio, transcript. Out: an `Alignment`. The transcript is forced through the
+decoder; the attention of every head, over the frames of the audio alone (the window's padding is
+cut off), is standardised over tokens and smoothed over time, the heads that run through the audio
+most steadily are averaged, and dynamic time warping gives each row its stretch. The row that holds
+token p predicts token p + 1: a token ends where the row that predicts it ends, and prefix tokens
+have no row of their own. After Radford et al. 2023 (openai/whisper, files/timing.py).
 """
 
 from __future__ import annotations
@@ -23,11 +25,16 @@ _DOUBTFUL = 0.2  # share of the attention that falls on the word's own stretch
 
 
 def is_trained_whisper(model: Model) -> bool:
-    """True for a trained Whisper with its tokenizer: how well the attention of others tells times is not known."""
-    return model.family.name == "whisper" and model.tokenizer is not None and model.init == "trained"
+    """True for a trained Whisper with its tokenizer: how well the attention of others tells times
+    is not known."""
+    return (
+        model.family.name == "whisper" and model.tokenizer is not None and model.init == "trained"
+    )
 
 
-def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: str | None = None) -> Alignment:
+def align_by_whisper(
+    model: Model, audio: np.ndarray, text: str, *, language: str | None = None
+) -> Alignment:
     """Place the words of a transcript by cross-attention.
 
     Parameters
@@ -44,8 +51,9 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
     Returns
     -------
     Alignment
-        A word's score is the share of the heads' attention that falls on its stretch, while its tokens are written.
-        Attention does not tell pauses from words: quiet frames at a word's edges are cut off.
+        A word's score is the share of the heads' attention that falls on its stretch, while its
+        tokens are written. Attention does not tell pauses from words: quiet frames at a word's
+        edges are cut off.
 
     Raises
     ------
@@ -53,7 +61,9 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
         If the model is no trained Whisper with its tokenizer, or the text has no words or too many.
     """
     if not is_trained_whisper(model):
-        raise AlignmentError(f"{model.label} cannot align: expected a trained Whisper model with its tokenizer")
+        raise AlignmentError(
+            f"{model.label} cannot align: expected a trained Whisper model with its tokenizer"
+        )
     words = words_of(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
@@ -61,13 +71,16 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
     # Words at even distances: they only tell which token belongs to which word.
     edges = np.linspace(0, seconds, len(words) + 1)
     even = [Word(word, *edges[i : i + 2]) for i, word in enumerate(words)]
-    clip = Clip.from_array(audio, model.sample_rate, text=text, words=even, language=language, name="whisper")
+    clip = Clip.from_array(
+        audio, model.sample_rate, text=text, words=even, language=language, name="whisper"
+    )
     attention, owner, grid = _attention(model, clip)
     heads = _chosen_heads(model, attention)
     evidence = _evidence(attention[heads])
     if evidence.shape[0] > evidence.shape[1]:
         raise AlignmentError(
-            f"the text has {evidence.shape[0] - 1} tokens, but the audio only {evidence.shape[1]} frames"
+            f"the text has {evidence.shape[0] - 1} tokens, but the audio only {evidence.shape[1]} "
+            "frames"
         )
     mean, sound = attention[heads].mean(0), _sound(audio, evidence.shape[1])
     first, last = _without_silence(0, evidence.shape[1], sound)
@@ -82,14 +95,21 @@ def align_by_whisper(model: Model, audio: np.ndarray, text: str, *, language: st
         start, stop = edges[rows[0]], edges[rows[-1] + 1]
         score = float(mean[rows, start:stop].sum(1).mean())
         onset, offset = grid.seconds_of(*_without_silence(start, stop, sound))
-        placed.append(Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4)))
-    overall = float(np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed]))
-    doubts = [f"attention is spread over the audio (score {overall:.2f})"] if overall < _DOUBTFUL else []
+        placed.append(
+            Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
+        )
+    overall = float(
+        np.average([w.score for w in placed], weights=[w.end - w.start + 1e-3 for w in placed])
+    )
+    doubts = (
+        [f"attention is spread over the audio (score {overall:.2f})"] if overall < _DOUBTFUL else []
+    )
     return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
 
 
 def _attention(model: Model, clip: Clip):
-    """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row predicts; the frame grid."""
+    """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row
+    predicts; the frame grid."""
     from ..adapters.generation.decoder_prefix import require_transcription
     from ..adapters.generation.tokens import decoder_tokens
     from ..mixing.passes.mix import mix_one
@@ -102,24 +122,33 @@ def _attention(model: Model, clip: Clip):
     grid = model.grid(len(clip.audio(model.sample_rate)))
     n_frames = max(1, grid.frames_between(0.0, clip.duration)[1])
     scores = scores[:, :, first:, :n_frames].reshape(-1, scores.shape[2] - first, n_frames)
-    return scores / np.maximum(scores.sum(-1, keepdims=True), 1e-12), tokens.words[first + 1 :], grid
+    return (
+        scores / np.maximum(scores.sum(-1, keepdims=True), 1e-12),
+        tokens.words[first + 1 :],
+        grid,
+    )
 
 
 def _chosen_heads(model: Model, attention: np.ndarray) -> list[int]:
-    """Heads the model names for alignment, else those whose attention runs through the audio most steadily."""
+    """Heads the model names for alignment, else those whose attention runs through the audio most
+    steadily."""
     named = getattr(getattr(model.module, "generation_config", None), "alignment_heads", None)
     if named:
         n_heads = model.stacks["cross"].heads
         return [layer * n_heads + head for layer, head in named]
     centre = attention @ np.arange(attention.shape[2])  # [L H, rows]
     rows = np.arange(attention.shape[1])
-    steady = [np.corrcoef(path, rows)[0, 1] if np.ptp(path) > 0 and len(path) > 1 else -1 for path in centre]
+    steady = [
+        np.corrcoef(path, rows)[0, 1] if np.ptp(path) > 0 and len(path) > 1 else -1
+        for path in centre
+    ]
     sharp = attention.max(-1).mean(-1)
     return np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[:HEADS].tolist()
 
 
 def _evidence(attention: np.ndarray) -> np.ndarray:
-    """Mean over heads [rows, frames] of attention standardised over rows and smoothed over frames."""
+    """Mean over heads [rows, frames] of attention standardised over rows and smoothed over
+    frames."""
     from scipy.ndimage import median_filter
 
     spread = attention.std(1, keepdims=True)
@@ -129,7 +158,9 @@ def _evidence(attention: np.ndarray) -> np.ndarray:
 
 def _sound(audio: np.ndarray, n_frames: int) -> np.ndarray:
     """Whether each frame [frames] is louder than the clip's silence."""
-    power = np.array([np.mean(part.astype(np.float64) ** 2) for part in np.array_split(audio, n_frames)])
+    power = np.array(
+        [np.mean(part.astype(np.float64) ** 2) for part in np.array_split(audio, n_frames)]
+    )
     level = 10 * np.log10(power + 1e-10)
     quiet, loud = np.percentile(level, [8, 95])
     return level > quiet + 0.35 * (loud - quiet)
@@ -141,7 +172,8 @@ def _without_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int
 
 
 def row_starts(evidence: np.ndarray) -> np.ndarray:
-    """Cut the frames into one stretch for each row, in order, so that the evidence in them is greatest.
+    """Cut the frames into one stretch for each row, in order, so that the evidence in them is
+    greatest.
 
     Parameters
     ----------

@@ -1,8 +1,10 @@
-"""What an aligner heard -> the written words: one list of words with times carried over to another spelling of it.
+"""What an aligner heard -> the written words: one list of words with times carried over to another
+spelling of it.
 
-In: the written words as they are spoken ("80" as quatre-vingts, "l'" apart from "enfant") and words with times in
-whatever pieces the aligner or a TextGrid has them ("l'enfant", "<unk>"). Out: the written words with times. The two are
-matched letter by letter; where several written words lie in one heard word they share its time by number of letters.
+In: the written words as they are spoken ("80" as quatre-vingts, "l'" apart from "enfant") and words
+with times in whatever pieces the aligner or a TextGrid has them ("l'enfant", "<unk>"). Out: the
+written words with times. The two are matched letter by letter; where several written words lie in
+one heard word they share its time by number of letters.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ def link(
     Raises
     ------
     AlignmentError
-        If a written word is not among the heard ones and no unknown one stands where it should be, and for a heard word with
-        something cut out.
+        If a written word is not among the heard ones and no unknown one stands where it should be,
+        and for a heard word with something cut out.
 
     Examples
     --------
@@ -54,11 +56,16 @@ def link(
     """
     heard = [part for _, part in in_order(heard)]
     if broken := next((word for word in heard if word.pieces), None):
-        raise AlignmentError(f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}")
+        raise AlignmentError(
+            f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}"
+        )
     labels = ["" if word.text.lower() in UNKNOWN else _letters(spoken(word.text)) for word in heard]
-    # A mark between words keeps the matcher from giving a word's last letter to another one that ends alike.
+    # A mark between words keeps the matcher from giving a word's last letter to another one that
+    # ends alike.
     written_letters = [
-        (letter, index) for index, (_, form) in enumerate(written) for letter in (_BETWEEN, *_letters(form), _BETWEEN)
+        (letter, index)
+        for index, (_, form) in enumerate(written)
+        for letter in (_BETWEEN, *_letters(form), _BETWEEN)
     ]
     heard_letters = [
         (letter, index, (place - 1) / max(1, len(label)))
@@ -72,7 +79,9 @@ def link(
     for block in matcher.get_matching_blocks():
         for step in range(block.size):
             if written_letters[block.a + step][0] != _BETWEEN:
-                matched[written_letters[block.a + step][1]].append(heard_letters[block.b + step][1:])
+                matched[written_letters[block.a + step][1]].append(
+                    heard_letters[block.b + step][1:]
+                )
     fewest = [_ENOUGH * max(1, len(_letters(form))) for _, form in written]
     placed = [
         _placed(letters, heard, labels) if len(letters) >= fewest[index] else None
@@ -102,8 +111,11 @@ def _at(word: Word, share: float) -> float:
     return word.end if share > 1 - 1e-9 else word.start + share * (word.end - word.start)
 
 
-def _with_unknown(placed, written, heard: Sequence[Word], labels: list[str]) -> list[tuple[float, float, float | None]]:
-    """Put each run of words that were not found where an unknown label stands between its neighbours."""
+def _with_unknown(
+    placed, written, heard: Sequence[Word], labels: list[str]
+) -> list[tuple[float, float, float | None]]:
+    """Put each run of words that were not found where an unknown label stands between its
+    neighbours."""
     times = list(placed)
     index = 0
     while index < len(times):
@@ -114,14 +126,21 @@ def _with_unknown(placed, written, heard: Sequence[Word], labels: list[str]) -> 
         after = placed[index - 1][1] if index else 0.0
         before = placed[stop][0] if stop < len(times) else float("inf")
         unnamed = (word for word, label in zip(heard, labels, strict=True) if not label)
-        room = [word for word in unnamed if word.start >= after - 1e-6 and word.end <= before + 1e-6]
+        room = [
+            word for word in unnamed if word.start >= after - 1e-6 and word.end <= before + 1e-6
+        ]
         if not room:
             missing = ", ".join(repr(text) for text, _ in written[index:stop])
             raise AlignmentError(
-                f"expected the word {missing} where the aligner heard other words: is it the right text?"
+                f"expected the word {missing} where the aligner heard other words: is it the right "
+                "text?"
             )
         start, step = room[0].start, (room[-1].end - room[0].start) / (stop - index)
         for place in range(index, stop):
-            times[place] = (start + (place - index) * step, start + (place - index + 1) * step, None)
+            times[place] = (
+                start + (place - index) * step,
+                start + (place - index + 1) * step,
+                None,
+            )
         index = stop
     return times

@@ -1,8 +1,10 @@
-"""What the ablation of speech shows over clips: mean drops by template and number, beside untrained models and another word.
+"""What the ablation of speech shows over clips: mean drops by template and number, beside untrained
+models and another word.
 
-In: the table of an ablation (`interventions.speech_ablation`) of trained models and of their random twins, with the groups that
-clips belong to. Out: for each model, template, number, and way to take a word away the mean drop with its interval over groups,
-the range of its untrained twins, and the test of the difference.
+In: the table of an ablation (`interventions.speech_ablation`) of trained models and of their random
+twins, with the groups that clips belong to. Out: for each model, template, number, and way to take
+a word away the mean drop with its interval over groups, the range of its untrained twins, and the
+test of the difference.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from .statistics.twin_comparison import compare_with_twins
 WAY = ("silenced", "condition", "fill", "reading", "aggregation")
 PARTS = ("template", "number")
 ALL = "all"
-_SHOWN = "trained trained_low trained_high random twins twin_low twin_high difference low high p claim".split()
+_SHOWN = (
+    "trained trained_low trained_high random twins twin_low twin_high difference low high p claim"
+).split()
 _OTHER = "other over_other over_other_low over_other_high".split()
 
 
@@ -37,8 +41,9 @@ def ablated_speech(
     Parameters
     ----------
     table : DataFrame
-        Columns of `ablate_speech`, and model, init, seed, clip, group, and those of `parts` that the clips have; side, of the
-        target that the cue is on. Rows with "yes" in a column control are left out: there the cue decides nothing.
+        Columns of `ablate_speech`, and model, init, seed, clip, group, and those of `parts` that
+        the clips have; side, of the target that the cue is on. Rows with "yes" in a column control
+        are left out: there the cue decides nothing.
     parts : sequence of str
         What parts the clips; a column that has one value parts nothing.
     aggregations : sequence of str
@@ -47,12 +52,13 @@ def ablated_speech(
     Returns
     -------
     DataFrame
-        Columns side, model, those of `parts` ("all": of all clips), `WAY`, unit ("points" of probability, or "nats"); trained,
-        with its 95 % interval over groups (trained_low, trained_high); random, twins, twin_low, twin_high: mean, number, lowest
-        and highest of the untrained twins; difference, low, high, p, claim: trained - random, as in
-        `twin_comparison.compare_with_twins`, one test over all rows of a model; other: the trained model's mean drop
-        without another word, and over_other, what is lost without the cue beyond that, within clips, with its interval
-        over groups (rows of the cue alone); groups, clips.
+        Columns side, model, those of `parts` ("all": of all clips), `WAY`, unit ("points" of
+        probability, or "nats"); trained, with its 95 % interval over groups (trained_low,
+        trained_high); random, twins, twin_low, twin_high: mean, number, lowest and highest of the
+        untrained twins; difference, low, high, p, claim: trained - random, as in
+        `twin_comparison.compare_with_twins`, one test over all rows of a model; other: the trained
+        model's mean drop without another word, and over_other, what is lost without the cue beyond
+        that, within clips, with its interval over groups (rows of the cue alone); groups, clips.
 
     Examples
     --------
@@ -73,8 +79,14 @@ def ablated_speech(
         contribution=rows["drop"].astype(float) * np.where(is_probability, 100, 1),
     )
     parts = [name for name in parts if name in rows and rows[name].nunique() > 1]
-    merged = [names for count in range(len(parts), -1, -1) for names in itertools.combinations(parts, count)]
-    parted = pd.concat([rows.assign(**dict.fromkeys(names, ALL)) for names in merged], ignore_index=True)
+    merged = [
+        names
+        for count in range(len(parts), -1, -1)
+        for names in itertools.combinations(parts, count)
+    ]
+    parted = pd.concat(
+        [rows.assign(**dict.fromkeys(names, ALL)) for names in merged], ignore_index=True
+    )
     parted = parted.assign(side=parted.get("side", ALL))
     return _drops(parted, ["side", "model", *parts, *WAY, "unit"])
 
@@ -99,11 +111,18 @@ def _with_intervals(rows: pd.DataFrame, by: list[str], name: str) -> pd.DataFram
 
 
 def _over_other(trained: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """By key of the cue's rows: the drop without another word, and what is lost without the cue beyond that, within clips."""
+    """By key of the cue's rows: the drop without another word, and what is lost without the cue
+    beyond that, within clips."""
     keys = [name for name in by if name != "silenced"]
     cue, other = (trained[trained["silenced"] == word] for word in (CUE, CONTROL))
-    both = cue.merge(other[[*keys, "clip", "contribution"]], on=[*keys, "clip"], suffixes=("_of_cue", "_of_other"))
+    both = cue.merge(
+        other[[*keys, "clip", "contribution"]],
+        on=[*keys, "clip"],
+        suffixes=("_of_cue", "_of_other"),
+    )
     both = both.assign(contribution=both["contribution_of_cue"] - both["contribution_of_other"])
     parts = both.groupby(by, sort=False)
-    means = pd.DataFrame({"other": parts["contribution_of_other"].mean(), "over_other": parts["contribution"].mean()})
+    means = pd.DataFrame(
+        {"other": parts["contribution_of_other"].mean(), "over_other": parts["contribution"].mean()}
+    )
     return means.join(_with_intervals(both, by, "over_other"))

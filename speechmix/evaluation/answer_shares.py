@@ -1,7 +1,9 @@
-"""What part of an answer comes from the sound, from the prompt and from the answer so far, layer by layer.
+"""What part of an answer comes from the sound, from the prompt and from the answer so far, layer by
+layer.
 
-In: a decoder map of an audio language model, whose rows and columns are prompt, sound and answer in one row. Out: a table of
-shares that add up to one; and of a word of the clip, what it gives as it is heard and as it is written.
+In: a decoder map of an audio language model, whose rows and columns are prompt, sound and answer in
+one row. Out: a table of shares that add up to one; and of a word of the clip, what it gives as it
+is heard and as it is written.
 """
 
 from __future__ import annotations
@@ -26,18 +28,20 @@ def answer_shares(
     Parameters
     ----------
     mixing_map : MixingMap
-        Of the decoder of an audio language model that was given a clip; raw, normalised or rolled out.
+        Of the decoder of an audio language model that was given a clip; raw, normalised or rolled
+        out.
     target : int, optional
-        Index of a word of the clip: only the rows that write it. By default the mean over all rows that write the answer; the
-        one that writes its end is left out.
+        Index of a word of the clip: only the rows that write it. By default the mean over all rows
+        that write the answer; the one that writes its end is left out.
     cue : int or sequence of int, optional
         Index of a word of the clip, or of several, whose own shares are wanted too.
 
     Returns
     -------
     DataFrame
-        Columns layer, sound, prompt, answer: shares of rows that sum to one. With a cue also cue_heard and cue_written: what
-        its sound and its tokens in the answer give, each a part of the sound's and the answer's.
+        Columns layer, sound, prompt, answer: shares of rows that sum to one. With a cue also
+        cue_heard and cue_written: what its sound and its tokens in the answer give, each a part of
+        the sound's and the answer's.
 
     Raises
     ------
@@ -53,12 +57,14 @@ def answer_shares(
     >>> scores = np.array([[[1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [1.0, 1.0, 2.0]]])
     >>> places = {"sound_positions": [0, 6], "answer_position": 7}
     >>> answer_shares(MixingMap(scores, written, fed, "value_zeroing", "decoder", (0,), places), cue=0).to_dict("records")
-    [{'layer': 0, 'sound': 0.75, 'prompt': 0.25, 'answer': 0.0, 'cue_heard': 0.75, 'cue_written': 0.0}]
+    [{'layer': 0, 'sound': 0.75, 'prompt': 0.25, 'answer': 0.0, 'cue_heard': 0.75, 'cue_written':
+    0.0}]
     """
     told = mixing_map.provenance
     if mixing_map.stack != "decoder" or not {"sound_positions", "answer_position"} <= told.keys():
         raise InputError(
-            "expected the decoder's map of an audio language model that was given a clip, which knows where sound and answer "
+            "expected the decoder's map of an audio language model that was given a clip, which "
+            "knows where sound and answer "
             f"are; found {mixing_map!r}"
         )
     rows = _rows(mixing_map, told["answer_position"], target)
@@ -75,7 +81,13 @@ def answer_shares(
 def _part_of(position: int, told: dict) -> str:
     """Which part of what the decoder reads a position is in."""
     start, stop = told["sound_positions"]
-    return "sound" if start <= position < stop else "answer" if position >= told["answer_position"] else "prompt"
+    return (
+        "sound"
+        if start <= position < stop
+        else "answer"
+        if position >= told["answer_position"]
+        else "prompt"
+    )
 
 
 def _rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
@@ -88,6 +100,7 @@ def _rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:
     if not rows:
         what = "the answer" if target is None else f"word {target}"
         raise InputError(
-            f"no row of {mixing_map!r} writes {what}: its answer is {mixing_map.provenance.get('answer')!r}"
+            f"no row of {mixing_map!r} writes {what}: its answer is "
+            f"{mixing_map.provenance.get('answer')!r}"
         )
     return rows

@@ -1,8 +1,8 @@
 """Does the conclusion hold if the word boundaries are 20 ms off?
 
-Aligners and annotators differ by about that much. In: clips, whose cue and target are moved, widened and narrowed (their
-neighbours give way); and a table of cue contributions of all variants. Out: trained - untrained for each variant, over whole
-stacks, so that nothing but the times differs.
+Aligners and annotators differ by about that much. In: clips, whose cue and target are moved,
+widened and narrowed (their neighbours give way); and a table of cue contributions of all variants.
+Out: trained - untrained for each variant, over whole stacks, so that nothing but the times differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 SHIFT = 0.02  # seconds
 AS_ALIGNED = "as aligned"
 # What is added to (start, end) of cue and target, in shifts.
-VARIANTS = {AS_ALIGNED: (0, 0), "earlier": (-1, -1), "later": (1, 1), "wider": (-1, 1), "narrower": (1, -1)}
+VARIANTS = {
+    AS_ALIGNED: (0, 0),
+    "earlier": (-1, -1),
+    "later": (1, 1),
+    "wider": (-1, 1),
+    "narrower": (1, -1),
+}
 _SHORTEST = 0.005  # seconds that a narrowed word keeps
 
 
@@ -47,24 +53,35 @@ def with_moved_words(clip: Clip, variant: str, *, shift: float = SHIFT) -> Clip:
     if variant not in VARIANTS:
         raise InputError(f"variant should be one of {list(VARIANTS)}, found {variant!r}")
     if clip.words is None or clip.cue is None or clip.target is None:
-        raise InputError(f"{clip.name}: moving word boundaries needs words with times, a cue and a target")
+        raise InputError(
+            f"{clip.name}: moving word boundaries needs words with times, a cue and a target"
+        )
     by_start, by_end = (sign * shift for sign in VARIANTS[variant])
     if any(word.pieces for word in clip.words):
-        raise InputError(f"{clip.name}: which of its boundaries should move is not defined for a word in pieces")
+        raise InputError(
+            f"{clip.name}: which of its boundaries should move is not defined for a word in pieces"
+        )
     words = list(clip.words)
     asked = sorted((*clip.cue_words, clip.target))
     for index in asked:
         words[index] = _moved(words[index], by_start, by_end, clip.duration)
     for first, second in pairwise(asked):
-        if words[first].end > words[second].start:  # widened into each other: they keep the edge they had
+        if (
+            words[first].end > words[second].start
+        ):  # widened into each other: they keep the edge they had
             edge = (clip.words[first].end + clip.words[second].start) / 2
             edge = min(max(edge, words[first].start), words[second].end)
-            words[first], words[second] = replace(words[first], end=edge), replace(words[second], start=edge)
+            words[first], words[second] = (
+                replace(words[first], end=edge),
+                replace(words[second], start=edge),
+            )
     for index in set(range(len(words))) - set(asked):
         earliest = max((words[i].end for i in asked if i < index), default=0.0)
         latest = min((words[i].start for i in asked if i > index), default=clip.duration)
         # What now belongs to another word is cut off; a word that is covered keeps no time.
-        start, end = (min(max(time, earliest), latest) for time in (words[index].start, words[index].end))
+        start, end = (
+            min(max(time, earliest), latest) for time in (words[index].start, words[index].end)
+        )
         words[index] = replace(words[index], start=start, end=end)
     return clip.with_words(words, alignment=clip.alignment)
 
@@ -78,13 +95,16 @@ def _moved(word: Word, by_start: float, by_end: float, duration: float) -> Word:
     return replace(word, start=start, end=end)
 
 
-def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str = "clip") -> pd.DataFrame:
+def boundary_sensitivity(
+    table: pd.DataFrame, *, by: Sequence[str], group: str = "clip"
+) -> pd.DataFrame:
     """Trained - untrained over whole stacks, for each variant of the boundaries.
 
     Parameters
     ----------
     table : DataFrame
-        Cue contributions with a column `boundaries`, one of `VARIANTS`; else as for `compare_with_twins`.
+        Cue contributions with a column `boundaries`, one of `VARIANTS`; else as for
+        `compare_with_twins`.
     by : sequence of str
         E.g. ("model", "stack", "measure").
     group : str
@@ -92,11 +112,24 @@ def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str =
     Returns
     -------
     DataFrame
-        As `compare_with_twins` for `by` and boundaries, with `highest`: the layer with the largest difference in that variant.
+        As `compare_with_twins` for `by` and boundaries, with `highest`: the layer with the largest
+        difference in that variant.
     """
-    names = [*by, "boundaries", "layer", "init", "seed", "clip", group, "contribution", "mixing_strength"]
+    names = [
+        *by,
+        "boundaries",
+        "layer",
+        "init",
+        "seed",
+        "clip",
+        group,
+        "contribution",
+        "mixing_strength",
+    ]
     table = table[[name for name in dict.fromkeys(names) if name in table]]
-    result = compare_with_twins(whole_stack(table), by=[*by, "boundaries"], group=group, family=(*by, "boundaries"))
+    result = compare_with_twins(
+        whole_stack(table), by=[*by, "boundaries"], group=group, family=(*by, "boundaries")
+    )
     means = (
         table.groupby([*by, "boundaries", "layer", "init"], sort=False, observed=True)
         .contribution.mean()
@@ -104,19 +137,23 @@ def boundary_sensitivity(table: pd.DataFrame, *, by: Sequence[str], group: str =
     )
     gain = means["trained"] - means["random"] if len(means.columns) == 2 else means.iloc[:, 0]
     highest = (
-        gain.dropna().groupby(level=[*by, "boundaries"], sort=False, observed=True).idxmax().map(lambda key: key[-1])
+        gain.dropna()
+        .groupby(level=[*by, "boundaries"], sort=False, observed=True)
+        .idxmax()
+        .map(lambda key: key[-1])
     )
     return result.merge(highest.rename("highest").reset_index(), on=[*by, "boundaries"], how="left")
 
 
 def holds(sensitivity: pd.DataFrame, *, by: Sequence[str]) -> pd.DataFrame:
-    """For each row of `by`: does the sign of the difference, and whether zero is in its interval, stay the same?
+    """For each row of `by`: does the sign of the difference, and whether zero is in its interval,
+    stay the same?
 
     Returns
     -------
     DataFrame
-        Columns of `by`, smallest and largest difference over the variants, holds, same_layer. Empty where there is no interval:
-        with one twin, or too few groups.
+        Columns of `by`, smallest and largest difference over the variants, holds, same_layer. Empty
+        where there is no interval: with one twin, or too few groups.
     """
     known = sensitivity[sensitivity["low"].notna()]
     if known.empty:

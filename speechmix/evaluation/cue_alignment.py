@@ -1,18 +1,24 @@
 """Cue alignment: does a measure point at the word that decides the target's form?
 
     dot product[l]        = sum over cue columns c of S[l, target, c],   row of S summing to one
-    average precision[l]  = mean over cue columns c of  #{cue columns ranked at or above c} / #{columns ranked at or above c}
+    average precision[l]  = mean over cue columns c of  #{cue columns ranked at or above c} /
+    #{columns ranked at or above c}
 
-Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL), who publish no code for either. Chosen here:
+Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL), who publish no code for
+either. Chosen here:
 
-- Columns are all that the target's row can see: special tokens ([CLS], [SEP]), punctuation and the target itself compete
-  with the cue, unless `drop` leaves a kind out before the row is normalised. In a causal stack later columns do not count.
-- Ties: columns of one score are ranked together, at the place of the last of them (as scikit-learn does). So a constant
-  row has the share of cue columns as its precision, whatever the order of the columns.
-- Every sub-token of a cue is a cue column. (The published code marks the first one alone: `subtokens="first"`.)
+- Columns are all that the target's row can see: special tokens ([CLS], [SEP]), punctuation and the
+  target itself compete with the cue, unless `drop` leaves a kind out before the row is normalised.
+  In a causal stack later columns do not count.
+- Ties: columns of one score are ranked together, at the place of the last of them (as scikit-learn
+  does). So a constant row has the share of cue columns as its precision, whatever the order of the
+  columns.
+- Every sub-token of a cue is a cue column. (The published code marks the first one alone:
+  `subtokens="first"`.)
 - Heads: each head's row is normalised, heads are averaged, then columns are ranked.
 
-Where the rest of the row goes is said beside it: the share of *attractors* (words of the other number) and of special tokens.
+Where the rest of the row goes is said beside it: the share of *attractors* (words of the other
+number) and of special tokens.
 """
 
 from __future__ import annotations
@@ -84,7 +90,8 @@ def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
 
 
 def chance_level(cue: np.ndarray) -> dict[str, float]:
-    """What a row that knows nothing gets: shares all equal for the dot product, columns in random order for precision.
+    """What a row that knows nothing gets: shares all equal for the dot product, columns in random
+    order for precision.
 
     Examples
     --------
@@ -107,10 +114,12 @@ def cue_alignment(
     drop: Sequence[str] = (),
     subtokens: str = "all",
 ) -> pd.DataFrame:
-    """Dot product and average precision of a target's row, layer by layer; and what attractors and special tokens get.
+    """Dot product and average precision of a target's row, layer by layer; and what attractors and
+    special tokens get.
 
-    The row is the one that holds the target (the mask, in a masked language model). In a decoder it is the one that
-    predicts it, one position earlier, and in cross-attention the one labelled with it. Over several rows, the mean.
+    The row is the one that holds the target (the mask, in a masked language model). In a decoder it
+    is the one that predicts it, one position earlier, and in cross-attention the one labelled with
+    it. Over several rows, the mean.
 
     Parameters
     ----------
@@ -130,8 +139,9 @@ def cue_alignment(
     Returns
     -------
     DataFrame
-        One row per layer: layer, dot_product, average_precision, and what chance gives (`chance_level`); share_attractor and
-        share_special of the row, with their shares of the columns as chance. NaN where the row sees no such column.
+        One row per layer: layer, dot_product, average_precision, and what chance gives
+        (`chance_level`); share_attractor and share_special of the row, with their shares of the
+        columns as chance. NaN where the row sees no such column.
 
     Raises
     ------
@@ -152,27 +162,40 @@ def cue_alignment(
     units_map = mixing_map.without(*drop)
     columns = _cue_columns(units_map, cue_words(cue), subtokens)
     is_attractor = np.array(
-        [span.word is not None and span.word in attractors for span in units_map.sources], dtype=bool
+        [span.word is not None and span.word in attractors for span in units_map.sources],
+        dtype=bool,
     )
     is_special = np.array([span.kind == "special" for span in units_map.sources], dtype=bool)
     row_metrics = []
     for row in _target_rows(units_map, target):
         stop = units_map.targets[row].stop
-        seen = np.array([units_map.stack != "decoder" or span.start < stop for span in units_map.sources])
+        seen = np.array(
+            [units_map.stack != "decoder" or span.start < stop for span in units_map.sources]
+        )
         is_cue = columns & seen
         if not is_cue.any():
             raise InputError(
-                f"the cue (words {list(cue_words(cue))}) comes after word {target}: no causal decoder can use it; leave "
+                f"the cue (words {list(cue_words(cue))}) comes after word {target}: no causal "
+                "decoder can use it; leave "
                 "such items out"
             )
         scores = units_map.normalized().mean_heads().scores[:, row, seen]  # [L, K]
         is_cue = is_cue[seen]
         others = [_share(scores, kind[seen]) for kind in (is_attractor, is_special)]
         row_metrics.append(
-            [dot_product(scores, is_cue), average_precision(scores, is_cue), *chance_level(is_cue).values()]
-            + [share for share, _ in others] + [chance for _, chance in others]
-        )  # fmt: skip
-    names = [name for metrics in (METRICS, SHARES) for name in (*metrics, *(f"chance_{metric}" for metric in metrics))]
+            [
+                dot_product(scores, is_cue),
+                average_precision(scores, is_cue),
+                *chance_level(is_cue).values(),
+            ]
+            + [share for share, _ in others]
+            + [chance for _, chance in others]
+        )
+    names = [
+        name
+        for metrics in (METRICS, SHARES)
+        for name in (*metrics, *(f"chance_{metric}" for metric in metrics))
+    ]
     means = (np.mean(values, axis=0) for values in zip(*row_metrics, strict=True))
     return pd.DataFrame({"layer": list(units_map.layers), **dict(zip(names, means, strict=True))})
 
@@ -180,29 +203,35 @@ def cue_alignment(
 def mean_alignment(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`evaluation.intervals`; none below `FEWEST_GROUPS` items).
+    """Means over items with their 95 % intervals (`evaluation.intervals`; none below
+    `FEWEST_GROUPS` items).
 
     Parameters
     ----------
     table : DataFrame
-        Rows of `cue_alignment` of many items: columns item, dot_product, average_precision and those of `by`; others of
-        `SHARES` and "rank_correlation" are taken along. Seeds of a random twin are averaged for each item first.
+        Rows of `cue_alignment` of many items: columns item, dot_product, average_precision and
+        those of `by`; others of `SHARES` and "rank_correlation" are taken along. Seeds of a random
+        twin are averaged for each item first.
     by : sequence of str
         What makes a row of the result; ("paradigm", ...) to split it further.
 
     Returns
     -------
     DataFrame
-        Columns of `by`, metric, mean, low, high, chance, items. A metric that no item has is left out.
+        Columns of `by`, metric, mean, low, high, chance, items. A metric that no item has is left
+        out.
     """
     missing = [name for name in ("item", *METRICS, *by) if name not in table.columns]
     if missing or table.empty:
         raise InputError(
-            f"expected a table of items with the columns item, {', '.join((*METRICS, *by))}; found {len(table)} rows"
-            + (f", and {', '.join(missing)} missing" if missing else "")
+            f"expected a table of items with the columns item, {', '.join((*METRICS, *by))}; found "
+            f"{len(table)} rows" + (f", and {', '.join(missing)} missing" if missing else "")
         )
     metrics = [metric for metric in (*METRICS, *SHARES, RANK_CORRELATION) if metric in table]
-    by, values = list(by), [name for metric in metrics for name in (metric, f"chance_{metric}") if name in table]
+    by, values = (
+        list(by),
+        [name for metric in metrics for name in (metric, f"chance_{metric}") if name in table],
+    )
     items = table.groupby([*by, "item"], sort=False)[values].mean().reset_index()
     rows = []
     for key, part in items.groupby(by, sort=False):
@@ -213,13 +242,23 @@ def mean_alignment(
                 continue
             low, high = mean_interval(finite[metric])
             chance = finite[f"chance_{metric}"].mean() if f"chance_{metric}" in part else np.nan
-            rows.append({**keys, "metric": metric, "mean": finite[metric].mean(), "low": low, "high": high,
-                         "chance": chance, "items": len(finite)})  # fmt: skip
+            rows.append(
+                {
+                    **keys,
+                    "metric": metric,
+                    "mean": finite[metric].mean(),
+                    "low": low,
+                    "high": high,
+                    "chance": chance,
+                    "items": len(finite),
+                }
+            )
     return pd.DataFrame(rows)
 
 
 def _share(shares: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share [L] of some columns in a row of shares [L, K], and that of an even row; NaN if there are none."""
+    """Share [L] of some columns in a row of shares [L, K], and that of an even row; NaN if there
+    are none."""
     if not columns.any():
         return np.full(len(shares), np.nan), np.full(len(shares), np.nan)
     return shares[:, columns].sum(axis=-1), np.full(len(shares), columns.mean())
@@ -229,7 +268,8 @@ def _checked(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarra
     scores, cue = np.asarray(scores, dtype=float), np.asarray(cue, dtype=bool)
     if cue.ndim != 1 or scores.shape[-1:] != cue.shape or not cue.any():
         raise InputError(
-            f"expected scores [..., K] and a cue of K booleans, at least one of them true; found {scores.shape} and "
+            "expected scores [..., K] and a cue of K booleans, at least one of them true; found "
+            f"{scores.shape} and "
             f"{cue.shape} with {np.count_nonzero(cue)} true"
         )
     return scores, cue
@@ -243,7 +283,8 @@ def _cue_columns(mixing_map: MixingMap, cue: Sequence[int], subtokens: str) -> n
         places = [place for place, owner in enumerate(words) if owner == word]
         if not places:
             raise InputError(
-                f"cue word {word} is not among the sources of {mixing_map!r}: {_listed(mixing_map.sources)}"
+                f"cue word {word} is not among the sources of {mixing_map!r}: "
+                f"{_listed(mixing_map.sources)}"
             )
         is_cue[places if subtokens == "all" else places[:1]] = True
     if not is_cue.any():
@@ -256,15 +297,24 @@ def _target_rows(mixing_map: MixingMap, target: int) -> list[int]:
     if mixing_map.stack != "decoder":
         rows = [row for row, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        before = {start - 1 for span in mixing_map.sources if span.word == target for start, _ in span.ranges}
+        before = {
+            start - 1
+            for span in mixing_map.sources
+            if span.word == target
+            for start, _ in span.ranges
+        }
         rows = [row for row, span in enumerate(mixing_map.targets) if before & set(span.positions)]
     if not rows:
         raise InputError(
-            f"target word {target} has no row in {mixing_map!r}: {_listed(mixing_map.targets)}. A decoder predicts no word "
+            f"target word {target} has no row in {mixing_map!r}: {_listed(mixing_map.targets)}. A "
+            "decoder predicts no word "
             "that nothing comes before"
         )
     return rows
 
 
 def _listed(spans: Sequence[Span]) -> str:
-    return " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None) or "no words"
+    return (
+        " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
+        or "no words"
+    )

@@ -1,11 +1,12 @@
 """Cue contribution: the share of the cue in building the target, layer by layer.
 
-    contribution[l] = mean over target rows of the sum over cue columns of S[l, row, column],   rows of S summing to one
+    contribution[l] = mean over target rows of the sum over cue columns of S[l, row, column],   rows
+    of S summing to one
 
-The published protocol (Mohebbi et al. 2023): silence and padding are left out and rows normalised over what remains;
-with a map per head, each head's rows are normalised first and heads averaged after. In a decoder the target rows are the
-positions that *predict* the target's tokens, the cue columns those that *hold* the cue's (of all its words: determiner and
-noun for the verb).
+The published protocol (Mohebbi et al. 2023): silence and padding are left out and rows normalised
+over what remains; with a map per head, each head's rows are normalised first and heads averaged
+after. In a decoder the target rows are the positions that *predict* the target's tokens, the cue
+columns those that *hold* the cue's (of all its words: determiner and noun for the verb).
 """
 
 from __future__ import annotations
@@ -27,14 +28,20 @@ ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
 
 
 def rows_asked_about(mixing_map: MixingMap) -> str:
-    """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it, else all of the "target"'s."""
+    """Which rows answer for a target: the "deciding" one of a decoder or cross map that has it,
+    else all of the "target"'s."""
     return "deciding" if deciding_row(mixing_map) is not None else "target"
 
 
 def deciding_row(mixing_map: MixingMap) -> int | None:
-    """Index of the row that predicts the deciding token; None in an encoder's map, without a foil, or if it was not scored."""
-    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
-    return next((row for row, span in enumerate(mixing_map.targets) if span.start == position), None)
+    """Index of the row that predicts the deciding token; None in an encoder's map, without a foil,
+    or if it was not scored."""
+    position = (
+        mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
+    )
+    return next(
+        (row for row, span in enumerate(mixing_map.targets) if span.start == position), None
+    )
 
 
 def cue_contribution(
@@ -52,15 +59,16 @@ def cue_contribution(
     mixing_map : MixingMap
         Raw or normalised.
     cue : int, str, (str, int), or a sequence of these
-        Index into the clip's words, as `clip.cue` gives it, or the word ("les", "les:2") as `Clip` takes it; of a cue of
-        several words all of them, whose columns are summed. For a map of prepared inputs, where spans were given directly,
-        indices into those spans.
+        Index into the clip's words, as `clip.cue` gives it, or the word ("les", "les:2") as `Clip`
+        takes it; of a cue of several words all of them, whose columns are summed. For a map of
+        prepared inputs, where spans were given directly, indices into those spans.
     target : int, str or (str, int)
         Likewise, one word.
     rows : {"target", "deciding"}
-        Mean over all rows of the target (the published protocol), or, in a decoder, the one row that predicts the
-        deciding token: the first in which the target and its foil (`clip.foil`) differ. Spelled letter by letter, a
-        noun's number is decided in its last letter alone, and the mean over its letters dilutes it.
+        Mean over all rows of the target (the published protocol), or, in a decoder, the one row
+        that predicts the deciding token: the first in which the target and its foil (`clip.foil`)
+        differ. Spelled letter by letter, a noun's number is decided in its last letter alone, and
+        the mean over its letters dilutes it.
     drop : tuple of str
         Kinds of units left out before rows are normalised.
 
@@ -72,7 +80,8 @@ def cue_contribution(
     Raises
     ------
     InputError
-        If cue (any of its words) or target has no unit in the map, occurs in it more than once, or is missing.
+        If cue (any of its words) or target has no unit in the map, occurs in it more than once, or
+        is missing.
 
     Examples
     --------
@@ -96,8 +105,14 @@ def cue_contribution(
     if _is_spelled(cue):
         cue = _numbers_of(cue, units_map.sources, "cue", mixing_map)
     cue_indices = cue_words(cast("Cue | None", cue)) or (None,)
-    columns = [column for word in cue_indices for column in _units_of(units_map.sources, word, "cue", mixing_map)]
-    shares = units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
+    columns = [
+        column
+        for word in cue_indices
+        for column in _units_of(units_map.sources, word, "cue", mixing_map)
+    ]
+    shares = (
+        units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
+    )
     return shares.mean(axis=1) if units_map.has_heads else shares
 
 
@@ -136,10 +151,14 @@ def strength_of_target(
     units_map = mixing_map.without(*drop)
     if units_map.mixing_strength is None:
         return np.full(len(units_map.layers), np.nan)
-    return units_map.mixing_strength[:, _target_rows(units_map, target, rows, mixing_map)].mean(axis=-1)
+    return units_map.mixing_strength[:, _target_rows(units_map, target, rows, mixing_map)].mean(
+        axis=-1
+    )
 
 
-def _target_rows(units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap) -> list[int]:
+def _target_rows(
+    units_map: MixingMap, target: WordRequest | None, rows: str, whole_map: MixingMap
+) -> list[int]:
     """Rows of the target, or the one that decides, of a map without the units that are left out."""
     if rows not in ROW_NAMES:
         raise InputError(f"rows must be 'target' or 'deciding', found {rows!r}")
@@ -154,44 +173,60 @@ def _target_rows(units_map: MixingMap, target: WordRequest | None, rows: str, wh
 
 def _is_spelled(request: CueRequest | None) -> TypeGuard[CueRequest]:
     """Whether a request names a word by its letters, not only by its index."""
-    return isinstance(request, str) or (isinstance(request, Sequence) and any(map(_is_spelled, request)))
+    return isinstance(request, str) or (
+        isinstance(request, Sequence) and any(map(_is_spelled, request))
+    )
 
 
 def _row_that_decides(mixing_map: MixingMap) -> int:
     row = deciding_row(mixing_map)
     if row is None:
         raise InputError(
-            "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's other spelling), whose "
+            "rows='deciding' needs a decoder or cross map of a clip with a foil (the target's "
+            "other spelling), whose "
             f"deciding row was scored; this is {mixing_map!r}"
         )
     return row
 
 
-def _units_of(spans: Sequence[Span], word: int | None, role: str, mixing_map: MixingMap) -> list[int]:
+def _units_of(
+    spans: Sequence[Span], word: int | None, role: str, mixing_map: MixingMap
+) -> list[int]:
     if word is None:
-        raise InputError(f"{role} is not given: say which word it is ({role}='livres', or its index)")
+        raise InputError(
+            f"{role} is not given: say which word it is ({role}='livres', or its index)"
+        )
     places = [i for i, span in enumerate(spans) if span.word == word]
     if not places:
         side = "targets" if role == "target" else "sources"
         labels = " ".join(f"{span.label}[{span.word}]" for span in spans if span.word is not None)
         raise InputError(
-            f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map; it has: {labels or 'no words'}. "
+            f"word {word} ({role}) is not among the {side} of this {mixing_map.stack} map; it has: "
+            f"{labels or 'no words'}. "
             "In a decoder a word must be found in the text that was fed to it"
         )
     return places
 
 
-def _numbers_of(request: CueRequest, spans: Sequence[Span], role: str, mixing_map: MixingMap) -> Cue:
-    """The number of the clip's word that is spelled so, or of several, whatever tokens they are made of."""
+def _numbers_of(
+    request: CueRequest, spans: Sequence[Span], role: str, mixing_map: MixingMap
+) -> Cue:
+    """The number of the clip's word that is spelled so, or of several, whatever tokens they are
+    made of."""
     spelled: dict[int, str] = {}
     for span in spans:
         if span.word is not None:
             spelled[span.word] = spelled.get(span.word, "") + span.label
-    # A tokenizer's signs for the beginning of a word; a map has no times of words, so all are put at zero.
-    words = [Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0) for text in spelled.values()]
+    # A tokenizer's signs for the beginning of a word; a map has no times of words, so all are put
+    # at zero.
+    words = [
+        Word(re.sub(r"^[\s\u2581\u0120]+", "", text) or "?", 0.0, 0.0) for text in spelled.values()
+    ]
     where = f"words of this {mixing_map.stack} map"
     if not words:
-        raise InputError(f"{where}: {role} {request!r} cannot be looked up, for there are none: give its index")
+        raise InputError(
+            f"{where}: {role} {request!r} cannot be looked up, for there are none: give its index"
+        )
     numbers = list(spelled)
     if role == "target":
         return numbers[find_word(words, cast("WordRequest", request), role=role, where=where)]

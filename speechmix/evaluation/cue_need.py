@@ -1,19 +1,21 @@
-"""Is the cue needed? What spelling loses when the cue's values are zeroed in a stack, beside another word's, over groups
-of clips.
+"""Is the cue needed? What spelling loses when the cue's values are zeroed in a stack, beside
+another word's, over groups of clips.
 
-In: the ablation table of a run (`interventions.ablation.ablate_with_control`), of trained models, with the groups that clips
-belong to. Out: for each model and stack the share of clips spelled right, intact and without the cue; what is lost, with its
-interval; and a verdict. Contribution says what a state is made of, need what the decision depends on: neither follows from
-the other.
+In: the ablation table of a run (`interventions.ablation.ablate_with_control`), of trained models,
+with the groups that clips belong to. Out: for each model and stack the share of clips spelled
+right, intact and without the cue; what is lost, with its interval; and a verdict. Contribution says
+what a state is made of, need what the decision depends on: neither follows from the other.
 
-Verdicts, each at 95 % for all rows of a model together (Bonferroni), with exact binomial limits, one group as one trial:
+Verdicts, each at 95 % for all rows of a model together (Bonferroni), with exact binomial limits,
+one group as one trial:
 
-    needed       sign test over groups: more of them lose than win; and the interval of the loss lies above zero
-    not needed   equivalence test: at most `MARGIN` points of the groups' clips are lost, as the upper limit says
-    at chance    equivalence test: the intact model spells at most `CHANCE` + `CHANCE_MARGIN` % right, so it has nothing to lose
+    needed       sign test over groups: more of them lose than win; and the interval of the loss
+    lies above zero not needed   equivalence test: at most `MARGIN` points of the groups' clips are
+    lost, as the upper limit says at chance    equivalence test: the intact model spells at most
+    `CHANCE` + `CHANCE_MARGIN` % right, so it has nothing to lose
 
-Else the result is inconclusive (""): with few groups nothing else is possible. To say "not needed" of one stack takes 59 groups
-without a loss, because 0.95^59 = 5 %.
+Else the result is inconclusive (""): with few groups nothing else is possible. To say "not needed"
+of one stack takes 59 groups without a loss, because 0.95^59 = 5 %.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from .statistics.intervals import (
 )
 
 CHANCE = 50.0  # % of clips, between two spellings
-CHANCE_MARGIN = 10.0  # points: a model that spells at most so many better than by guessing is at chance
+CHANCE_MARGIN = (
+    10.0  # points: a model that spells at most so many better than by guessing is at chance
+)
 MARGIN = 5.0  # points of clips: a smaller loss counts as none
 
 
@@ -46,8 +50,8 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
     Parameters
     ----------
     table : DataFrame
-        Columns of `by` (with "ablated", the stack, among them), clip, source, layer, margin, right, and `group`; rows of the
-        intact model have "none" for ablated.
+        Columns of `by` (with "ablated", the stack, among them), clip, source, layer, margin, right,
+        and `group`; rows of the intact model have "none" for ablated.
     by : sequence of str
         E.g. ("side", "model", "ablated").
     group : str
@@ -56,39 +60,53 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
     Returns
     -------
     DataFrame
-        Columns of `by`; right, without_cue, without_other: share spelled right (%, mean over groups), intact, with the cue and
-        with another word ablated (missing where there is none); right_low, right_high; lost: right - without_cue, in points,
-        with low, high; p of the sign test, corrected over the rows of the model; drop, drop_other: of the margin, nats; groups,
+        Columns of `by`; right, without_cue, without_other: share spelled right (%, mean over
+        groups), intact, with the cue and with another word ablated (missing where there is none);
+        right_low, right_high; lost: right - without_cue, in points, with low, high; p of the sign
+        test, corrected over the rows of the model; drop, drop_other: of the margin, nats; groups,
         clips; verdict: "needed", "not needed", "at chance", or "" where the result is inconclusive.
     """
     whole = table[table["layer"].isna()]
     others = [name for name in by if name != "ablated"]
-    intact = whole[whole["ablated"] == "none"].set_index([*others, "clip"])[["margin", "right"]].add_suffix("_intact")
+    intact = (
+        whole[whole["ablated"] == "none"]
+        .set_index([*others, "clip"])[["margin", "right"]]
+        .add_suffix("_intact")
+    )
     rows: list[dict[str, Any]] = []
     for key, part in whole[whole["source"] == CUE].groupby(list(by), sort=False):
         row: dict[str, Any] = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
-        control = whole[(whole["source"] == CONTROL) & (whole[list(by)] == pd.Series(row)).all(axis=1)]
+        control = whole[
+            (whole["source"] == CONTROL) & (whole[list(by)] == pd.Series(row)).all(axis=1)
+        ]
         row |= _losses(part.join(intact, on=[*others, "clip"]), group)
         row |= _losses_of_control(control.join(intact, on=[*others, "clip"]), group)
         rows.append(row)
     result = pd.DataFrame(rows)
     if len(result):
-        rows_of_model = result.groupby("model" if "model" in by else others)["groups"].transform("size")
+        rows_of_model = result.groupby("model" if "model" in by else others)["groups"].transform(
+            "size"
+        )
         result["p"] = np.minimum(1, result["p"] * rows_of_model)
         result["verdict"] = [
-            _verdict(row, count) for row, count in zip(result.to_dict("records"), rows_of_model, strict=True)
+            _verdict(row, count)
+            for row, count in zip(result.to_dict("records"), rows_of_model, strict=True)
         ]
         result = result.drop(columns=["losses"])
     return result
 
 
 def _losses(ablated: pd.DataFrame, group: str) -> dict[str, float]:
-    """Shares spelled right and what is lost, from rows with the ablated and the intact decision of each clip."""
+    """Shares spelled right and what is lost, from rows with the ablated and the intact decision of
+    each clip."""
     from scipy.stats import binomtest
 
     right, without = ablated["right_intact"].astype(float), ablated["right"].astype(float)
     cells = {"right": right, "without": without, "loss": (right - without).clip(lower=0)}
-    cells |= {"gain": (without - right).clip(lower=0), "drop": ablated["margin_intact"] - ablated["margin"]}
+    cells |= {
+        "gain": (without - right).clip(lower=0),
+        "drop": ablated["margin_intact"] - ablated["margin"],
+    }
     means = pd.DataFrame(cells).astype(float).groupby(ablated[group].to_numpy()).mean()
     count, net = len(means), means["loss"] - means["gain"]
     low, high = mean_interval(net)
@@ -116,7 +134,10 @@ def _losses_of_control(control: pd.DataFrame, group: str) -> dict[str, float]:
     """What is spelled right, and lost of the margin, with another word ablated."""
     if control.empty:
         return {"without_other": np.nan, "drop_other": np.nan}
-    cells = {"right": control["right"].astype(float), "drop": control["margin_intact"] - control["margin"]}
+    cells = {
+        "right": control["right"].astype(float),
+        "drop": control["margin_intact"] - control["margin"],
+    }
     means = pd.DataFrame(cells).groupby(control[group].to_numpy()).mean().mean()
     return {"without_other": 100 * means["right"], "drop_other": means["drop"]}
 
@@ -126,7 +147,9 @@ def _verdict(row: dict[Any, Any], rows_of_model: int) -> str:
     if row["groups"] < FEWEST_GROUPS:
         return ""
     level = 1 - 2 * (1 - LEVEL) / rows_of_model  # of a two-sided interval whose upper limit is used
-    highest_right = 100 * proportion_interval(row["right"] / 100 * row["groups"], row["groups"], level=level)[1]
+    highest_right = (
+        100 * proportion_interval(row["right"] / 100 * row["groups"], row["groups"], level=level)[1]
+    )
     if highest_right <= CHANCE + CHANCE_MARGIN:
         return "at chance"
     if row["right_low"] <= CHANCE:
@@ -149,7 +172,8 @@ def groups_for_equivalence(rows_of_model: int = 1) -> int:
 
 
 def need_by_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "group") -> pd.DataFrame:
-    """Mean drop of the margin (nats) with the cue ablated in one layer, with its 95 % interval over groups.
+    """Mean drop of the margin (nats) with the cue ablated in one layer, with its 95 % interval over
+    groups.
 
     Parameters
     ----------
@@ -162,8 +186,12 @@ def need_by_layer(table: pd.DataFrame, *, by: Sequence[str], group: str = "group
         Columns of `by`, layer, drop, low, high, groups; empty where no layer was ablated by itself.
     """
     others = [name for name in by if name != "ablated"]
-    intact = table[table["ablated"] == "none"].set_index([*others, "clip"])["margin"].rename("intact")
-    single = table[table["layer"].notna() & (table["source"] == CUE)].join(intact, on=[*others, "clip"])
+    intact = (
+        table[table["ablated"] == "none"].set_index([*others, "clip"])["margin"].rename("intact")
+    )
+    single = table[table["layer"].notna() & (table["source"] == CUE)].join(
+        intact, on=[*others, "clip"]
+    )
     if single.empty:
         return pd.DataFrame(columns=[*by, "layer", "drop", "low", "high", "groups"])
     single = single.assign(drop=single["intact"] - single["margin"])

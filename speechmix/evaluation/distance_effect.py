@@ -1,9 +1,11 @@
-"""Does it matter how Value Zeroing measures a change? The target's row under each distance, held against the cosine's.
+"""Does it matter how Value Zeroing measures a change? The target's row under each distance, held
+against the cosine's.
 
-In: a model and a sentence with its cue and target. Out: cue alignment layer by layer for each distance, and the rank
-correlation of the row with that of the cosine. Three distances are of the states as they are (cosine, euclidean, manhattan),
-three of *normalised* states: "correlation" is the cosine of centred ones, as a layer norm without gain leaves them;
-"unit_euclidean" and "unit_manhattan" are of states at length 1. Mohebbi et al. 2023 (Quantifying Context Mixing in
+In: a model and a sentence with its cue and target. Out: cue alignment layer by layer for each
+distance, and the rank correlation of the row with that of the cosine. Three distances are of the
+states as they are (cosine, euclidean, manhattan), three of *normalised* states: "correlation" is
+the cosine of centred ones, as a layer norm without gain leaves them; "unit_euclidean" and
+"unit_manhattan" are of states at length 1. Mohebbi et al. 2023 (Quantifying Context Mixing in
 Transformers, EACL) report that neither changes much.
 
 "unit_euclidean" ranks the sources as the cosine does whatever the model: it is sqrt(2 (1 - cos)).
@@ -56,8 +58,8 @@ def distance_effect(
     Returns
     -------
     DataFrame
-        Columns distance, those of `cue_alignment`, and rank_correlation: Spearman's r of the row with the cosine's (1 for the
-        cosine itself; NaN where a row does not vary).
+        Columns distance, those of `cue_alignment`, and rank_correlation: Spearman's r of the row
+        with the cosine's (1 for the cosine itself; NaN where a row does not vary).
 
     Raises
     ------
@@ -81,7 +83,11 @@ def distance_effect(
     rows = map_correlations(maps, reference=REFERENCE).set_index(["measure", "layer"])["spearman"]
     tables = []
     for distance in distances:
-        table = cue_alignment(maps[distance], cue=cue, target=target, attractors=attractors, subtokens=subtokens)
-        alike = [1.0 if distance == REFERENCE else rows[distance, layer] for layer in table["layer"]]
+        table = cue_alignment(
+            maps[distance], cue=cue, target=target, attractors=attractors, subtokens=subtokens
+        )
+        alike = [
+            1.0 if distance == REFERENCE else rows[distance, layer] for layer in table["layer"]
+        ]
         tables.append(table.assign(distance=distance, **{RANK_CORRELATION: alike}))
     return pd.concat(tables, ignore_index=True)

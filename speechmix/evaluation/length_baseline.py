@@ -1,13 +1,14 @@
 """What a word gets because it is long: the baseline that word-level Value Zeroing needs.
 
-Zeroing a whole word changes the target by an amount that grows with the word's frames, and cosine distance grows with the
-square of the change; attention and attention norm are means per frame and do not grow. So a word of n_j frames that is no
-different from others is expected to get
+Zeroing a whole word changes the target by an amount that grows with the word's frames, and cosine
+distance grows with the square of the change; attention and attention norm are means per frame and
+do not grow. So a word of n_j frames that is no different from others is expected to get
 
-    share_j = n_j^b / sum_k n_k^b        b = 2: Value Zeroing, cosine;  1: euclidean, manhattan;  0: means over a word's frames
+    share_j = n_j^b / sum_k n_k^b        b = 2: Value Zeroing, cosine;  1: euclidean, manhattan;  0:
+    means over a word's frames
 
-In random models b was measured as 1.9 to 2.0 for Value Zeroing; `length_exponent` measures it on maps at hand. Where every
-unit is one token (decoders), all three are the same.
+In random models b was measured as 1.9 to 2.0 for Value Zeroing; `length_exponent` measures it on
+maps at hand. Where every unit is one token (decoders), all three are the same.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
 
 
 def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> float:
-    """Share of a row that words of the cue's length get, other things being equal; NaN for a measure it is not known for.
+    """Share of a row that words of the cue's length get, other things being equal; NaN for a
+    measure it is not known for.
 
     Parameters
     ----------
     mixing_map : MixingMap
         Silence and padding are left out, as in the cue contribution.
     cue : int or sequence of int
-        Index of the clip's word; of several, which are taken away one by one, their shares are summed.
+        Index of the clip's word; of several, which are taken away one by one, their shares are
+        summed.
 
     Examples
     --------
@@ -43,7 +46,9 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
     0.1
     """
     exponents = FACTS[mixing_map.measure].length_exponent if mixing_map.measure in FACTS else {}
-    exponent = exponents.get("", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan))
+    exponent = exponents.get(
+        "", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan)
+    )
     sources = mixing_map.without("silence", "padding").sources
     weights = np.array([float(len(source)) for source in sources]) ** exponent
     is_cue = np.array([source.word in cue_words(cue) for source in sources], dtype=bool)
@@ -51,19 +56,25 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
 
 
 def length_exponent(maps: Iterable[MixingMap]) -> float:
-    """Slope of log share against log frames, within rows, over words other than the target; NaN if nothing varies.
+    """Slope of log share against log frames, within rows, over words other than the target; NaN if
+    nothing varies.
 
     Parameters
     ----------
     maps : iterable of MixingMap
-        Of one measure; several clips, all layers. Those of random twins show what length alone does.
+        Of one measure; several clips, all layers. Those of random twins show what length alone
+        does.
     """
     lengths, shares = [], []
     for mixing_map in maps:
         words = mixing_map.without("silence", "padding").mean_heads().normalized()
         frames = np.log([max(len(source), 1) for source in words.sources])
         for row, target in enumerate(words.targets):
-            others = [j for j, source in enumerate(words.sources) if target.word is None or source.word != target.word]
+            others = [
+                j
+                for j, source in enumerate(words.sources)
+                if target.word is None or source.word != target.word
+            ]
             if len(others) < 2:
                 continue
             for layer in words.scores[:, row, others].astype(float):

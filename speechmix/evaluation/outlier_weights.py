@@ -1,13 +1,15 @@
 """The outlier weights of a layer's two norms: does the second undo what the first does?
 
-In: a loaded model, whose norms are read off its bound layers; nothing is run. Out: for each layer Pearson's r between the gains
-of the first and of the second norm over *outlier dimensions*: those whose gain is three standard deviations or more from the
-mean of its norm (Kovaleva et al. 2021, BERT Busters, Findings of ACL). Modarressi et al. 2022 (GlobEnc, NAACL, Figure 5) find
-it negative in BERT, and so explain why measures need the second norm. How they choose dimensions is not known here.
+In: a loaded model, whose norms are read off its bound layers; nothing is run. Out: for each layer
+Pearson's r between the gains of the first and of the second norm over *outlier dimensions*: those
+whose gain is three standard deviations or more from the mean of its norm (Kovaleva et al. 2021,
+BERT Busters, Findings of ACL). Modarressi et al. 2022 (GlobEnc, NAACL, Figure 5) find it negative
+in BERT, and so explain why measures need the second norm. How they choose dimensions is not known
+here.
 
-Dimensions chosen because either gain is extreme are likely not extreme in the other, so r can be below zero for gains that have
-nothing to do with each other. What r would then be is therefore given beside it: the second norm's gains are permuted over
-dimensions, and outliers chosen anew.
+Dimensions chosen because either gain is extreme are likely not extreme in the other, so r can be
+below zero for gains that have nothing to do with each other. What r would then be is therefore
+given beside it: the second norm's gains are permuted over dimensions, and outliers chosen anew.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from ..errors import InputError
 
 OUTLIERS_OF = ("either", "first", "second")
 _FEWEST = 3  # dimensions that a correlation needs to say anything
-_COLUMNS = ["layer", "correlation", "outliers", "null", "null_low", "null_high", "all_dimensions", "dimensions"]
+_COLUMNS = [
+    "layer",
+    "correlation",
+    "outliers",
+    "null",
+    "null_low",
+    "null_high",
+    "all_dimensions",
+    "dimensions",
+]
 
 
 def outlier_weights(
@@ -39,9 +50,9 @@ def outlier_weights(
     ----------
     model : Model
     stack : str
-        The first norm is that of the studied attention block, the second that of the last feed-forward. In post-norm
-        stacks (BERT) they come one after the other; in pre-norm ones they stand in front of different blocks, and r means
-        something else.
+        The first norm is that of the studied attention block, the second that of the last
+        feed-forward. In post-norm stacks (BERT) they come one after the other; in pre-norm ones
+        they stand in front of different blocks, and r means something else.
     deviations : float
         Standard deviations from the mean that make an outlier.
     outliers_of : {"either", "first", "second"}
@@ -53,9 +64,9 @@ def outlier_weights(
     Returns
     -------
     DataFrame
-        One row per layer: layer, correlation (NaN for fewer than three outliers or equal gains), outliers (how many), null
-        (mean of the permutations that have three outliers), null_low, null_high (their middle 95 %), all_dimensions (the
-        correlation over all), dimensions.
+        One row per layer: layer, correlation (NaN for fewer than three outliers or equal gains),
+        outliers (how many), null (mean of the permutations that have three outliers), null_low,
+        null_high (their middle 95 %), all_dimensions (the correlation over all), dimensions.
 
     Raises
     ------
@@ -74,12 +85,15 @@ def outlier_weights(
     for layer, (first, second) in enumerate(norm_gains(model, stack=stack)):
         correlation, outliers = _over_outliers(first, second, deviations, outliers_of)
         shuffled = [
-            _over_outliers(first, draw.permutation(second), deviations, outliers_of)[0] for _ in range(permutations)
+            _over_outliers(first, draw.permutation(second), deviations, outliers_of)[0]
+            for _ in range(permutations)
         ]
         null = np.array([r for r in shuffled if np.isfinite(r)])
         low, high = np.quantile(null, [0.025, 0.975]) if len(null) else (np.nan, np.nan)
         mean = null.mean() if len(null) else np.nan
-        rows.append([layer, correlation, outliers, mean, low, high, _pearson(first, second), len(first)])
+        rows.append(
+            [layer, correlation, outliers, mean, low, high, _pearson(first, second), len(first)]
+        )
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
@@ -98,7 +112,8 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
         attention_norm = layer.attention.norm
         if attention_norm is None or not layer.feed_forwards:
             raise InputError(
-                f"layer {number} of the {stack} of {model.name}: expected two norms, but the family's table names none for the "
+                f"layer {number} of the {stack} of {model.name}: expected two norms, but the "
+                "family's table names none for the "
                 f"{'attention' if attention_norm is None else 'feed-forward'}"
             )
         norms = (attention_norm, layer.feed_forwards[-1].norm)
@@ -108,10 +123,16 @@ def norm_gains(model: Model, *, stack: str = "encoder") -> list[tuple[np.ndarray
     return gains
 
 
-def _over_outliers(first: np.ndarray, second: np.ndarray, deviations: float, of: str) -> tuple[float, int]:
+def _over_outliers(
+    first: np.ndarray, second: np.ndarray, deviations: float, of: str
+) -> tuple[float, int]:
     """Correlation over the outlier dimensions, and how many there are."""
-    far = [np.abs(gain - gain.mean()) >= deviations * gain.std() if gain.std() > 0 else np.zeros(len(gain), dtype=bool)
-           for gain in (first, second)]  # fmt: skip
+    far = [
+        np.abs(gain - gain.mean()) >= deviations * gain.std()
+        if gain.std() > 0
+        else np.zeros(len(gain), dtype=bool)
+        for gain in (first, second)
+    ]
     outliers = far[0] | far[1] if of == "either" else far[OUTLIERS_OF.index(of) - 1]
     return _pearson(first[outliers], second[outliers]), int(outliers.sum())
 

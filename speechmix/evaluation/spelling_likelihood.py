@@ -1,10 +1,12 @@
-"""Does a recogniser spell the number that the cue tells? Asked of both members of a pair, with the cue and without.
+"""Does a recogniser spell the number that the cue tells? Asked of both members of a pair, with the
+cue and without.
 
-In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says (the bundled clips
-and `speechmix.studies.french.synthetic_corpus` have it). Number is *right* if the model finds the clip's own transcript
-likelier than the other member's, both given whole: log p(own | audio) > log p(other | audio). Whole transcripts, because
-a decoder that is given "les" as text knows the number even where the audio of "les" has been silenced. (The target's
-deciding letters alone, with the text before them given, are what `speechmix.ablate` reads.)
+In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says
+(the bundled clips and `speechmix.studies.french.synthetic_corpus` have it). Number is *right* if
+the model finds the clip's own transcript likelier than the other member's, both given whole: log
+p(own | audio) > log p(other | audio). Whole transcripts, because a decoder that is given "les" as
+text knows the number even where the audio of "les" has been silenced. (The target's deciding
+letters alone, with the text before them given, are what `speechmix.ablate` reads.)
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
-    """Log-probability of each text given the clip's audio: CTC's sum over alignments, or the decoder's chain rule.
+    """Log-probability of each text given the clip's audio: CTC's sum over alignments, or the
+    decoder's chain rule.
 
     Parameters
     ----------
@@ -56,7 +59,10 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
         scores = model.module(**inputs).logits[0].float().log_softmax(-1)
         blank = model.config.pad_token_id
         return torch.stack(
-            [ctc_log_probability(scores, model.tokenizer(text).input_ids, blank=blank) for text in texts]
+            [
+                ctc_log_probability(scores, model.tokenizer(text).input_ids, blank=blank)
+                for text in texts
+            ]
         )
     hidden = encoder_output(model, inputs, heard.sound)
     return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
@@ -73,7 +79,8 @@ def number_is_right(model: Model, clip: Clip) -> bool:
     other = clip.meta.get("other_text")
     if not other or other == clip.text:
         raise InputError(
-            f"{clip.name}: expected meta['other_text'], the transcript in the other number, found {other!r}"
+            f"{clip.name}: expected meta['other_text'], the transcript in the other number, found "
+            f"{other!r}"
         )
     own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other]).tolist()
     return own_score > other_score
@@ -82,7 +89,12 @@ def number_is_right(model: Model, clip: Clip) -> bool:
 def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
     tokens = decoder_tokens(model, clip)
     ids = torch.tensor([tokens.ids], device=model.device)
-    scores = model.module(encoder_outputs=hidden, decoder_input_ids=ids).logits[0].float().log_softmax(-1)
+    scores = (
+        model.module(encoder_outputs=hidden, decoder_input_ids=ids)
+        .logits[0]
+        .float()
+        .log_softmax(-1)
+    )
     first = tokens.n_prefix  # the prefix is given, not predicted
     predicted = torch.tensor([*tokens.ids[first:], model.config.eos_token_id], device=model.device)
     return scores[first - 1 :].gather(-1, predicted[:, None]).sum()

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..adapters import Model
     from ..inputs.clips.clip import Clip
 
-# A model whose transcripts differ from the text by more than this does not transcribe the clips it is asked about.
+# A model whose transcripts differ from the text by more than this does not transcribe the clips it
+# is asked about.
 TRANSCRIBES = 0.5
 
 
@@ -38,7 +39,10 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
         If the model cannot spell.
     """
     if not model.can_spell:
-        raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
+        raise InputError(
+            f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
+            "processor"
+        )
     if "decoder" in model.stacks:
         ids, n_prefix, _ = greedy_ids(model, clip, max_tokens=max_tokens)
         return spelled(model, ids[n_prefix:])
@@ -50,7 +54,8 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
 
 
 def character_error_rate(text: str, transcript: str) -> float:
-    """Edits between two texts per character of the first; case, punctuation and runs of spaces aside, accents kept.
+    """Edits between two texts per character of the first; case, punctuation and runs of spaces
+    aside, accents kept.
 
     Examples
     --------
@@ -100,6 +105,7 @@ def plain(text: str) -> str:
     "l'été oui"
     """
     characters = (
-        c if c.isalnum() or c == "'" else " " for c in unicodedata.normalize("NFC", text).lower().replace("’", "'")
+        c if c.isalnum() or c == "'" else " "
+        for c in unicodedata.normalize("NFC", text).lower().replace("’", "'")
     )
     return " ".join("".join(characters).split())

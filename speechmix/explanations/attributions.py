@@ -1,9 +1,12 @@
-"""What is claimed: how much each source counts for each written word, by measures of the whole model.
+"""What is claimed: how much each source counts for each written word, by measures of the whole
+model.
 
-In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices, sources]. Measures of one layer
-(Value Zeroing, attention, ...) are rolled out, or composed over encoder, cross-attention and decoder, layers weighted by mixing
-strength (`maps.aggregation.compose`); those of one number (gradients) are taken where sources enter the model, of a word's
-tokens one by one where they must be read at one position; ALTI-Logit and DecompX are sums over a logit's parts.
+In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices,
+sources]. Measures of one layer (Value Zeroing, attention, ...) are rolled out, or composed over
+encoder, cross-attention and decoder, layers weighted by mixing strength
+(`maps.aggregation.compose`); those of one number (gradients) are taken where sources enter the
+model, of a word's tokens one by one where they must be read at one position; ALTI-Logit and DecompX
+are sums over a logit's parts.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ from ..interventions.removal_measures import removal_scores
 from ..interventions.shapley import Remembered
 from ..mixing.maps.aggregation import rolled_out
 from ..mixing.maps.measure_registry import facts_of
-from ..mixing.passes.input_attribution import check_reaches_the_sound, columns_of_composed, from_input, maps_and_parts
+from ..mixing.passes.input_attribution import (
+    check_reaches_the_sound,
+    columns_of_composed,
+    from_input,
+    maps_and_parts,
+)
 from ..mixing.passes.logit_contributions import check_takes_apart
 from ..mixing.passes.maps_and_logits import MEASURE as ALTI_LOGIT
 from ..mixing.passes.mix import mix_one
@@ -69,7 +77,8 @@ class Claim:
 
     @property
     def unit(self) -> str:
-        """What its numbers are counted in: nats of a log-probability, else what they are parts of."""
+        """What its numbers are counted in: nats of a log-probability, else what they are parts
+        of."""
         return "nats" if self.of == LOG_PROBABILITY else self.of
 
     @property
@@ -79,10 +88,11 @@ class Claim:
 
 
 def defined_measures(writing: Writing) -> tuple[str, ...]:
-    """The measures by default: those that tell written words apart (`specificity`), are cheap and defined for the model.
+    """The measures by default: those that tell written words apart (`specificity`), are cheap and
+    defined for the model.
 
-    Maps that are composed without weights are nearly the same for every word. Weighted by mixing strength they tell words
-    apart, mostly by the word's own sound. So none of them is a default.
+    Maps that are composed without weights are nearly the same for every word. Weighted by mixing
+    strength they tell words apart, mostly by the word's own sound. So none of them is a default.
     """
     return tuple(name for name in DEFAULT_MEASURES if _is_defined(name, writing.model))
 
@@ -107,7 +117,8 @@ def claim_of(
     seed: int = 0,
     frames: bool | None = None,
 ) -> Claim:
-    """What one measure claims; of frames of the sound, too, if that is asked for (None: if words are made of them).
+    """What one measure claims; of frames of the sound, too, if that is asked for (None: if words
+    are made of them).
 
     Raises
     ------
@@ -120,7 +131,9 @@ def claim_of(
         return _of_possible(claim, writing, choices)
     check_reaches_the_sound(writing.model, measure)
     if frames is None:
-        frames = bool(facts.word_from_frames) and any(source.side == "sound" for source in writing.sources)
+        frames = bool(facts.word_from_frames) and any(
+            source.side == "sound" for source in writing.sources
+        )
     if not frames:
         return _of_possible(_claimed(measure, writing, choices), writing, choices)
     in_parts = in_frames(writing)
@@ -134,8 +147,11 @@ def claim_of(
     return replace(claim, by_frame=by_frame)
 
 
-def claims_from_one_pass(measures: Sequence[str], writing: Writing, choices: Sequence[Choice]) -> dict[str, Claim]:
-    """What those measures claim that can share one forward pass, if there are several: those of layers, and ALTI-Logit.
+def claims_from_one_pass(
+    measures: Sequence[str], writing: Writing, choices: Sequence[Choice]
+) -> dict[str, Claim]:
+    """What those measures claim that can share one forward pass, if there are several: those of
+    layers, and ALTI-Logit.
 
     Where one of them fails none is there, and `claim_of` says which.
     """
@@ -146,8 +162,14 @@ def claims_from_one_pass(measures: Sequence[str], writing: Writing, choices: Seq
     try:
         if with_logits:
             numbers = [_logits_of(writing, choice) for choice in choices]
-            maps, parts = maps_and_parts(writing.model, writing.inputs, of_layers, numbers, spans=_spans(writing))
-            claims = {ALTI_LOGIT: Claim(ALTI_LOGIT, by_source(writing, parts.columns), LOGIT, parts.totals)}
+            maps, parts = maps_and_parts(
+                writing.model, writing.inputs, of_layers, numbers, spans=_spans(writing)
+            )
+            claims = {
+                ALTI_LOGIT: Claim(
+                    ALTI_LOGIT, by_source(writing, parts.columns), LOGIT, parts.totals
+                )
+            }
         else:
             maps, claims = _maps(writing, of_layers), {}
         claims |= {name: _rolled_out(name, writing, choices, maps) for name in of_layers}
@@ -169,11 +191,19 @@ def _of_possible(claim: Claim, writing: Writing, choices: Sequence[Choice]) -> C
 
 
 def _removal(
-    measure: str, writing: Writing, readings: Readings, fills: Fills, *, samples: int | None, seed: int
+    measure: str,
+    writing: Writing,
+    readings: Readings,
+    fills: Fills,
+    *,
+    samples: int | None,
+    seed: int,
 ) -> Claim:
-    """A game for each side: all its sources are players, and what is read of all words are its margins.
+    """A game for each side: all its sources are players, and what is read of all words are its
+    margins.
 
-    Sources are replaced by the first fill of their side alone: each fill more would be all sets once more.
+    Sources are replaced by the first fill of their side alone: each fill more would be all sets
+    once more.
     """
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors: np.ndarray | None = np.zeros_like(values)
@@ -181,13 +211,19 @@ def _removal(
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
         def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
-            removed = [tuple(player for player, there in zip(players, row, strict=True) if not there) for row in sets]
+            removed = [
+                tuple(player for player, there in zip(players, row, strict=True) if not there)
+                for row in sets
+            ]
             sound, text = (next(iter(of_side), None) for of_side in (fills.sound, fills.text))
             return (
-                read_without(writing, [Removal(s, sound, text) for s in removed], readings.read) @ readings.of_choices
+                read_without(writing, [Removal(s, sound, text) for s in removed], readings.read)
+                @ readings.of_choices
             )
 
-        scores = removal_scores(measure, len(players), Remembered(margins), samples=samples, seed=seed)
+        scores = removal_scores(
+            measure, len(players), Remembered(margins), samples=samples, seed=seed
+        )
         values[:, players] = scores.values.T
         if scores.errors is None:
             errors = None
@@ -199,7 +235,9 @@ def _removal(
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Parts of the logits of all tokens of a word, added up."""
     numbers = [_logits_of(writing, choice) for choice in choices]
-    columns, totals = from_input(writing.model, writing.inputs, measure, numbers, spans=_spans(writing))
+    columns, totals = from_input(
+        writing.model, writing.inputs, measure, numbers, spans=_spans(writing)
+    )
     return Claim(measure, by_source(writing, columns), LOGIT, totals)
 
 
@@ -213,7 +251,10 @@ def _logits_of(writing: Writing, choice: Choice) -> list[Logit]:
 def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Measures of one number, taken at the states that enter the first layer of each stack."""
     at_once = not facts_of(measure).at_one_position
-    numbers = [[_number_of(writing, choice)] if at_once else _logits_of(writing, choice) for choice in choices]
+    numbers = [
+        [_number_of(writing, choice)] if at_once else _logits_of(writing, choice)
+        for choice in choices
+    ]
     columns, _ = from_input(writing.model, writing.inputs, measure, numbers, spans=_spans(writing))
     return Claim(measure, by_source(writing, columns), SIZE)
 
@@ -232,11 +273,14 @@ def _of_layers(measure: str, writing: Writing, choices: Sequence[Choice]) -> Cla
 
 def _maps(writing: Writing, measures: Sequence[str]) -> Maps:
     stacks = tuple(writing.model.stacks)
-    return mix_one(writing.model, writing.inputs, measures=measures, stacks=stacks, spans=_spans(writing))
+    return mix_one(
+        writing.model, writing.inputs, measures=measures, stacks=stacks, spans=_spans(writing)
+    )
 
 
 def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps: Maps) -> Claim:
-    """Measures of one layer, rolled out or composed; the mean of the rows that a word is read from."""
+    """Measures of one layer, rolled out or composed; the mean of the rows that a word is read
+    from."""
     model = writing.model
     if "cross" in model.stacks:
         whole = maps.composed(measure)
@@ -246,8 +290,13 @@ def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps:
         whole = rolled_out(maps[measure, stack])
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
-    rows = [[row_at(whole.targets, position) for position in positions_of(writing, choice)] for choice in choices]
-    return Claim(measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE)
+    rows = [
+        [row_at(whole.targets, position) for position in positions_of(writing, choice)]
+        for choice in choices
+    ]
+    return Claim(
+        measure, np.stack([shares[places].mean(axis=0) for places in rows]).astype(float), SHARE
+    )
 
 
 def _spans(writing: Writing) -> list[Span] | None:

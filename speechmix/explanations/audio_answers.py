@@ -1,8 +1,10 @@
-"""What an audio language model answers about a clip, and what the answer may have come from: sound, prompt, earlier answer.
+"""What an audio language model answers about a clip, and what the answer may have come from: sound,
+prompt, earlier answer.
 
-In: an audio language model with its prompt (`Model.with_prompt`), and a clip with words. Out: a `Writing`. Its sources are the
-words of the sound, of which the decoder knows at which of its positions they stand; the words of the prompt, found in the
-conversation that the processor wrote (the template's own words are nobody's); and the words of the answer so far.
+In: an audio language model with its prompt (`Model.with_prompt`), and a clip with words. Out: a
+`Writing`. Its sources are the words of the sound, of which the decoder knows at which of its
+positions they stand; the words of the prompt, found in the conversation that the processor wrote
+(the template's own words are nobody's); and the words of the answer so far.
 """
 
 from __future__ import annotations
@@ -39,11 +41,16 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     if heard is None or heard.answer is None:
         raise InputError(f"{clip.name}: {model.label} was fed no answer")
     texts = [word.text for word in clip.words or ()]
-    among_tokens = {source.index: source for source in words_as_sources(_of_sound(view.sources("decoder")), texts)}
+    among_tokens = {
+        source.index: source
+        for source in words_as_sources(_of_sound(view.sources("decoder")), texts)
+    }
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
     in_encoder = words_as_sources(spans, texts)
     sources = [
-        SourceUnit("sound", source, *times[source.index], heard_at=among_tokens[source.index].positions)
+        SourceUnit(
+            "sound", source, *times[source.index], heard_at=among_tokens[source.index].positions
+        )
         for source in in_encoder
     ]
     ids = prepared.inputs["input_ids"][0].tolist()
@@ -51,7 +58,9 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     written = prepared.written
     drafts, words = drafts_of_ids(asked, ids, heard.answer, ended=written is None or written.ended)
     sources += own_sources(drafts, words, by_token=by_token)
-    decision = decision_on(asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())})
+    decision = decision_on(
+        asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())}
+    )
     by = "given" if written is None else written.by
     return finished(asked, decision, drafts, words, sources, logits_on(decision), by, spans)
 
@@ -61,7 +70,8 @@ def _of_sound(spans):
 
 
 def _of_prompt(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
-    """Words of the prompt, by the tokens that spell them; none where the conversation does not hold it as it was given."""
+    """Words of the prompt, by the tokens that spell them; none where the conversation does not hold
+    it as it was given."""
     audio = getattr(model.processor, "audio_token", None)
     words = (model.prompt.text.replace(audio, " ") if audio else model.prompt.text).split()
     places, letters = list[int](), ""
@@ -77,7 +87,9 @@ def _of_prompt(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
         return []
     units, taken = [], set[int]()
     for index, word in enumerate(words):
-        positions = dict.fromkeys(place for place in places[start : start + len(word)] if place not in taken)
+        positions = dict.fromkeys(
+            place for place in places[start : start + len(word)] if place not in taken
+        )
         taken |= set(positions)
         start += len(word)
         if positions:  # none where a token holds the end of one word and the whole of the next

@@ -1,8 +1,9 @@
 """What is explained: each written word (or token), and what it was preferred to.
 
-In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a foil). Out: `Choice`s. A
-word is explained by its log-probability, the sum over its tokens; against something else by the difference of two
-log-probabilities at the one position (of a CTC model: frame) where both spellings part.
+In: a `Writing`, and what its words are to be held against (the runner-up, what was said instead, a
+foil). Out: `Choice`s. A word is explained by its log-probability, the sum over its tokens; against
+something else by the difference of two log-probabilities at the one position (of a CTC model:
+frame) where both spellings part.
 """
 
 from __future__ import annotations
@@ -71,13 +72,19 @@ def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
     """Every written word, and the end of the text; or every token."""
     tokens = writing.tokens
     if by_token:
-        groups: list[tuple[str, tuple[int, ...]]] = [(token.label, (place,)) for place, token in enumerate(tokens)]
+        groups: list[tuple[str, tuple[int, ...]]] = [
+            (token.label, (place,)) for place, token in enumerate(tokens)
+        ]
     else:
         groups = [
             (word, tuple(place for place, token in enumerate(tokens) if token.word == index))
             for index, word in enumerate(writing.words)
         ]
-        groups += [(END, (place,)) for place, token in enumerate(tokens) if token.word is None and token.label == END]
+        groups += [
+            (END, (place,))
+            for place, token in enumerate(tokens)
+            if token.word is None and token.label == END
+        ]
     return [
         Choice(
             unit,
@@ -91,7 +98,10 @@ def units_of(writing: Writing, *, by_token: bool) -> list[Choice]:
 
 
 def choices_of(
-    writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError], against: Sequence[str]
+    writing: Writing,
+    units: Sequence[Choice],
+    errors: Sequence[TranscriptError],
+    against: Sequence[str],
 ) -> list[Choice]:
     """Errors first, then every unit by itself, then what else units are held against."""
     ahead = list(_of_errors(writing, units, errors)) if "reference" in against else []
@@ -103,11 +113,17 @@ def choices_of(
     return [*ahead, *units, *behind]
 
 
-def _against(unit: Choice, against: str, contrast: Contrast | None, error: int | None = None) -> Choice:
-    return Choice(unit.unit, unit.label, unit.tokens, unit.word, unit.probability, against, contrast, error)
+def _against(
+    unit: Choice, against: str, contrast: Contrast | None, error: int | None = None
+) -> Choice:
+    return Choice(
+        unit.unit, unit.label, unit.tokens, unit.word, unit.probability, against, contrast, error
+    )
 
 
-def _of_errors(writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError]) -> Iterator[Choice]:
+def _of_errors(
+    writing: Writing, units: Sequence[Choice], errors: Sequence[TranscriptError]
+) -> Iterator[Choice]:
     for number, error in enumerate(errors):
         words = list(writing.words)
         if error.said is None:
@@ -143,17 +159,23 @@ def _at(
     against: str,
     error: int | None = None,
 ) -> Iterator[Choice]:
-    """The unit that is chosen where a contrast is, or follows it; none where the model spells both wordings alike."""
+    """The unit that is chosen where a contrast is, or follows it; none where the model spells both
+    wordings alike."""
     if contrast is None:
         return
-    holding = [unit for unit in units if any(writing.tokens[t].position == contrast.position for t in unit.tokens)]
+    holding = [
+        unit
+        for unit in units
+        if any(writing.tokens[t].position == contrast.position for t in unit.tokens)
+    ]
     beside = [unit for unit in units if unit.word is not None and unit.word >= place]
     yield _against(next(iter([*holding, *beside, *units[-1:]])), against, contrast, error)
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What is read of each run for all choices together: each token's log-probability, then each contrast.
+    """What is read of each run for all choices together: each token's log-probability, then each
+    contrast.
 
     Parameters
     ----------
@@ -169,8 +191,14 @@ class Readings:
 
     @classmethod
     def of(cls, writing: Writing, choices: Sequence[Choice]) -> Readings:
-        tokens, contrasts = writing.tokens, [choice for choice in choices if choice.contrast is not None]
-        positions = [*(t.position for t in tokens), *(c.contrast.position for c in contrasts if c.contrast)]
+        tokens, contrasts = (
+            writing.tokens,
+            [choice for choice in choices if choice.contrast is not None],
+        )
+        positions = [
+            *(t.position for t in tokens),
+            *(c.contrast.position for c in contrasts if c.contrast),
+        ]
         ids = [*(t.id for t in tokens), *(c.contrast.id for c in contrasts if c.contrast)]
         foils = [*[None] * len(tokens), *(c.contrast.foil for c in contrasts if c.contrast)]
         of_probabilities = np.zeros((len(ids), len(choices)))
@@ -191,11 +219,13 @@ def positions_of(writing: Writing, choice: Choice) -> list[int]:
 
 
 def possible_sources(writing: Writing, choices: Sequence[Choice]) -> np.ndarray:
-    """Whether each source stands before what is explained, [C, S]; a sound and a text that is read always do."""
+    """Whether each source stands before what is explained, [C, S]; a sound and a text that is read
+    always do."""
     return np.array(
         [
             [
-                source.side != "written" or max(source.source.positions) <= min(positions_of(writing, choice))
+                source.side != "written"
+                or max(source.source.positions) <= min(positions_of(writing, choice))
                 for source in writing.sources
             ]
             for choice in choices

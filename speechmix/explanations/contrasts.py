@@ -1,8 +1,9 @@
-"""Where two wordings part: the one position (of a CTC model: frame) that decides between what was written and something else.
+"""Where two wordings part: the one position (of a CTC model: frame) that decides between what was
+written and something else.
 
-In: a `Writing`, and another wording of it. Out: a `Contrast` of two tokens, or none where the model spells both alike. A
-decoder's tokens part where the ids first differ; a CTC model's letters at the frame of the letter that is exchanged, or where a
-missing one would be likeliest.
+In: a `Writing`, and another wording of it. Out: a `Contrast` of two tokens, or none where the model
+spells both alike. A decoder's tokens part where the ids first differ; a CTC model's letters at the
+frame of the letter that is exchanged, or where a missing one would be likeliest.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Contrast:
     label, foil_label : str
     foil_probability : float
     texts : tuple of str
-        Of a CTC model, whose letters are read one by one: what is written, and the other wording; empty where there is none.
+        Of a CTC model, whose letters are read one by one: what is written, and the other wording;
+        empty where there is none.
     """
 
     position: int
@@ -50,23 +52,33 @@ def with_other_words(writing: Writing, words: Sequence[str], place: int) -> Cont
     if not writing.is_ctc:
         return _in_tokens(writing, words, place)
     contrast = _in_frames(writing, words)
-    return None if contrast is None else replace(contrast, texts=(" ".join(writing.words), " ".join(words)))
+    return (
+        None
+        if contrast is None
+        else replace(contrast, texts=(" ".join(writing.words), " ".join(words)))
+    )
 
 
 def runner_up(writing: Writing, places: Sequence[int]) -> Contrast:
-    """Against the second-likeliest token, at the one of these tokens that the model was least sure of."""
+    """Against the second-likeliest token, at the one of these tokens that the model was least sure
+    of."""
     token = min((writing.tokens[place] for place in places), key=lambda token: token.probability)
     other = token.runners_up[0]
     return Contrast(token.position, token.id, other.id, token.label, other.label, other.probability)
 
 
 def _in_tokens(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
-    """Where a decoder's tokens part from those of another wording, whose first `place` words are the same."""
+    """Where a decoder's tokens part from those of another wording, whose first `place` words are
+    the same."""
     model, tokens = writing.model, writing.tokens
     fed = [token for token in tokens if token.fed_at is not None]
     if not fed:  # a mask stands for one token
         ids = model.tokenizer(words[place], add_special_tokens=False).input_ids
-        return _contrast(writing, tokens[place].position, tokens[place].id, ids[0]) if len(ids) == 1 else None
+        return (
+            _contrast(writing, tokens[place].position, tokens[place].id, ids[0])
+            if len(ids) == 1
+            else None
+        )
     own = [*(token.id for token in fed), model.tokenizer.eos_token_id]
     kept = next((number for number, token in enumerate(fed) if token.word == place), len(fed))
     rest = " ".join(words[place:])
@@ -90,15 +102,23 @@ def _in_frames(writing: Writing, words: Sequence[str]) -> Contrast | None:
         return None
     if edit.tag != "insert":
         token = tokens[edit.src_pos]
-        return _contrast(writing, token.position, token.id, blank if edit.tag == "delete" else others[edit.dest_pos])
+        return _contrast(
+            writing,
+            token.position,
+            token.id,
+            blank if edit.tag == "delete" else others[edit.dest_pos],
+        )
     # A letter that is not there: where it would be likeliest, between its neighbours.
     first = tokens[edit.src_pos - 1].position + 1 if edit.src_pos else 0
     stop = tokens[edit.src_pos].position if edit.src_pos < len(tokens) else len(writing.logits)
     return _likeliest_at(writing, others[edit.dest_pos], first, stop)
 
 
-def where_it_was_said(writing: Writing, error: TranscriptError, words: Sequence[str]) -> Contrast | None:
-    """The first letter of a missing word, where it is likeliest while the word is said, and what stands there instead.
+def where_it_was_said(
+    writing: Writing, error: TranscriptError, words: Sequence[str]
+) -> Contrast | None:
+    """The first letter of a missing word, where it is likeliest while the word is said, and what
+    stands there instead.
 
     `words` are those written with the missing one among them.
     """
@@ -106,7 +126,9 @@ def where_it_was_said(writing: Writing, error: TranscriptError, words: Sequence[
     if not ids or not isinstance(clip, Clip):
         return None
     grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
-    contrast = _likeliest_at(writing, ids[0], *grid.frames_between(error.onset or 0.0, error.offset or 0.0))
+    contrast = _likeliest_at(
+        writing, ids[0], *grid.frames_between(error.onset or 0.0, error.offset or 0.0)
+    )
     return replace(contrast, texts=(" ".join(writing.words), " ".join(words)))
 
 
@@ -121,4 +143,11 @@ def _likeliest_at(writing: Writing, foil: int, first: int, stop: int) -> Contras
 
 def _contrast(writing: Writing, position: int, id_: int, foil: int) -> Contrast:
     labels = [label_of(writing.model, token) for token in (id_, foil)]
-    return Contrast(position, id_, foil, labels[0], labels[1], float(writing.logits[position].softmax(dim=-1)[foil]))
+    return Contrast(
+        position,
+        id_,
+        foil,
+        labels[0],
+        labels[1],
+        float(writing.logits[position].softmax(dim=-1)[foil]),
+    )

@@ -1,6 +1,8 @@
-"""Effects of removal: each written word without each source, with each fill, and without two sources at once.
+"""Effects of removal: each written word without each source, with each fill, and without two
+sources at once.
 
-In: a `Writing`, its choices and what measures claim of them. Out: `Effects`. All choices are read in each run.
+In: a `Writing`, its choices and what measures claim of them. Out: `Effects`. All choices are read
+in each run.
 """
 
 from __future__ import annotations
@@ -48,12 +50,19 @@ def effects_of(
     """Remove sources one at a time with each fill, and of each choice's first ones every two."""
     claimed = [claim.values for claim in claims.values()]
     ranked = _sources_to_remove(claimed, len(writing.sources), everything=everything, top=top)
-    ranked = sorted({*ranked, *(index for sources in sources_to_pair(claimed, pairs) for index in sources)})
-    removals = [Removal(), *(removal for index in ranked for removal in _removals_of(writing, (index,), fills))]
+    ranked = sorted(
+        {*ranked, *(index for sources in sources_to_pair(claimed, pairs) for index in sources)}
+    )
+    removals = [
+        Removal(),
+        *(removal for index in ranked for removal in _removals_of(writing, (index,), fills)),
+    ]
     runs = read_without(writing, removals, readings.read)
     values = runs[0] @ readings.of_choices
     possible = possible_sources(writing, choices)
-    by_fill, log_probability = (np.full((len(fills.all), *possible.shape), np.nan) for _ in range(2))
+    by_fill, log_probability = (
+        np.full((len(fills.all), *possible.shape), np.nan) for _ in range(2)
+    )
     for removal, run in zip(removals[1:], runs[1:], strict=True):
         fill = fills.all.index(removal.sound or removal.text)  # one source has one fill
         by_fill[fill, :, removal.sources[0]] = run @ readings.of_choices
@@ -61,7 +70,8 @@ def effects_of(
     by_fill[:, ~possible] = log_probability[:, ~possible] = np.nan
     value_without = median_over_fills(by_fill)
     if everything and not claimed:
-        # Occlusion is the only measure. Others choose better: of two that stand in for each other it misses neither.
+        # Occlusion is the only measure. Others choose better: of two that stand in for each other
+        # it misses neither.
         claimed = [values[:, None] - value_without]
     paired = [
         [index for index in sources if np.isfinite(value_without[place, index])]
@@ -91,7 +101,9 @@ def _over_fills(statistic, by_fill: np.ndarray) -> np.ndarray:
     if not len(by_fill):
         return np.full(by_fill.shape[1:], np.nan)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a source that was not removed has no value
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # a source that was not removed has no value
         return statistic(by_fill, axis=0)
 
 
@@ -104,18 +116,33 @@ def _removals_of(writing: Writing, sources: tuple[int, ...], fills: Fills) -> li
 
 
 def _without_both(
-    writing: Writing, sets: Sequence[tuple[int, int]], readings: Readings, fills: Fills, by_fill: np.ndarray
+    writing: Writing,
+    sets: Sequence[tuple[int, int]],
+    readings: Readings,
+    fills: Fills,
+    by_fill: np.ndarray,
 ) -> dict[tuple[int, int], PairRuns]:
     """Each pair of sources removed together, with each fill of its sides."""
     removals = {pair: _removals_of(writing, pair, fills) for pair in sets}
     if not removals:
         return {}
-    runs = iter(read_without(writing, [removal for of_pair in removals.values() for removal in of_pair], readings.read))
+    runs = iter(
+        read_without(
+            writing,
+            [removal for of_pair in removals.values() for removal in of_pair],
+            readings.read,
+        )
+    )
     found = {}
     for pair, of_pair in removals.items():
         read = np.array([next(runs) for _ in of_pair])
-        first, second = (by_fill[_used(removals[pair], source, writing, fills), :, source] for source in pair)
-        names = [", ".join(fill.label for fill in (removal.sound, removal.text) if fill) for removal in of_pair]
+        first, second = (
+            by_fill[_used(removals[pair], source, writing, fills), :, source] for source in pair
+        )
+        names = [
+            ", ".join(fill.label for fill in (removal.sound, removal.text) if fill)
+            for removal in of_pair
+        ]
         probability = np.exp(read @ readings.of_probabilities)
         found[pair] = PairRuns(first, second, read @ readings.of_choices, probability, names)
     return found
@@ -124,10 +151,16 @@ def _without_both(
 def _used(removals: Sequence[Removal], source: int, writing: Writing, fills: Fills) -> list[int]:
     """Which fill replaced a source in each run, as places among all fills."""
     is_sound = writing.sources[source].side == SOUND
-    return [fills.all.index(fill) for r in removals if (fill := r.sound if is_sound else r.text) is not None]
+    return [
+        fills.all.index(fill)
+        for r in removals
+        if (fill := r.sound if is_sound else r.text) is not None
+    ]
 
 
-def _sources_to_remove(claims: Sequence[np.ndarray], count: int, *, everything: bool, top: int) -> list[int]:
+def _sources_to_remove(
+    claims: Sequence[np.ndarray], count: int, *, everything: bool, top: int
+) -> list[int]:
     """The sources that some measure ranks first for some word."""
     if everything:
         return list(range(count))

@@ -1,8 +1,10 @@
-"""explain(): why did the model write this word? What measures assign to its sources, and the effects of removing them.
+"""explain(): why did the model write this word? What measures assign to its sources, and the
+effects of removing them.
 
-In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes (`writers`), its words are aligned
-with what was said (`transcript_errors`), measures rank the sources of each (`claims`), and the sources they rank first are
-removed from the input, one at a time and with several fills (`effects`): all words are read again in the same run.
+In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes
+(`writers`), its words are aligned with what was said (`transcript_errors`), measures rank the
+sources of each (`claims`), and the sources they rank first are removed from the input, one at a
+time and with several fills (`effects`): all words are read again in the same run.
 """
 
 from __future__ import annotations
@@ -59,53 +61,61 @@ def explain(
     aligner: Model | None = None,
     align_method: str = "auto",
 ) -> Explanation:
-    """Why did the model write each of its words: what may it have come from, and does it go when that is taken away?
+    """Why did the model write each of its words: what may it have come from, and does it go when
+    that is taken away?
 
     Parameters
     ----------
     model : Model
         With its head: a CTC model, a Whisper, a text model that fills masks, goes on or translates.
     item : Clip, Sentence or str
-        A clip's words are its sources; without word times they are aligned, its text or else the model's own transcript. The
-        words of a clip with text (or words) are also the reference that the transcript is held against. A text for a
-        masked model has ``<mask>`` in it, or a target; a causal one goes on from it.
+        A clip's words are its sources; without word times they are aligned, its text or else the
+        model's own transcript. The words of a clip with text (or words) are also the reference that
+        the transcript is held against. A text for a masked model has ``<mask>`` in it, or a target;
+        a causal one goes on from it.
     text : str, optional
-        What to explain instead of what the model writes by itself: a transcript, a translation, a continuation (with the
-        space it begins with), the words behind the masks.
+        What to explain instead of what the model writes by itself: a transcript, a translation, a
+        continuation (with the space it begins with), the words behind the masks.
     measures : str or sequence of str, optional
-        "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number ("gradient_input",
-        "integrated_gradients", "deeplift", "chefer") and measures of one layer ("value_zeroing", "attention", ..., rolled out
-        or composed over the stacks). By default occlusion, gradient_input, and of alti_logit and decompx those defined for the
-        model. Ask for rolled-out maps by name.
+        "occlusion", "shapley", "alti_logit", "decompx", "lrp", measures of one number
+        ("gradient_input", "integrated_gradients", "deeplift", "chefer") and measures of one layer
+        ("value_zeroing", "attention", ..., rolled out or composed over the stacks). By default
+        occlusion, gradient_input, and of alti_logit and decompx those defined for the model. Ask
+        for rolled-out maps by name.
     by : {"word", "token"}
-        What is explained, and what earlier text is as a source. Letters are the tokens of a CTC model.
+        What is explained, and what earlier text is as a source. Letters are the tokens of a CTC
+        model.
     against : str or sequence of {"reference", "runner_up", "foil"}
-        What a written word is also held against: what was said, where the model erred; the second-likeliest token at the
-        token it was least sure of; the foil of the item's target.
+        What a written word is also held against: what was said, where the model erred; the
+        second-likeliest token at the token it was least sure of; the foil of the item's target.
     top : int
         How many sources that a measure ranks first are removed; 0 for none. Occlusion removes all.
     pairs : int
-        Of so many sources of each word, those that stand first in the order of some measure (of occlusion only if there is no
-        other), every two are taken away together, to tell either-or from both needed: of 4, six pairs a word. 2 to 8, or 0.
+        Of so many sources of each word, those that stand first in the order of some measure (of
+        occlusion only if there is no other), every two are taken away together, to tell either-or
+        from both needed: of 4, six pairs a word. 2 to 8, or 0.
     frames : bool, str or sequence of str, optional
-        Of which measures the frames of a sound are told apart, too: True, or names. By default of those whose words are made of
-        frames (gradients, "chefer", "lrp"), which costs nothing more. Others take each frame as a source, beside the words;
-        Value Zeroing then zeroes one frame after the other. Measures that take words away ("occlusion", "shapley") have none.
+        Of which measures the frames of a sound are told apart, too: True, or names. By default of
+        those whose words are made of frames (gradients, "chefer", "lrp"), which costs nothing more.
+        Others take each frame as a source, beside the words; Value Zeroing then zeroes one frame
+        after the other. Measures that take words away ("occlusion", "shapley") have none.
     include : sequence of {"silence"}
         The pauses of a clip (30 ms and more) are sources too.
     sound_fill : str or sequence of {"zeros", "room", "noise", "word"}, optional
-        What replaces a word's sound (`speechmix.silence`), one run for each. By default silence ("zeros") and noise of the same
-        level and spectrum.
+        What replaces a word's sound (`speechmix.silence`), one run for each. By default silence
+        ("zeros") and noise of the same level and spectrum.
     token_fill : str or sequence of str, optional
-        What replaces a word of a text: "remove", "mask", "unk", "pad", or the text of any token. By default two neutral tokens
-        (mask, unknown, a space, "e": the first that the tokenizer has and that mark no beginning or end) and removal.
+        What replaces a word of a text: "remove", "mask", "unk", "pad", or the text of any token. By
+        default two neutral tokens (mask, unknown, a space, "e": the first that the tokenizer has
+        and that mark no beginning or end) and removal.
     samples, seed : int, optional
         Of "shapley", as in `speechmix.shapley`.
     max_tokens : int
         How far a causal model goes on.
     aligner : Model, optional
-        Places the words of a clip without word times. By default a text that came with a clip, whose language is known, is
-        placed by synthesis, as in `speechmix score`; what the model itself wrote, and all else, by its CTC head, if it has one.
+        Places the words of a clip without word times. By default a text that came with a clip,
+        whose language is known, is placed by synthesis, as in `speechmix score`; what the model
+        itself wrote, and all else, by its CTC head, if it has one.
     align_method : str
         As in `speechmix.align`.
 
@@ -116,16 +126,18 @@ def explain(
     Raises
     ------
     InputError
-        If the model writes nothing, or an option cannot be. A measure that is asked for by name and not defined for the model
-        is an error, too; one that fails by default is recorded in ``left_out``.
+        If the model writes nothing, or an option cannot be. A measure that is asked for by name and
+        not defined for the model is an error, too; one that fails by default is recorded in
+        ``left_out``.
 
     Notes
     -----
-    Explained is the log-probability of a word, given what the model wrote before it (ALTI-Logit and DecompX: its logits;
-    against something else: the difference of both, where that is the same). *Claimed* is a measure's number. The *effect of
-    removal* is what an intervention does: the source is replaced, everything else stays, the text written before included. It
-    is the median over fills, with its range. A source that a measure names and whose removal does nothing may have a duplicate;
-    `measures="shapley"` sees that, with the first fill of each side alone.
+    Explained is the log-probability of a word, given what the model wrote before it (ALTI-Logit and
+    DecompX: its logits; against something else: the difference of both, where that is the same).
+    *Claimed* is a measure's number. The *effect of removal* is what an intervention does: the
+    source is replaced, everything else stays, the text written before included. It is the median
+    over fills, with its range. A source that a measure names and whose removal does nothing may
+    have a duplicate; `measures="shapley"` sees that, with the first fill of each side alone.
 
     Examples
     --------
@@ -145,9 +157,13 @@ def explain(
     if set(include) - {"silence"}:
         raise InputError(f"include takes 'silence', found {tuple(include)}")
     if type(top) is not int or top < 0:
-        raise InputError(f"expected top as how many sources are taken away, a whole number from 0, found {top!r}")
+        raise InputError(
+            f"expected top as how many sources are taken away, a whole number from 0, found {top!r}"
+        )
     if type(pairs) is not int or pairs == 1 or not 0 <= pairs <= MOST_PAIRED:
-        raise InputError(f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}")
+        raise InputError(
+            f"expected pairs as 0, or of how many sources, 2 to {MOST_PAIRED}; found {pairs!r}"
+        )
     item = Sentence(item) if isinstance(item, str) else item
     asked_of_frames = frames_asked(frames, item)
     with model.unchanged():
@@ -157,17 +173,32 @@ def explain(
             clip = with_silence(item) if "silence" in include else item
             writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
         else:
-            writing = writing_of_text(model, item, text=text, by_token=by == "token", max_tokens=max_tokens)
+            writing = writing_of_text(
+                model, item, text=text, by_token=by == "token", max_tokens=max_tokens
+            )
         if not writing.sources:
-            raise InputError(f"{item.name}: there is no word that what is written could have come from")
+            raise InputError(
+                f"{item.name}: there is no word that what is written could have come from"
+            )
         errors = transcript_errors(said, writing.words) if said else []
         units = units_of(writing, by_token=by == "token")
         choices = choices_of(writing, units, errors, against)
         fills = fills_for(writing, sound=sound_fill, text=token_fill)
         return _explained(
-            writing, units, choices, errors, said, fills, measures, top=top, pairs=pairs, samples=samples, seed=seed,
-            frames=asked_of_frames, framed=named_for_frames(frames),
-        )  # fmt: skip
+            writing,
+            units,
+            choices,
+            errors,
+            said,
+            fills,
+            measures,
+            top=top,
+            pairs=pairs,
+            samples=samples,
+            seed=seed,
+            frames=asked_of_frames,
+            framed=named_for_frames(frames),
+        )
 
 
 def _explained(
@@ -190,7 +221,8 @@ def _explained(
     names, left_out = _asked(writing, measures), list[tuple[str, str]]()
     if unasked := [name for name in framed if name not in names]:
         raise InputError(
-            f"frames are asked of {', '.join(unasked)}, and measures are {', '.join(names)}: name it there, too"
+            f"frames are asked of {', '.join(unasked)}, and measures are {', '.join(names)}: name "
+            "it there, too"
         )
     of_words = [name for name in names if not frames(name)]
     claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
@@ -199,14 +231,23 @@ def _explained(
             continue
         try:
             claims[name] = together.get(name) or claim_of(
-                name, writing, choices, readings, fills, samples=samples, seed=seed, frames=frames(name)
+                name,
+                writing,
+                choices,
+                readings,
+                fills,
+                samples=samples,
+                seed=seed,
+                frames=frames(name),
             )
         except SpeechmixError as error:
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
     one_by_one = [name for name in names if facts_of(name).one_by_one]
-    effects = effects_of(writing, choices, readings, fills, claims, everything=bool(one_by_one), top=top, pairs=pairs)
+    effects = effects_of(
+        writing, choices, readings, fills, claims, everything=bool(one_by_one), top=top, pairs=pairs
+    )
     for name in one_by_one:  # the intervention itself as a measure: its attribution is its effect
         claims[name] = Claim(name, effects.values[:, None] - effects.value_without, LOG_PROBABILITY)
     claims = {name: claims[name] for name in names if name in claims}
@@ -229,18 +270,26 @@ def _explained(
         value_by_fill=effects.value_by_fill,
         own_sound=own_sounds(writing, choices, errors),
         specific={name: specific_shares(claim.values, choices) for name, claim in claims.items()},
-        distances={name: distance_between_words(claim.values, choices) for name, claim in claims.items()},
+        distances={
+            name: distance_between_words(claim.values, choices) for name, claim in claims.items()
+        },
         spellings=spelling_margins(writing, choices),
         pairs=effects.pairs,
-        frames=seconds_of_frames(writing) if any(claim.by_frame for claim in claims.values()) else np.empty((0, 2)),
+        frames=seconds_of_frames(writing)
+        if any(claim.by_frame for claim in claims.values())
+        else np.empty((0, 2)),
         left_out=tuple(left_out),
         clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
         provenance={
-            "model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint,
-            "item": writing.decision.name, **fills.names,
+            "model": model.name,
+            "init": model.init,
+            "seed": model.seed,
+            "weights": model.fingerprint,
+            "item": writing.decision.name,
+            **fills.names,
             **({"prompt": model.prompt.text} if model.converses else {}),
         },
-    )  # fmt: skip
+    )
 
 
 def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:

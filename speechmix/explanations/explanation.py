@@ -1,4 +1,5 @@
-"""Explanation: what a model wrote, and why, as a table, a figure, a page with coloured words, files, plain text.
+"""Explanation: what a model wrote, and why, as a table, a figure, a page with coloured words,
+files, plain text.
 
 In: the numbers of `speechmix.explain` (`numbers`). Out: whatever a reader wants of them.
 """
@@ -27,7 +28,8 @@ ENDINGS = (".html", ".png", ".svg", ".pdf", *TABLES)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(ExplanationNumbers):
-    """Why a model wrote its words: the numbers of `ExplanationNumbers`, by word, as a table, a figure or a page."""
+    """Why a model wrote its words: the numbers of `ExplanationNumbers`, by word, as a table, a
+    figure or a page."""
 
     def choice(self, word: str | int, against: str = "") -> int:
         """Place of a choice among `choices`.
@@ -49,13 +51,20 @@ class Explanation(ExplanationNumbers):
             if choice.against == against and word in (choice.unit, choice.label)
         ]
         if len(places) != 1:
-            there = ", ".join(f"{choice.unit} {choice.label!r}" for choice in self.choices if choice.against == against)
+            there = ", ".join(
+                f"{choice.unit} {choice.label!r}"
+                for choice in self.choices
+                if choice.against == against
+            )
             raise InputError(
-                f"expected one of the written words, or its number, found {word!r}; there are {there or 'none'}"
+                f"expected one of the written words, or its number, found {word!r}; there are "
+                f"{there or 'none'}"
             )
         return places[0]
 
-    def ranked(self, word: str | int, measure: str | None = None, against: str = "") -> list[SourceUnit]:
+    def ranked(
+        self, word: str | int, measure: str | None = None, against: str = ""
+    ) -> list[SourceUnit]:
         """The sources of a word by what a measure claims, first first.
 
         Parameters
@@ -78,16 +87,21 @@ class Explanation(ExplanationNumbers):
         """
         ranked = self.ranked(word, measure, against)
         if not ranked:
-            raise InputError(f"{measure or self.measures[0]} claims nothing of any source of {word!r}")
+            raise InputError(
+                f"{measure or self.measures[0]} claims nothing of any source of {word!r}"
+            )
         return ranked[0]
 
     def to_dataframe(self, *, own_sound: bool = True) -> pd.DataFrame:
-        """A row for each choice, source and measure, `tables.COLUMNS`: what is claimed, and the effect of removal.
+        """A row for each choice, source and measure, `tables.COLUMNS`: what is claimed, and the
+        effect of removal.
 
-        ``value`` is what is explained, in nats; ``value_without``, ``drop`` and ``probability_without`` are medians over fills,
-        missing where the source was not removed, ``drop_low`` and ``drop_high`` their range. ``specific`` is the share of the
-        source for this word less its mean share for the other written words, ``distance`` how well the measure tells words
-        apart. ``spelling_margin`` and ``spelling_prior`` are those of `SpellingMargins`. ``rank`` counts from 1.
+        ``value`` is what is explained, in nats; ``value_without``, ``drop`` and
+        ``probability_without`` are medians over fills, missing where the source was not removed,
+        ``drop_low`` and ``drop_high`` their range. ``specific`` is the share of the source for this
+        word less its mean share for the other written words, ``distance`` how well the measure
+        tells words apart. ``spelling_margin`` and ``spelling_prior`` are those of
+        `SpellingMargins`. ``rank`` counts from 1.
 
         Parameters
         ----------
@@ -97,7 +111,8 @@ class Explanation(ExplanationNumbers):
         return claims_table(self if own_sound else self.without_own_sound())
 
     def effects_to_dataframe(self) -> pd.DataFrame:
-        """A row for each choice, removed source and fill, `tables.EFFECT_COLUMNS`: what the word is worth without it, in nats.
+        """A row for each choice, removed source and fill, `tables.EFFECT_COLUMNS`: what the word is
+        worth without it, in nats.
 
         Examples
         --------
@@ -111,12 +126,14 @@ class Explanation(ExplanationNumbers):
         return effects_table(self)
 
     def pairs_to_dataframe(self) -> pd.DataFrame:
-        """A row for each choice and pair of its sources, the largest difference from the sum first in each choice.
+        """A row for each choice and pair of its sources, the largest difference from the sum first
+        in each choice.
 
-        Columns are ``item, written, unit, against, foil, first_side, first, second_side, second``; ``drop_first``,
-        ``drop_second`` and ``drop_both``, in nats; ``beyond``, what both take away beyond the sum; ``kind`` ("either-or", "both
-        needed", "undone" or ""); ``fills``, with which all of these were read: those whose ``beyond`` is the median;
-        ``probability`` of the word and ``probability_without`` both. Empty where no pairs were asked for.
+        Columns are ``item, written, unit, against, foil, first_side, first, second_side, second``;
+        ``drop_first``, ``drop_second`` and ``drop_both``, in nats; ``beyond``, what both take away
+        beyond the sum; ``kind`` ("either-or", "both needed", "undone" or ""); ``fills``, with which
+        all of these were read: those whose ``beyond`` is the median; ``probability`` of the word
+        and ``probability_without`` both. Empty where no pairs were asked for.
 
         Examples
         --------
@@ -132,8 +149,9 @@ class Explanation(ExplanationNumbers):
     def frames_to_dataframe(self) -> pd.DataFrame:
         """A row for each choice, measure and frame of the sound, `tables.FRAME_COLUMNS`.
 
-        ``onset`` and ``offset`` are seconds of the frame, ``source`` and ``label`` of the word that it is in (missing between
-        words), ``claimed`` is in the unit of the measure. Empty where no measure tells frames apart.
+        ``onset`` and ``offset`` are seconds of the frame, ``source`` and ``label`` of the word that
+        it is in (missing between words), ``claimed`` is in the unit of the measure. Empty where no
+        measure tells frames apart.
 
         Examples
         --------
@@ -148,8 +166,11 @@ class Explanation(ExplanationNumbers):
         """
         return frames_table(self)
 
-    def plot(self, word: str | int | None = None, *, measure: str | None = None, against: str = "") -> Figure:
-        """Draw what each word came from, or one word with what is claimed and shown (`plots.explanations`)."""
+    def plot(
+        self, word: str | int | None = None, *, measure: str | None = None, against: str = ""
+    ) -> Figure:
+        """Draw what each word came from, or one word with what is claimed and shown
+        (`plots.explanations`)."""
         from ..reporting.plots.explanation_figures import explained_text, explained_word
 
         if word is None:
@@ -176,7 +197,8 @@ class Explanation(ExplanationNumbers):
     def save(self, path: str | Path) -> Path:
         """Write a page (.html), a figure (.png, .svg, .pdf) or the table (.csv, .parquet).
 
-        Where pairs were asked for, their table lies beside that of the claims: ``why_pairs.csv`` beside ``why.csv``.
+        Where pairs were asked for, their table lies beside that of the claims: ``why_pairs.csv``
+        beside ``why.csv``.
 
         Raises
         ------
@@ -186,11 +208,15 @@ class Explanation(ExplanationNumbers):
         path = Path(path)
         ending = path.suffix.lower()
         if ending not in ENDINGS:
-            raise InputError(f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}")
+            raise InputError(
+                f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}"
+            )
         if ending in TABLES:
             _write_table(self.to_dataframe(), path)
             if self.pairs:
-                _write_table(self.pairs_to_dataframe(), path.with_name(f"{path.stem}_pairs{path.suffix}"))
+                _write_table(
+                    self.pairs_to_dataframe(), path.with_name(f"{path.stem}_pairs{path.suffix}")
+                )
             return path
         with whole_file(path) as unfinished:
             if ending == ".html":
@@ -207,7 +233,8 @@ class Explanation(ExplanationNumbers):
 
     def __repr__(self) -> str:
         return (
-            f"Explanation({self.item!r}: {len(self.units)} units of {self.text!r}, {len(self.sources)} sources, "
+            f"Explanation({self.item!r}: {len(self.units)} units of {self.text!r}, "
+            f"{len(self.sources)} sources, "
             f"{', '.join(self.claims)}; {len(self.errors)} errors)"
         )
 

@@ -1,9 +1,10 @@
-"""What replaces a source that is removed: several fills for the sound and for a text, each named by what it really is.
+"""What replaces a source that is removed: several fills for the sound and for a text, each named by
+what it really is.
 
-In: a `Writing` and the fills that a caller wants. Out: `Fills`. One fill is no evidence: replacing one written word of the
-bundled Whisper-style model costs nearly nothing with one letter and 30 nats where the token is left out. So an effect is the
-median over fills, with its range. A fill of a text is named by the token that is really fed: what Whisper's tokenizer calls
-unknown is its end of text.
+In: a `Writing` and the fills that a caller wants. Out: `Fills`. One fill is no evidence: replacing
+one written word of the bundled Whisper-style model costs nearly nothing with one letter and 30 nats
+where the token is left out. So an effect is the median over fills, with its range. A fill of a text
+is named by the token that is really fed: what Whisper's tokenizer calls unknown is its end of text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ REMOVE = "remove"
 DEFAULT_SOUND_FILLS = ("zeros", "noise")
 _SOUND_LABELS = {"zeros": "silence", "room": "room tone", "noise": "noise", "word": "another word"}
 _SPECIAL_TOKENS = ("mask", "unk", "pad", "eos", "bos")
-_NEUTRAL_TEXTS = (" ", "e", "-", ".")  # a space, the commonest letter, punctuation: tokens that most tokenizers have
+_NEUTRAL_TEXTS = (
+    " ",
+    "e",
+    "-",
+    ".",
+)  # a space, the commonest letter, punctuation: tokens that most tokenizers have
 _TOKENS_BY_DEFAULT = 2  # fills that are a token; removal is the third
 
 
@@ -37,7 +43,8 @@ class Fill:
     ----------
     side : {"sound", "text"}
     name : str
-        As the caller names it: "zeros", "room", "noise" or "word"; "remove", "mask", "unk", "pad" or the text of a token.
+        As the caller names it: "zeros", "room", "noise" or "word"; "remove", "mask", "unk", "pad"
+        or the text of a token.
     label : str
         For readers: "silence", "removal", or the text of the token that is really fed.
     token : int or None
@@ -72,7 +79,8 @@ class Fills:
         return self.sound if source.side == SOUND else self.text
 
     def combinations(self, sources: Sequence[SourceUnit]) -> list[tuple[Fill | None, Fill | None]]:
-        """Fills (sound, text) with which several sources are removed together: each fill at least once."""
+        """Fills (sound, text) with which several sources are removed together: each fill at least
+        once."""
         sides = {source.side == SOUND for source in sources}
         sound, text = (self.sound if True in sides else ()), (self.text if False in sides else ())
         return [
@@ -83,10 +91,15 @@ class Fills:
     @property
     def names(self) -> dict[str, list[str]]:
         """For the provenance of an explanation."""
-        return {"sound_fill": [fill.label for fill in self.sound], "token_fill": [fill.label for fill in self.text]}
+        return {
+            "sound_fill": [fill.label for fill in self.sound],
+            "token_fill": [fill.label for fill in self.text],
+        }
 
 
-def fills_for(writing: Writing, *, sound: str | Sequence[str] | None, text: str | Sequence[str] | None) -> Fills:
+def fills_for(
+    writing: Writing, *, sound: str | Sequence[str] | None, text: str | Sequence[str] | None
+) -> Fills:
     """Resolve the fills of an explanation.
 
     Parameters
@@ -95,8 +108,8 @@ def fills_for(writing: Writing, *, sound: str | Sequence[str] | None, text: str 
     sound : str or sequence of str, optional
         Some of `SOUND_FILLS`; silence and noise by default.
     text : str or sequence of str, optional
-        "remove", "mask", "unk", "pad", or the text of one token. By default two tokens (a mask, an unknown token that stands
-        for nothing else, a space, "e", in this order) and removal.
+        "remove", "mask", "unk", "pad", or the text of one token. By default two tokens (a mask, an
+        unknown token that stands for nothing else, a space, "e", in this order) and removal.
 
     Raises
     ------
@@ -111,7 +124,10 @@ def fills_for(writing: Writing, *, sound: str | Sequence[str] | None, text: str 
     of_sound = of_sound if SOUND in sides else ()
     if sides == {SOUND}:
         if text is not None:
-            raise InputError(f"token_fill={text!r}: {writing.model.name} is fed no text whose words could be removed")
+            raise InputError(
+                f"token_fill={text!r}: {writing.model.name} is fed no text whose words could be "
+                "removed"
+            )
         return Fills(of_sound)
     if text is None:
         return Fills(of_sound, default_text_fills(writing.model))
@@ -119,15 +135,24 @@ def fills_for(writing: Writing, *, sound: str | Sequence[str] | None, text: str 
 
 
 def default_text_fills(model: Model) -> tuple[Fill, ...]:
-    """Two neutral tokens and removal (of an audio language model three tokens); the same for each use of a tokenizer.
+    """Two neutral tokens and removal (of an audio language model three tokens); the same for each
+    use of a tokenizer.
 
-    A special token that marks the end or the beginning of a text is used only if the tokenizer has no other neutral token.
+    A special token that marks the end or the beginning of a text is used only if the tokenizer has
+    no other neutral token.
     """
     marks = {id_of_fill(model, name) for name in ("eos", "bos", "pad")}
     names = [name for name in ("mask", "unk") if id_of_fill(model, name) not in {None, *marks}]
-    fills = [*(_text_fill(model, name) for name in names), *filter(None, (_neutral(model, t) for t in _NEUTRAL_TEXTS))]
+    fills = [
+        *(_text_fill(model, name) for name in names),
+        *filter(None, (_neutral(model, t) for t in _NEUTRAL_TEXTS)),
+    ]
     if not fills:
-        fills = [_text_fill(model, name) for name in ("unk", "pad", "eos") if id_of_fill(model, name) is not None]
+        fills = [
+            _text_fill(model, name)
+            for name in ("unk", "pad", "eos")
+            if id_of_fill(model, name) is not None
+        ]
     distinct = list({fill.token: fill for fill in reversed(fills)}.values())[::-1]
     if model.converses:  # where a token is left out, positions of the sound would move
         return tuple(distinct[: _TOKENS_BY_DEFAULT + 1])
@@ -138,17 +163,24 @@ def _text_fill(model: Model, name: str) -> Fill:
     if name == REMOVE:
         if model.converses:
             raise InputError(
-                f"token_fill={name!r}: in {model.name} the positions of the sound would move; name a token"
+                f"token_fill={name!r}: in {model.name} the positions of the sound would move; name "
+                "a token"
             )
         return _removal()
     if name in _SPECIAL_TOKENS:
         token = id_of_fill(model, name)
-        fill = None if token is None else Fill(TEXT, name, str(model.tokenizer.convert_ids_to_tokens(token)), token)
+        fill = (
+            None
+            if token is None
+            else Fill(TEXT, name, str(model.tokenizer.convert_ids_to_tokens(token)), token)
+        )
     else:
         fill = _neutral(model, name)
     if fill is None:
         there = ", ".join(repr(other.name) for other in default_text_fills(model))
-        raise InputError(f"token_fill={name!r}: {model.name} has no such token; there is {there} by default")
+        raise InputError(
+            f"token_fill={name!r}: {model.name} has no such token; there is {there} by default"
+        )
     return fill
 
 
@@ -161,11 +193,15 @@ def _neutral(model: Model, text: str) -> Fill | None:
     ids = model.tokenizer(text, add_special_tokens=False).input_ids
     if len(ids) != 1 and text == " ":  # SentencePiece writes no token for a space alone
         ids = [model.tokenizer.convert_tokens_to_ids("▁")]
-    is_token = len(ids) == 1 and ids[0] is not None and ids[0] not in model.tokenizer.all_special_ids
+    is_token = (
+        len(ids) == 1 and ids[0] is not None and ids[0] not in model.tokenizer.all_special_ids
+    )
     if not is_token or id_of_fill(model, ids[0]) is None:
         return None
     return Fill(TEXT, text, "a space" if text == " " else f'"{text}"', ids[0])
 
 
 def _as_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if names is None else (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+    return (
+        () if names is None else (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+    )

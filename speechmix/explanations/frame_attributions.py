@@ -1,9 +1,10 @@
 """Where in the sound: what measures claim of each encoder frame, and not of each word alone.
 
-In: a `Writing` of a clip. Out: the same with frames as sources, of which measures are asked like of any others; `FrameParts`,
-[choices, frames]. What LRP claims of a word is the sum of its frames, of gradients and Chefer's relevances their mean, so words
-are read off the frames and nothing is computed twice. Where a measure takes a word as a whole (Value Zeroing, ALTI-Logit,
-DecompX) or rolls maps out (attention), frames are an answer of their own.
+In: a `Writing` of a clip. Out: the same with frames as sources, of which measures are asked like of
+any others; `FrameParts`, [choices, frames]. What LRP claims of a word is the sum of its frames, of
+gradients and Chefer's relevances their mean, so words are read off the frames and nothing is
+computed twice. Where a measure takes a word as a whole (Value Zeroing, ALTI-Logit, DecompX) or
+rolls maps out (attention), frames are an answer of their own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class FrameParts:
     values : ndarray [C, F]
         Of the same unit as the claim of the words.
     rest : ndarray [C] or None
-        Of parts of a logit: what is left for no frame, and for no word of the text that was written before.
+        Of parts of a logit: what is left for no frame, and for no word of the text that was written
+        before.
     """
 
     values: np.ndarray
@@ -45,12 +47,15 @@ class FrameParts:
 
 
 def in_frames(writing: Writing) -> Writing:
-    """The same writing, with the frames of its sound as sources in place of the words; those behind its end are left out."""
+    """The same writing, with the frames of its sound as sources in place of the words; those behind
+    its end are left out."""
     clip: Any = writing.decision.item
     grid = writing.model.grid(len(clip.audio(writing.model.sample_rate)))
     last = max(position for source in writing.sources for position in _positions(source))
     spans = [
-        span for frame, span in enumerate(frame_spans(grid)) if (span.onset or 0.0) < clip.duration or frame <= last
+        span
+        for frame, span in enumerate(frame_spans(grid))
+        if (span.onset or 0.0) < clip.duration or frame <= last
     ]
     heard = [_unit_of(frame, span) for frame, span in enumerate(spans)]
     others = [source for source in writing.sources if source.side != "sound"]
@@ -58,7 +63,9 @@ def in_frames(writing: Writing) -> Writing:
 
 
 def _unit_of(frame: int, span: Span) -> SourceUnit:
-    return SourceUnit("sound", Source(frame, span.label, tuple(span.positions)), span.onset, span.offset)
+    return SourceUnit(
+        "sound", Source(frame, span.label, tuple(span.positions)), span.onset, span.offset
+    )
 
 
 def _positions(source: SourceUnit) -> Sequence[int]:
@@ -83,10 +90,17 @@ def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.nda
     values : ndarray [C, F + text]
         Of its frames, and of the sources that are text.
     """
-    texts = iter(range(values.shape[1] - sum(source.side != "sound" for source in writing.sources), values.shape[1]))
+    texts = iter(
+        range(
+            values.shape[1] - sum(source.side != "sound" for source in writing.sources),
+            values.shape[1],
+        )
+    )
     make = _WORD_FROM_FRAMES[facts_of(measure).word_from_frames]
     columns = [
-        make(values[:, list(_positions(source))], axis=1) if source.side == "sound" else values[:, next(texts)]
+        make(values[:, list(_positions(source))], axis=1)
+        if source.side == "sound"
+        else values[:, next(texts)]
         for source in writing.sources
     ]
     return np.stack(columns, axis=1)
@@ -99,13 +113,16 @@ def named_for_frames(frames: bool | str | Sequence[str] | None) -> tuple[str, ..
     return (frames,) if isinstance(frames, str) else tuple(frames)
 
 
-def frames_asked(frames: bool | str | Sequence[str] | None, item: Clip | Sentence) -> Callable[[str], bool | None]:
+def frames_asked(
+    frames: bool | str | Sequence[str] | None, item: Clip | Sentence
+) -> Callable[[str], bool | None]:
     """Whether frames are asked of a measure; None: if they cost nothing.
 
     Raises
     ------
     InputError
-        If the option cannot be: a text has no frames, and what takes words away says nothing of them.
+        If the option cannot be: a text has no frames, and what takes words away says nothing of
+        them.
     """
     if frames and not isinstance(item, Clip):
         raise InputError(f"{item.name!r} is a text, which has no frames: leave frames out")
@@ -115,6 +132,7 @@ def frames_asked(frames: bool | str | Sequence[str] | None, item: Clip | Sentenc
     for name in names:
         if facts_of(name).scope == "removal":
             raise InputError(
-                f"{name} takes words away, and says nothing of frames: name other measures, or frames=True"
+                f"{name} takes words away, and says nothing of frames: name other measures, or "
+                "frames=True"
             )
     return lambda measure: measure in names

@@ -1,7 +1,8 @@
-"""Tokens that a decoder wrote, behind its prompt or prefix, as drafts, words and sources: what all writers share.
+"""Tokens that a decoder wrote, behind its prompt or prefix, as drafts, words and sources: what all
+writers share.
 
-In: ids as the decoder was fed them. Out: `Draft`s, each chosen one position earlier than it is fed, the words they spell, and
-what was written before as sources of what follows.
+In: ids as the decoder was fed them. Out: `Draft`s, each chosen one position earlier than it is fed,
+the words they spell, and what was written before as sources of what follows.
 """
 
 from __future__ import annotations
@@ -14,18 +15,30 @@ from torch import Tensor
 from ..adapters.generation.decoder_prefix import first_timestamp
 from ..errors import InputError
 from ..interventions.removable_sources import Source
-from .generated_tokens import END, Draft, SourceUnit, Writing, in_words, label_of, with_probabilities
+from .generated_tokens import (
+    END,
+    Draft,
+    SourceUnit,
+    Writing,
+    in_words,
+    label_of,
+    with_probabilities,
+)
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
 
 
-def own_sources(drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool) -> list[SourceUnit]:
+def own_sources(
+    drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool
+) -> list[SourceUnit]:
     """What was written before as sources: words, or single tokens."""
     fed = [draft for draft in drafts if draft.fed_at is not None and draft.word is not None]
     if by_token:
         return [
-            SourceUnit("written", Source(place, draft.label, (draft.fed_at or 0,), of_word=draft.word))
+            SourceUnit(
+                "written", Source(place, draft.label, (draft.fed_at or 0,), of_word=draft.word)
+            )
             for place, draft in enumerate(fed)
         ]
     positions: dict[int, list[int]] = {}
@@ -38,10 +51,13 @@ def own_sources(drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool
 
 
 def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
-    """What each token adds to the text, spaces kept; of a character in several tokens the last has all of it."""
+    """What each token adds to the text, spaces kept; of a character in several tokens the last has
+    all of it."""
     pieces, before = [], ""
     for stop in range(1, len(ids) + 1):
-        text = model.tokenizer.decode(list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = model.tokenizer.decode(
+            list(ids[:stop]), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         complete = text.rstrip("\ufffd") if stop < len(ids) else text
         pieces.append(complete[len(before) :])
         before = complete
@@ -51,7 +67,8 @@ def pieces_of(model: Model, ids: Sequence[int]) -> list[str]:
 def drafts_of_ids(
     model: Model, ids: Sequence[int], n_prefix: int, *, ended: bool, ahead: int = 1
 ) -> tuple[list[Draft], list[str]]:
-    """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where the text has one."""
+    """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where
+    the text has one."""
     own = list(ids[n_prefix:])
     owners, words = in_words(pieces_of(model, own))
     timestamps = first_timestamp(model) if model.hears and model.prefix.timestamps else None
@@ -65,8 +82,15 @@ def drafts_of_ids(
     return drafts, words
 
 
-def finished(model, decision, drafts, words, sources, logits: Tensor, by: str, spans=None) -> Writing:
+def finished(
+    model, decision, drafts, words, sources, logits: Tensor, by: str, spans=None
+) -> Writing:
     if all(draft.word is None and draft.label != END for draft in drafts):
-        raise InputError(f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give text=")
+        raise InputError(
+            f"{decision.name}: {model.label} writes nothing, so there is no word to explain; give "
+            "text="
+        )
     tokens = with_probabilities(model, drafts, logits)
-    return Writing(decision, tokens, tuple(words), tuple(sources), " ".join(words), by, spans, logits)
+    return Writing(
+        decision, tokens, tuple(words), tuple(sources), " ".join(words), by, spans, logits
+    )

@@ -1,8 +1,9 @@
-"""What a model wrote, token by token: how likely each was, what would have come instead, and what it may have come from.
+"""What a model wrote, token by token: how likely each was, what would have come instead, and what
+it may have come from.
 
-In: a model's inputs with the tokens that it wrote on them, and its logits. Out: a `Writing`, whose tokens make words and whose
-`SourceUnit`s (words of the sound, words of a text that is read, what was written before) can be taken away. Who makes one for
-which kind of model is in `writers`.
+In: a model's inputs with the tokens that it wrote on them, and its logits. Out: a `Writing`, whose
+tokens make words and whose `SourceUnit`s (words of the sound, words of a text that is read, what
+was written before) can be taken away. Who makes one for which kind of model is in `writers`.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class WrittenToken:
     id : int
     label : str
     position : int
-        Whose logits it was chosen by: of a decoder the one before its own; of a CTC model the frame where the letter is
-        likeliest.
+        Whose logits it was chosen by: of a decoder the one before its own; of a CTC model the frame
+        where the letter is likeliest.
     probability : float
         Softmax of the model's logits there.
     runners_up : tuple of Candidate
@@ -83,14 +84,16 @@ class SourceUnit:
     Parameters
     ----------
     side : {"sound", "read", "asked", "written"}
-        A word of the clip; a word of the text that the model is given; of the prompt; what it wrote before.
+        A word of the clip; a word of the text that the model is given; of the prompt; what it wrote
+        before.
     source : Source
     onset, offset : float or None
         Seconds of a word of the sound.
     times : tuple of (float, float)
         Of a word in pieces.
     heard_at : tuple of int
-        Positions of a word of the sound in the decoder of an audio language model; those of `source` are the encoder's.
+        Positions of a word of the sound in the decoder of an audio language model; those of
+        `source` are the encoder's.
     """
 
     side: str
@@ -106,7 +109,8 @@ class SourceUnit:
 
     @property
     def name(self) -> str:
-        """The label with the side, where that is not plain: what was written before may be spelled like a word of the sound."""
+        """The label with the side, where that is not plain: what was written before may be spelled
+        like a word of the sound."""
         return f"{self.label} ({self.side})" if self.side in ("asked", "written") else self.label
 
     @property
@@ -137,7 +141,8 @@ class Writing:
     Parameters
     ----------
     decision : Decision
-        The model with its inputs and their sources; what is read of the logits is put in by whoever asks.
+        The model with its inputs and their sources; what is read of the logits is put in by whoever
+        asks.
     tokens : tuple of WrittenToken
     words : tuple of str
         As written.
@@ -175,7 +180,9 @@ class Writing:
         return InputsOfSound(prepared.inputs, prepared.sound)
 
 
-def decision_on(model: Model, item: Clip | Sentence, prepared: Any, sources: dict[str, tuple[Source, ...]]) -> Decision:
+def decision_on(
+    model: Model, item: Clip | Sentence, prepared: Any, sources: dict[str, tuple[Source, ...]]
+) -> Decision:
     """A decision of which nothing is read yet."""
     from ..inputs.words.spans import Span
 
@@ -183,12 +190,15 @@ def decision_on(model: Model, item: Clip | Sentence, prepared: Any, sources: dic
 
 
 def logits_on(decision: Decision) -> Tensor:
-    """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a sound is kept for later runs."""
+    """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a
+    sound is kept for later runs."""
     inputs = decision.with_encoded_sound(decision.prepared.inputs)
     return decision.of_output(inputs, lambda output: logits_of(output)[0].double().cpu())
 
 
-def with_probabilities(model: Model, drafts: Sequence[Draft], logits: Tensor) -> tuple[WrittenToken, ...]:
+def with_probabilities(
+    model: Model, drafts: Sequence[Draft], logits: Tensor
+) -> tuple[WrittenToken, ...]:
     """Tokens with how likely they were, and the likeliest others."""
     written = []
     for draft in drafts:
@@ -196,7 +206,9 @@ def with_probabilities(model: Model, drafts: Sequence[Draft], logits: Tensor) ->
         likeliest = probabilities.topk(min(RUNNERS_UP + 1, len(probabilities)))
         others = [
             Candidate(id_, label_of(model, id_), probability)
-            for id_, probability in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+            for id_, probability in zip(
+                likeliest.indices.tolist(), likeliest.values.tolist(), strict=True
+            )
             if id_ != draft.id
         ]
         probability = float(probabilities[draft.id])
@@ -215,7 +227,8 @@ def with_probabilities(model: Model, drafts: Sequence[Draft], logits: Tensor) ->
 
 
 def label_of(model: Model, id_: int) -> str:
-    """A token as it is shown: its text; a CTC model's blank, the end of text and a space by name."""
+    """A token as it is shown: its text; a CTC model's blank, the end of text and a space by
+    name."""
     tokenizer = model.tokenizer
     is_ctc = model.hears and "decoder" not in model.stacks
     if is_ctc:
@@ -227,27 +240,39 @@ def label_of(model: Model, id_: int) -> str:
     if id_ in tokenizer.all_special_ids:
         return str(tokenizer.convert_ids_to_tokens(id_))
     text = tokenizer.decode([id_])
-    return _bytes_named(str(tokenizer.convert_ids_to_tokens(id_))) if "\ufffd" in text else text.strip() or SPACE
+    return (
+        _bytes_named(str(tokenizer.convert_ids_to_tokens(id_)))
+        if "\ufffd" in text
+        else text.strip() or SPACE
+    )
 
 
 def _bytes_named(piece: str) -> str:
-    """A part of a character as its bytes, which a byte-level vocabulary spells by letters that it does not mean.
+    """A part of a character as its bytes, which a byte-level vocabulary spells by letters that it
+    does not mean.
 
     Examples
     --------
     >>> _bytes_named("\u00c3"), _bytes_named("\u0120\u00c3"), _bytes_named("<0xC3>")
     ('<0xC3>', '<0x20><0xC3>', '<0xC3>')
     """
-    spelled = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the others are moved behind these, in order
+    spelled = [
+        *range(33, 127),
+        *range(161, 173),
+        *range(174, 256),
+    ]  # the others are moved behind these, in order
     others = (byte for byte in range(256) if byte not in spelled)
-    byte_of = {chr(byte): byte for byte in spelled} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    byte_of = {chr(byte): byte for byte in spelled} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }
     if piece.isascii() or not set(piece) <= byte_of.keys():
         return piece
     return "".join(f"<0x{byte_of[letter]:02X}>" for letter in piece)
 
 
 def in_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
-    """Which word each piece of a text belongs to, and the words; a space belongs to the word behind it.
+    """Which word each piece of a text belongs to, and the words; a space belongs to the word behind
+    it.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""Who writes what: the transcript of a clip, a translation, the continuation of a text, the word behind a mask.
+"""Who writes what: the transcript of a clip, a translation, the continuation of a text, the word
+behind a mask.
 
-In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC model's letters are
-placed at the frame of each one's run where it is likeliest; a decoder's tokens are those of its greedy search
-(`adapters.writing`), fed to it again.
+In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC
+model's letters are placed at the frame of each one's run where it is likeliest; a decoder's tokens
+are those of its greedy search (`adapters.writing`), fed to it again.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     if "decoder" not in model.stacks:
         decision = decision_on(model, clip, prepared, {"encoder": heard})
         logits = logits_on(decision)
-        drafts, words = _letters(model, logits) if text is None else _letters_of_text(model, logits, text)
+        drafts, words = (
+            _letters(model, logits) if text is None else _letters_of_text(model, logits, text)
+        )
         by = "given" if text is not None else f"transcript of the model ({model.label}, greedy)"
     else:
         ids, n_prefix, ended, by = _transcribed(model, clip, text)
@@ -69,9 +72,15 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
 
 
 def writing_of_text(
-    model: Model, sentence: Sentence, *, text: str | None, by_token: bool, max_tokens: int = MOST_TOKENS
+    model: Model,
+    sentence: Sentence,
+    *,
+    text: str | None,
+    by_token: bool,
+    max_tokens: int = MOST_TOKENS,
 ) -> Writing:
-    """What a model writes about a text: its translation, how it goes on, what stands behind its masks.
+    """What a model writes about a text: its translation, how it goes on, what stands behind its
+    masks.
 
     Raises
     ------
@@ -80,7 +89,8 @@ def writing_of_text(
     """
     if model.classifies:
         raise InputError(
-            f"{model.name} writes nothing, it gives a label: ask speechmix.shapley or speechmix.ablate_input"
+            f"{model.name} writes nothing, it gives a label: ask speechmix.shapley or "
+            "speechmix.ablate_input"
         )
     if "cross" in model.stacks:
         return _translation(model, sentence, text, by_token=by_token)
@@ -89,7 +99,8 @@ def writing_of_text(
     if "decoder" in model.stacks:
         return _continuation(model, sentence, text, by_token=by_token, max_tokens=max_tokens)
     raise InputError(
-        f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model with its head"
+        f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model "
+        "with its head"
     )
 
 
@@ -111,27 +122,41 @@ def _letters_of_text(model: Model, logits: Tensor, text: str) -> tuple[list[Draf
     """Letters of a given text at the frames of its best path."""
     scores, ids = logits.log_softmax(dim=-1), model.tokenizer(text).input_ids
     frames, _ = best_path(scores.float(), ids, blank=model.config.pad_token_id)
-    peaks = [max(run, key=lambda frame: float(scores[frame, id_])) for id_, run in zip(ids, frames, strict=True)]
+    peaks = [
+        max(run, key=lambda frame: float(scores[frame, id_]))
+        for id_, run in zip(ids, frames, strict=True)
+    ]
     return _drafts_of_letters(model, list(zip(ids, peaks, strict=True)))
 
 
-def _drafts_of_letters(model: Model, placed: Sequence[tuple[int, int]]) -> tuple[list[Draft], list[str]]:
+def _drafts_of_letters(
+    model: Model, placed: Sequence[tuple[int, int]]
+) -> tuple[list[Draft], list[str]]:
     delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
     special = set(model.tokenizer.all_special_ids) - {delimiter}
     kept = [(id_, frame) for id_, frame in placed if id_ not in special]
     owners, words = in_words([" " if id_ == delimiter else label_of(model, id_) for id_, _ in kept])
-    drafts = [Draft(id_, label_of(model, id_), frame, word) for (id_, frame), word in zip(kept, owners, strict=True)]
+    drafts = [
+        Draft(id_, label_of(model, id_), frame, word)
+        for (id_, frame), word in zip(kept, owners, strict=True)
+    ]
     return drafts, words
 
 
 def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int], int, bool, str]:
-    """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who wrote it."""
+    """Ids that a decoder is fed, how many of them are given, whether the text ends behind them, who
+    wrote it."""
     if not model.can_spell:
-        raise InputError(f"{model.label} cannot transcribe a clip: expected a speech recogniser with its processor")
+        raise InputError(
+            f"{model.label} cannot transcribe a clip: expected a speech recogniser with its "
+            "processor"
+        )
     if text is None:
         written = written_about(model, clip)
         return list(written.ids), written.n_prefix, written.ended, written.by
-    spoken = Clip.from_array(clip.audio(model.sample_rate), model.sample_rate, text=text, language=clip.language)
+    spoken = Clip.from_array(
+        clip.audio(model.sample_rate), model.sample_rate, text=text, language=clip.language
+    )
     given = spoken.replace(translation=text) if model.prefix.task == "translate" else spoken
     tokens = decoder_tokens(model, given)
     return list(tokens.ids), tokens.n_prefix, True, "given"
@@ -140,9 +165,15 @@ def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int],
 # ---------------------------------------------------------------- texts
 
 
-def _read_sources(view: Any, sentence: Sentence, stack: str, *, by_token: bool) -> tuple[Source, ...]:
+def _read_sources(
+    view: Any, sentence: Sentence, stack: str, *, by_token: bool
+) -> tuple[Source, ...]:
     texts = [word.text for word in sentence.words]
-    return tokens_as_sources(view.sources(stack)) if by_token else words_as_sources(view.sources(stack), texts)
+    return (
+        tokens_as_sources(view.sources(stack))
+        if by_token
+        else words_as_sources(view.sources(stack), texts)
+    )
 
 
 def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
@@ -155,12 +186,17 @@ def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token
     ended = prepared.written is None or prepared.written.ended
     drafts, words = drafts_of_ids(model, tokens.ids, tokens.n_prefix, ended=ended)
     decision = decision_on(model, asked, prepared, {"encoder": read, "cross": read})
-    sources = [*(SourceUnit("read", source) for source in read), *own_sources(drafts, words, by_token=by_token)]
+    sources = [
+        *(SourceUnit("read", source) for source in read),
+        *own_sources(drafts, words, by_token=by_token),
+    ]
     by = "given" if prepared.written is None else prepared.written.by
     return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 
 
-def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_token: bool, max_tokens: int) -> Writing:
+def _continuation(
+    model: Model, sentence: Sentence, text: str | None, *, by_token: bool, max_tokens: int
+) -> Writing:
     view = seen_by(model, sentence, Question(units="token"))
     view.prepare(tuple(model.stacks))
     prompt = view.prepared.inputs["input_ids"][0].tolist()
@@ -170,13 +206,19 @@ def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_toke
     else:
         ids = encoded(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
         ended, by = False, "given"
-    n_prompt = next((place for place, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), len(prompt))
+    n_prompt = next(
+        (place for place, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b),
+        len(prompt),
+    )
     drafts, words = drafts_of_ids(model, ids, n_prompt, ended=ended)
     if n_prompt == 0:
-        raise InputError(f"{sentence.name!r}: nothing stands before the text that is to be explained")
+        raise InputError(
+            f"{sentence.name!r}: nothing stands before the text that is to be explained"
+        )
     fed = torch.tensor([ids])
     prepared = Prepared(
-        {"input_ids": fed, "attention_mask": torch.ones_like(fed)}, Tokens.from_ids(ids, model.tokenizer)
+        {"input_ids": fed, "attention_mask": torch.ones_like(fed)},
+        Tokens.from_ids(ids, model.tokenizer),
     )
     read = tuple(
         source
@@ -184,16 +226,24 @@ def _continuation(model: Model, sentence: Sentence, text: str | None, *, by_toke
         if source.positions[0] < n_prompt
     )
     decision = decision_on(model, sentence, prepared, {"decoder": read})
-    sources = [*(SourceUnit("read", source) for source in read), *own_sources(drafts, words, by_token=by_token)]
+    sources = [
+        *(SourceUnit("read", source) for source in read),
+        *own_sources(drafts, words, by_token=by_token),
+    ]
     return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 
 
 def _gone_on(model: Model, prompt: Sequence[int], max_tokens: int) -> tuple[list[int], bool]:
-    """Prompt and greedy continuation by transformers' own `generate`, without the end; and whether there was one."""
+    """Prompt and greedy continuation by transformers' own `generate`, without the end; and whether
+    there was one."""
     fed = torch.tensor([prompt], device=model.device)
     with model.in_use(model.state_dtype), torch.no_grad():
         ids = model.module.generate(
-            input_ids=fed, attention_mask=torch.ones_like(fed), num_beams=1, do_sample=False, max_new_tokens=max_tokens
+            input_ids=fed,
+            attention_mask=torch.ones_like(fed),
+            num_beams=1,
+            do_sample=False,
+            max_new_tokens=max_tokens,
         )[0].tolist()
     end = model.tokenizer.eos_token_id
     ended = len(ids) > len(prompt) and ids[-1] == end
@@ -206,9 +256,14 @@ def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_toke
     view = seen_by(model, sentence, Question(units="token"))
     view.prepare(tuple(model.stacks))
     prepared = view.prepared
-    places = [p for p, id_ in enumerate(prepared.text_tokens.ids) if id_ == model.tokenizer.mask_token_id]
+    places = [
+        p for p, id_ in enumerate(prepared.text_tokens.ids) if id_ == model.tokenizer.mask_token_id
+    ]
     if not places:
-        raise InputError(f"{sentence.name!r}: write {MASK} where {model.name} should write a word, or give a target")
+        raise InputError(
+            f"{sentence.name!r}: write {MASK} where {model.name} should write a word, or give a "
+            "target"
+        )
     masked = set(places)
     read = tuple(
         source
@@ -217,16 +272,27 @@ def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_toke
     )
     decision = decision_on(model, sentence, prepared, {"encoder": read})
     logits = logits_on(decision)
-    ids = [int(logits[place].argmax()) for place in places] if text is None else _behind(model, text, len(places))
+    ids = (
+        [int(logits[place].argmax()) for place in places]
+        if text is None
+        else _behind(model, text, len(places))
+    )
     labels = [label_of(model, id_) for id_ in ids]
-    drafts = [Draft(id_, labels[i], place, i) for i, (id_, place) in enumerate(zip(ids, places, strict=True))]
+    drafts = [
+        Draft(id_, labels[i], place, i)
+        for i, (id_, place) in enumerate(zip(ids, places, strict=True))
+    ]
     by = "given" if text is not None else f"likeliest of the model ({model.label})"
-    return finished(model, decision, drafts, labels, [SourceUnit("read", source) for source in read], logits, by)
+    return finished(
+        model, decision, drafts, labels, [SourceUnit("read", source) for source in read], logits, by
+    )
 
 
 def _behind(model: Model, text: str, count: int) -> list[int]:
     """Ids of the words that are said to stand behind masks."""
     ids = model.tokenizer(text, add_special_tokens=False).input_ids
     if len(ids) != count:
-        raise InputError(f"text={text!r} has {len(ids)} tokens in {model.name}, and there are {count} masks")
+        raise InputError(
+            f"text={text!r} has {len(ids)} tokens in {model.name}, and there are {count} masks"
+        )
     return ids

@@ -1,8 +1,9 @@
-"""The numbers of an explanation: what measures assign to the sources of each written word, and the effects of removing them.
+"""The numbers of an explanation: what measures assign to the sources of each written word, and the
+effects of removing them.
 
-In: what `speechmix.explain` computed. Out: `ExplanationNumbers`, arrays by choice [C] and source [S], and what follows from
-them alone. Values are parts of a log-probability in nats, unless a claim says that they are parts of a logit, shares or sizes;
-above zero supports the word.
+In: what `speechmix.explain` computed. Out: `ExplanationNumbers`, arrays by choice [C] and source
+[S], and what follows from them alone. Values are parts of a log-probability in nats, unless a claim
+says that they are parts of a logit, shares or sizes; above zero supports the word.
 """
 
 from __future__ import annotations
@@ -44,17 +45,20 @@ class ExplanationNumbers:
     units : tuple of Choice
         Each written word (or token), in order.
     choices : tuple of Choice
-        What is explained [C]: errors against what was said first, then each unit, then what else units are held against.
+        What is explained [C]: errors against what was said first, then each unit, then what else
+        units are held against.
     sources : tuple of SourceUnit
         What words may have come from [S].
     errors : tuple of TranscriptError
     said : tuple of str
         The reference; empty where there is none.
     values : ndarray [C]
-        What is explained, in nats: the log-probability of a word, or its difference to that of something else.
+        What is explained, in nats: the log-probability of a word, or its difference to that of
+        something else.
     claims : dict of measure to Claim
     value_without, probability_without : ndarray [C, S]
-        The same, and the probability of the word, with the source removed: the median over fills. NaN where it was not removed.
+        The same, and the probability of the word, with the source removed: the median over fills.
+        NaN where it was not removed.
     fills : tuple of Fill
         What replaced the sources [F].
     value_by_fill : ndarray [F, C, S]
@@ -62,16 +66,19 @@ class ExplanationNumbers:
     own_sound : ndarray of bool [C, S]
         Whether the source is the audio segment of the very word that is explained.
     specific : dict of measure to ndarray [C, S]
-        Share of the source for this word less its mean share for the other written words; NaN where there is none.
+        Share of the source for this word less its mean share for the other written words; NaN where
+        there is none.
     distances : dict of measure to float
-        How far the shares of a word are from the mean of the others', 0 to 1 (`specificity.distance_between_words`); NaN for
-        one written word.
+        How far the shares of a word are from the mean of the others', 0 to 1
+        (`specificity.distance_between_words`); NaN for one written word.
     spellings : SpellingMargins
-        Of a CTC model: margins between the text as written and with another spelling, with and without the sound of the words.
+        Of a CTC model: margins between the text as written and with another spelling, with and
+        without the sound of the words.
     pairs : tuple of Pair
         Sources taken away together, where that was asked for (``explain(pairs=4)``).
     frames : ndarray [F, 2]
-        Beginning and end of each frame of the sound, in seconds, where a claim tells them apart (``Claim.by_frame``).
+        Beginning and end of each frame of the sound, in seconds, where a claim tells them apart
+        (``Claim.by_frame``).
     left_out : tuple of (measure, reason)
     clip : Clip or None
         With the words that are sources, if it is a sound.
@@ -109,12 +116,14 @@ class ExplanationNumbers:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why it is not sure where the words of the sound are; what is claimed of them, and shown, is as doubtful."""
+        """Why it is not sure where the words of the sound are; what is claimed of them, and shown,
+        is as doubtful."""
         return () if self.clip is None else tuple(self.clip.doubts)
 
     @property
     def drops(self) -> np.ndarray:
-        """What each choice loses when a source is removed, in nats [C, S]: the median over fills."""
+        """What each choice loses when a source is removed, in nats [C, S]: the median over
+        fills."""
         return self.values[:, None] - self.value_without
 
     @property
@@ -128,7 +137,8 @@ class ExplanationNumbers:
         return range_over_fills(self.drop_by_fill)
 
     def tells_words_apart(self, measure: str) -> bool:
-        """Whether a measure differs between the written words; true where there is only one to look at."""
+        """Whether a measure differs between the written words; true where there is only one to look
+        at."""
         return not self.distances[measure] < LEAST_DISTANCE
 
     def source_name(self, choice: int, source: int) -> str:
@@ -139,8 +149,8 @@ class ExplanationNumbers:
     def without_own_sound(self) -> Self:
         """The same with each word's own sound set aside.
 
-        Nothing is assigned to it any more, shares are of all other sources, and its removal has no row. What is specific to a
-        word stays a number of all sources.
+        Nothing is assigned to it any more, shares are of all other sources, and its removal has no
+        row. What is specific to a word stays a number of all sources.
 
         Examples
         --------
@@ -154,7 +164,9 @@ class ExplanationNumbers:
         own = self.own_sound
         return replace(
             self,
-            claims={name: claim_besides(claim, own, self.sources) for name, claim in self.claims.items()},
+            claims={
+                name: claim_besides(claim, own, self.sources) for name, claim in self.claims.items()
+            },
             value_without=np.where(own, np.nan, self.value_without),
             probability_without=np.where(own, np.nan, self.probability_without),
             value_by_fill=np.where(own, np.nan, self.value_by_fill),

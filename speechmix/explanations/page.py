@@ -1,8 +1,10 @@
-"""The page of an explanation: hover, tap or focus a written word, and see and hear what it came from.
+"""The page of an explanation: hover, tap or focus a written word, and see and hear what it came
+from.
 
-In: an `Explanation`. Out: HTML that needs no other file and no network (a page's content security policy names its one script
-by its hash). What is shown is data (`view`), drawn by `templates/explanation.js`, here as in notebooks and in the app; all of
-it goes into the page as text, for a transcript is hostile input. Where no script runs, the explanation stands as plain text.
+In: an `Explanation`. Out: HTML that needs no other file and no network (a page's content security
+policy names its one script by its hash). What is shown is data (`view`), drawn by
+`templates/explanation.js`, here as in notebooks and in the app; all of it goes into the page as
+text, for a transcript is hostile input. Where no script runs, the explanation stands as plain text.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def page_of(explanation: Explanation, *, sound: bool = True) -> str:
     """A whole page; light or dark as the reader has it."""
     body = body_of(explanation, sound=sound)
-    return f'<!doctype html>\n<html lang="en"><head>{_head(explanation.item)}</head><body>{body}</body></html>\n'
+    return (
+        "<!doctype html>\n<html "
+        f'lang="en"><head>{_head(explanation.item)}</head><body>{body}</body></html>\n'
+    )
 
 
 def body_of(explanation: Explanation, *, sound: bool = True) -> str:
@@ -47,12 +52,17 @@ def view_file(name: str) -> str:
 
 
 def _head(item: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(view_file("explanation.js").encode()).digest()).decode("ascii")
+    digest = base64.b64encode(hashlib.sha256(view_file("explanation.js").encode()).digest()).decode(
+        "ascii"
+    )
     policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; script-src 'sha256-{digest}'"
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; "
+        f"script-src 'sha256-{digest}'"
     )
     return (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"><title>{escape(f"Why: {item}")}</title>'
-        "<style>:root { color-scheme: light dark } body { margin: 1rem auto; max-width: 62rem; padding: 0 .8rem }</style>"
+        '<meta http-equiv="Content-Security-Policy" '
+        f'content="{escape(policy)}"><title>{escape(f"Why: {item}")}</title>'
+        "<style>:root { color-scheme: light dark } body { margin: 1rem auto; max-width: 62rem; "
+        "padding: 0 .8rem }</style>"
     )

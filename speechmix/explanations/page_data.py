@@ -1,7 +1,9 @@
-"""What the view of an explanation shows, as plain data: words, sources, numbers, the outline of the sound.
+"""What the view of an explanation shows, as plain data: words, sources, numbers, the outline of the
+sound.
 
-In: an `Explanation`. Out: a dict for JSON that `templates/explanation.js` draws, wherever it is shown: on a page of its own, in
-a notebook, in the app. Numbers have six digits, of frames a byte; what is not known is None.
+In: an `Explanation`. Out: a dict for JSON that `templates/explanation.js` draws, wherever it is
+shown: on a page of its own, in a notebook, in the app. Numbers have six digits, of frames a byte;
+what is not known is None.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from .choices import Choice
     from .explanation import Explanation
 
-_LEAST_LIKELY = 0.005  # probability of what could have been written instead, below which it is not told
+_LEAST_LIKELY = (
+    0.005  # probability of what could have been written instead, below which it is not told
+)
 _PER_SECOND, _LEAST_BARS, _MOST_BARS = 150, 600, 1500  # of the outline of the sound
 
 
@@ -39,7 +43,9 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
     """
     clip = explanation.clip
     explained = {choice.error for choice in explanation.choices}
-    silent = [str(error) for number, error in enumerate(explanation.errors) if number not in explained]
+    silent = [
+        str(error) for number, error in enumerate(explanation.errors) if number not in explained
+    ]
     doubts = [f"word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
     notes = [f"left out: {name}: {reason}" for name, reason in explanation.left_out]
     besides = explanation.without_own_sound()
@@ -58,7 +64,9 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
                 "index": source.source.index,
                 "onset": _plain(source.onset),
                 "offset": _plain(source.offset),
-                "pieces": [[_plain(onset), _plain(offset)] for onset, offset in source.times],  # of a word in several
+                "pieces": [
+                    [_plain(onset), _plain(offset)] for onset, offset in source.times
+                ],  # of a word in several
             }
             for source in explanation.sources
         ],
@@ -77,14 +85,19 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
         "columns": {"claims": [*COLUMNS], "pairs": [*PAIR_COLUMNS]},
         "frames": _edges(explanation.frames),
         "units": [_unit(explanation, unit) for unit in explanation.units],
-        "choices": [_choice(explanation, besides, place) for place in range(len(explanation.choices))],
+        "choices": [
+            _choice(explanation, besides, place) for place in range(len(explanation.choices))
+        ],
     }
 
 
 def _sound(clip: Clip, *, with_samples: bool) -> dict[str, Any]:
-    """Length, lowest and highest sample of each stretch in hundredths of the loudest, and the sound itself."""
+    """Length, lowest and highest sample of each stretch in hundredths of the loudest, and the sound
+    itself."""
     samples = clip.audio(16_000)
-    _, low, high = envelope(samples, min(max(round(_PER_SECOND * clip.duration), _LEAST_BARS), _MOST_BARS))
+    _, low, high = envelope(
+        samples, min(max(round(_PER_SECOND * clip.duration), _LEAST_BARS), _MOST_BARS)
+    )
     loudest = max(float(np.abs(samples).max(initial=0.0)), 1e-6)
     return {
         "seconds": _plain(clip.duration),
@@ -107,7 +120,9 @@ def _in_bytes(values: np.ndarray) -> dict[str, Any]:
 
 
 def _unit(explanation: Explanation, unit: Choice) -> dict[str, Any]:
-    erred = any(other.error is not None and other.unit == unit.unit for other in explanation.choices)
+    erred = any(
+        other.error is not None and other.unit == unit.unit for other in explanation.choices
+    )
     fed_at = {explanation.tokens[token].fed_at for token in unit.tokens}
     as_source = (
         place
@@ -133,7 +148,11 @@ def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[
         "error": None if error is None else error.kind,
         "contrast": None
         if contrast is None
-        else {"label": contrast.label, "foil": contrast.foil_label, "probability": _plain(contrast.foil_probability)},
+        else {
+            "label": contrast.label,
+            "foil": contrast.foil_label,
+            "probability": _plain(contrast.foil_probability),
+        },
         "runners_up": _runners_up(explanation, choice),
         "value": _plain(explanation.values[place]),
         "spelling_margin": _plain(explanation.spellings.margin[place]),
@@ -142,10 +161,18 @@ def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[
         "remarks": {"all": remarks_of(explanation, place), "besides": remarks_of(besides, place)},
         "probability": _plain(choice.probability),
         "claimed": {name: _plains(claim.values[place]) for name, claim in claims},
-        "claimed_error": {name: _plains(claim.errors[place]) for name, claim in claims if claim.errors is not None},
+        "claimed_error": {
+            name: _plains(claim.errors[place]) for name, claim in claims if claim.errors is not None
+        },
         "specific": {name: _plains(explanation.specific[name][place]) for name, _ in claims},
-        "by_frame": {name: _in_bytes(parts.values[place]) for name, claim in claims if (parts := claim.by_frame)},
-        "rest": {name: _plain(claim.rest[place]) for name, claim in claims if claim.rest is not None},
+        "by_frame": {
+            name: _in_bytes(parts.values[place])
+            for name, claim in claims
+            if (parts := claim.by_frame)
+        },
+        "rest": {
+            name: _plain(claim.rest[place]) for name, claim in claims if claim.rest is not None
+        },
         "value_without": _plains(explanation.value_without[place]),
         "drop": _plains(explanation.drops[place]),
         "drop_low": _plains(explanation.drop_range[0][place]),
@@ -153,8 +180,17 @@ def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[
         "drop_by_fill": [_plains(drops) for drops in explanation.drop_by_fill[:, place]],
         "probability_without": _plains(explanation.probability_without[place]),
         "pairs": [
-            {"first": pair.first, "second": pair.second, "kind": pair.kind, "beyond": _plain(pair.beyond)}
-            | {"drop_first": _plain(pair.drop_first), "drop_second": _plain(pair.drop_second), "fills": pair.fills}
+            {
+                "first": pair.first,
+                "second": pair.second,
+                "kind": pair.kind,
+                "beyond": _plain(pair.beyond),
+            }
+            | {
+                "drop_first": _plain(pair.drop_first),
+                "drop_second": _plain(pair.drop_second),
+                "fills": pair.fills,
+            }
             | {"drop_both": _plain(pair.drop_both), "probability": _plain(pair.probability_without)}
             for pair in explanation.pairs
             if pair.choice == place
@@ -172,7 +208,9 @@ def _runners_up(explanation: Explanation, choice: Choice) -> list[dict[str, Any]
             if other.probability >= _LEAST_LIKELY
         ]
         if others:
-            listed.append({"label": token.label, "probability": _plain(token.probability), "others": others})
+            listed.append(
+                {"label": token.label, "probability": _plain(token.probability), "others": others}
+            )
     return listed
 
 

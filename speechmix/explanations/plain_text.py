@@ -1,4 +1,5 @@
-"""An explanation as plain text: each word, what measures assign to its first sources, and the effects of removing sources.
+"""An explanation as plain text: each word, what measures assign to its first sources, and the
+effects of removing sources.
 
 In: an `Explanation`. Out: lines for a terminal, and for a page where no script runs.
 """
@@ -33,19 +34,36 @@ def text_of(explanation: Explanation) -> str:
             if name == OCCLUSION:
                 continue
             mark = "" if explanation.tells_words_apart(name) else f"; {SAME_FOR_ALL}"
-            lines.append(_line(f"{name} ({claim.unit}{mark})", *_of_both(explanation, besides, place, _claimed, name)))
-        title = "occlusion (nats)" if OCCLUSION in explanation.claims else "effect of removal (nats)"
-        lines += [_line(title, *of_effect)] if (of_effect := _of_both(explanation, besides, place, _effects))[0] else []
+            lines.append(
+                _line(
+                    f"{name} ({claim.unit}{mark})",
+                    *_of_both(explanation, besides, place, _claimed, name),
+                )
+            )
+        title = (
+            "occlusion (nats)" if OCCLUSION in explanation.claims else "effect of removal (nats)"
+        )
+        lines += (
+            [_line(title, *of_effect)]
+            if (of_effect := _of_both(explanation, besides, place, _effects))[0]
+            else []
+        )
         remarks, of_others = remarks_of(explanation, place), remarks_of(besides, place)
         lines += [f"    {remark}" for remark in remarks]
-        lines += [f"    Besides its own sound: {remark}" for remark in of_others if remark not in remarks]
+        lines += [
+            f"    Besides its own sound: {remark}" for remark in of_others if remark not in remarks
+        ]
     return "\n".join(lines)
 
 
-def _of_both(explanation: Explanation, besides: Explanation, place: int, listed, *names: str) -> tuple[str, str]:
+def _of_both(
+    explanation: Explanation, besides: Explanation, place: int, listed, *names: str
+) -> tuple[str, str]:
     """The first sources, and those besides the word's own sound where that is one of them."""
     sources, told = listed(explanation, place, *names)
-    others = listed(besides, place, *names)[1] if explanation.own_sound[place, sources].any() else ""
+    others = (
+        listed(besides, place, *names)[1] if explanation.own_sound[place, sources].any() else ""
+    )
     return told, others
 
 
@@ -57,7 +75,8 @@ def _claimed(explanation: Explanation, place: int, name: str) -> tuple[list[int]
     claim = explanation.claims[name]
     order = order_of(claim.values[place])[:_FIRST]
     return order, ", ".join(
-        f"{explanation.source_name(place, i)} {claim.values[place, i]:+.2g}{_specific(explanation, place, name, i)}"
+        f"{explanation.source_name(place, i)} "
+        f"{claim.values[place, i]:+.2g}{_specific(explanation, place, name, i)}"
         for i in order
     )
 
@@ -65,8 +84,10 @@ def _claimed(explanation: Explanation, place: int, name: str) -> tuple[list[int]
 def _effects(explanation: Explanation, place: int) -> tuple[list[int], str]:
     (low, high), order = explanation.drop_range, order_of(explanation.drops[place])[:_FIRST]
     return order, ", ".join(
-        f"{explanation.source_name(place, i)} {explanation.drops[place, i]:+.3g}{_range(low[place, i], high[place, i])}"
-        f"{_specific(explanation, place, OCCLUSION, i)} without it p = {explanation.probability_without[place, i]:.3g}"
+        f"{explanation.source_name(place, i)} "
+        f"{explanation.drops[place, i]:+.3g}{_range(low[place, i], high[place, i])}"
+        f"{_specific(explanation, place, OCCLUSION, i)} without it p = "
+        f"{explanation.probability_without[place, i]:.3g}"
         for i in order
     )
 

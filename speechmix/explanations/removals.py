@@ -1,7 +1,8 @@
 """Remove sources from the input, one by one or in sets, and read every written token again.
 
-In: a `Writing`, and `Removal`s: which sources, and what replaces them. Out: numbers read of the logits, [runs, readings]. The
-sound of a word is replaced (`interventions.sound`), the tokens of a text are replaced or left out (`interventions.tokens`).
+In: a `Writing`, and `Removal`s: which sources, and what replaces them. Out: numbers read of the
+logits, [runs, readings]. The sound of a word is replaced (`interventions.sound`), the tokens of a
+text are replaced or left out (`interventions.tokens`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 64  # changed inputs that are in memory
 Read = Callable[[Any], "Tensor"]  # output of n runs to [n, R]
-Rows = tuple[int, ...] | None  # where each former position is read now, -1 for nowhere; None: where it was
+Rows = (
+    tuple[int, ...] | None
+)  # where each former position is read now, -1 for nowhere; None: where it was
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Removal:
 
 
 def inputs_without(writing: Writing, removal: Removal) -> tuple[dict[str, Tensor], Rows]:
-    """Inputs with some sources removed together, and where the logits of the former positions are read in them."""
+    """Inputs with some sources removed together, and where the logits of the former positions are
+    read in them."""
     decision, inputs = writing.decision, dict(writing.inputs)
     units = [writing.sources[index] for index in removal.sources]
     words = [unit.source.index for unit in units if unit.side == SOUND]
@@ -60,7 +64,9 @@ def inputs_without(writing: Writing, removal: Removal) -> tuple[dict[str, Tensor
     own_text = "decoder_input_ids" if "cross" in decision.model.stacks else "input_ids"
     names = {"read": "input_ids", "asked": "input_ids", "written": own_text}
     for name in dict.fromkeys(names[unit.side] for unit in units if unit.side != SOUND):
-        positions = [p for unit in units if names.get(unit.side) == name for p in unit.source.positions]
+        positions = [
+            p for unit in units if names.get(unit.side) == name for p in unit.source.positions
+        ]
         fill = _as_blanked(removal.text, converses=decision.model.converses)
         inputs, remaining = blanked(decision.model, inputs, positions, fill=fill, side=name)
         if fill == REMOVE and name == own_text:
@@ -69,7 +75,8 @@ def inputs_without(writing: Writing, removal: Removal) -> tuple[dict[str, Tensor
 
 
 def _as_blanked(fill: Fill | None, *, converses: bool) -> str | int:
-    """A fill as `interventions.tokens` takes it. Only padding goes by its name: it is left out of the attention, too.
+    """A fill as `interventions.tokens` takes it. Only padding goes by its name: it is left out of
+    the attention, too.
 
     In an audio language model even padding goes by its id, for positions of the sound would move.
     """
@@ -79,14 +86,17 @@ def _as_blanked(fill: Fill | None, *, converses: bool) -> str | int:
 
 
 def _rows_of(remaining: Sequence[int], length: int) -> tuple[int, ...]:
-    """For each former position the present row of the last token up to it, which decides what follows.
+    """For each former position the present row of the last token up to it, which decides what
+    follows.
 
     Examples
     --------
     >>> _rows_of([0, 1, 4], 5)
     (0, 1, 1, 1, 2)
     """
-    return tuple(int(row) for row in np.searchsorted(remaining, np.arange(length), side="right") - 1)
+    return tuple(
+        int(row) for row in np.searchsorted(remaining, np.arange(length), side="right") - 1
+    )
 
 
 def read_without(writing: Writing, removals: Sequence[Removal], read: Read) -> np.ndarray:
@@ -137,7 +147,8 @@ def _read_at(read: Read, rows: Rows) -> Read:
 
 
 def reading_of(positions: Sequence[int], ids: Sequence[int], foils: Sequence[int | None]) -> Read:
-    """A function that reads log-probabilities of tokens, each less that of its foil where it has one.
+    """A function that reads log-probabilities of tokens, each less that of its foil where it has
+    one.
 
     Parameters
     ----------
@@ -152,7 +163,9 @@ def reading_of(positions: Sequence[int], ids: Sequence[int], foils: Sequence[int
     def read(output: Any) -> Tensor:
         scores = logits_of(output)[:, places].log_softmax(dim=-1)
         of_foils = torch.where(
-            has_foil.to(scores.device), scores[:, at, others], torch.zeros_like(scores[:, at, others])
+            has_foil.to(scores.device),
+            scores[:, at, others],
+            torch.zeros_like(scores[:, at, others]),
         )
         return scores[:, at, list(ids)] - of_foils
 

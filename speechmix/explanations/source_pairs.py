@@ -1,13 +1,14 @@
 """Sources silenced together: are two of them either-or, or does the word need both?
 
-In: what each written word loses when one source is taken away, and when two are. Out: `Pair`s. What two take away beyond the
-sum of what each takes alone,
+In: what each written word loses when one source is taken away, and when two are. Out: `Pair`s. What
+two take away beyond the sum of what each takes alone,
 
     beyond(i, j) = drop(i and j) - drop(i) - drop(j) = -[v(N) - v(N - i) - v(N - j) + v(N - i - j)],
 
-is the second difference at the whole input, with the sign turned (the interaction index of Grabisch and Roubens 1999, An
-axiomatic approach to the concept of interaction among players in cooperative games, has it for the set of all others). Above
-zero one source stands in for the other; below zero either loss alone takes what there was to take.
+is the second difference at the whole input, with the sign turned (the interaction index of Grabisch
+and Roubens 1999, An axiomatic approach to the concept of interaction among players in cooperative
+games, has it for the set of all others). Above zero one source stands in for the other; below zero
+either loss alone takes what there was to take.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import numpy as np
 
 EITHER_OR, BOTH_NEEDED, UNDONE = "either-or", "both needed", "undone"
 MOST_PAIRED = 8  # sources of one word, 28 pairs
-_LEAST_NATS, _LEAST_PART = 0.1, 0.25  # of what is beyond the sum: in nats, and of the largest of the three drops
+_LEAST_NATS, _LEAST_PART = (
+    0.1,
+    0.25,
+)  # of what is beyond the sum: in nats, and of the largest of the three drops
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Pair:
     probability_without : float
         Of the word, without both.
     fills : str
-        With which all of this was read: those whose difference from the sum is the median over fills.
+        With which all of this was read: those whose difference from the sum is the median over
+        fills.
     """
 
     choice: int
@@ -57,11 +62,12 @@ class Pair:
 
     @property
     def kind(self) -> str:
-        """What two sources are to each other; nothing where both take about what the two take alone.
+        """What two sources are to each other; nothing where both take about what the two take
+        alone.
 
-        "either-or": together they take more than either alone and their sum. "both needed": either alone takes what there is.
-        "undone": the loss of one makes up for the loss of the other. The difference from the sum must be 0.1 nats, and a
-        quarter of the largest of the three drops.
+        "either-or": together they take more than either alone and their sum. "both needed": either
+        alone takes what there is. "undone": the loss of one makes up for the loss of the other. The
+        difference from the sum must be 0.1 nats, and a quarter of the largest of the three drops.
 
         Examples
         --------
@@ -80,7 +86,8 @@ class Pair:
 
 
 def sources_to_pair(claims: Sequence[np.ndarray], most: int) -> list[list[int]]:
-    """For each choice the sources that some measure claims most of, as a part of the largest that it claims.
+    """For each choice the sources that some measure claims most of, as a part of the largest that
+    it claims.
 
     Parameters
     ----------
@@ -107,7 +114,10 @@ def sources_to_pair(claims: Sequence[np.ndarray], most: int) -> list[list[int]]:
         return []
     best = np.max(parts, axis=0)
     orders = np.argsort(-best, axis=1, kind="stable")[:, :most]
-    return [sorted(index for index in order.tolist() if best[row, index] > -np.inf) for row, order in enumerate(orders)]
+    return [
+        sorted(index for index in order.tolist() if best[row, index] > -np.inf)
+        for row, order in enumerate(orders)
+    ]
 
 
 def sets_of(paired: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -117,7 +127,8 @@ def sets_of(paired: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class PairRuns:
-    """What choices are worth without each of two sources and without both, once with each combination of fills [K].
+    """What choices are worth without each of two sources and without both, once with each
+    combination of fills [K].
 
     Parameters
     ----------
@@ -135,9 +146,14 @@ class PairRuns:
     fills: Sequence[str]
 
     def typical(self, choice: int, value: float) -> int | None:
-        """The combination of fills whose difference from the sum is the median; of two in the middle the smaller one."""
+        """The combination of fills whose difference from the sum is the median; of two in the
+        middle the smaller one."""
         beyond = self.first[:, choice] + self.second[:, choice] - self.both[:, choice] - value
-        order = [index for index in np.argsort(beyond, kind="stable").tolist() if np.isfinite(beyond[index])]
+        order = [
+            index
+            for index in np.argsort(beyond, kind="stable").tolist()
+            if np.isfinite(beyond[index])
+        ]
         middle = order[(len(order) - 1) // 2 : len(order) // 2 + 1]
         return min(middle, key=lambda index: abs(beyond[index]), default=None)
 
@@ -163,9 +179,12 @@ def pairs_of(
             if turn is None:
                 continue
             alone, other, both = (
-                float(values[place] - of[turn, place]) for of in (of_pair.first, of_pair.second, of_pair.both)
+                float(values[place] - of[turn, place])
+                for of in (of_pair.first, of_pair.second, of_pair.both)
             )
             probability = float(of_pair.probability_without[turn, place])
-            of_choice.append(Pair(place, first, second, alone, other, both, probability, of_pair.fills[turn]))
+            of_choice.append(
+                Pair(place, first, second, alone, other, both, probability, of_pair.fills[turn])
+            )
         pairs += sorted(of_choice, key=lambda pair: -abs(pair.beyond))
     return tuple(pairs)

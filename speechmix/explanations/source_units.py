@@ -1,6 +1,7 @@
 """Rows and columns of maps as what they are of: written words, and the sources of a `Writing`.
 
-In: scores by the units of a model's stacks. Out: values by source, and which row is that of a position.
+In: scores by the units of a model's stacks. Out: values by source, and which row is that of a
+position.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def by_source(writing: Writing, columns: Columns) -> np.ndarray:
-    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source has several.
+    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source
+    has several.
 
     Parameters
     ----------
@@ -32,7 +34,10 @@ def by_source(writing: Writing, columns: Columns) -> np.ndarray:
     """
     only = next(iter(columns)) if len(columns) == 1 else None
     stacks = [unit.stack if only is None else only for unit in writing.sources]
-    places = [(stack, unit.positions_in(stack)) for stack, unit in zip(stacks, writing.sources, strict=True)]
+    places = [
+        (stack, unit.positions_in(stack))
+        for stack, unit in zip(stacks, writing.sources, strict=True)
+    ]
     return values_at(columns, places)
 
 
@@ -40,6 +45,8 @@ def row_at(targets: Sequence[Span], position: int) -> int:
     """The row that holds a position; the nearest where none does (a letter heard in silence)."""
 
     def distance(row: int) -> int:
-        return min(max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges)
+        return min(
+            max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges
+        )
 
     return min(range(len(targets)), key=distance)

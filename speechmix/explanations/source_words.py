@@ -1,7 +1,8 @@
-"""The words of a clip that an explanation's sources are: those that it has, or those of its text, placed.
+"""The words of a clip that an explanation's sources are: those that it has, or those of its text,
+placed.
 
-In: a clip, and who is to place words. Out: what was said, and the clip with words that can be taken away, pauses among them if
-they are sources, too.
+In: a clip, and who is to place words. Out: what was said, and the clip with words that can be taken
+away, pauses among them if they are sources, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
 def with_words(
     model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
 ) -> tuple[tuple[Word, ...], Clip]:
-    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that can be taken away."""
+    """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that
+    can be taken away."""
     if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
         if clip.words is None:
             clip = align(clip, model=aligner or model, method=method)
@@ -36,12 +38,16 @@ def with_words(
         return clip.words or (), clip
     own = text or transcribe(model, clip)
     if not plain(own):
-        raise InputError(f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or text=")
+        raise InputError(
+            f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or "
+            "text="
+        )
     return (), align(clip.replace(text=own), model=aligner or model, method=method)
 
 
 def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, method: str) -> Clip:
-    """The clip with the words of its text as `speechmix score` places them, which does not ask the model that is explained.
+    """The clip with the words of its text as `speechmix score` places them, which does not ask the
+    model that is explained.
 
     A CTC head that mishears a clip also misplaces what was said in it.
     """
@@ -56,13 +62,18 @@ def _with_its_text_placed(model: Model, clip: Clip, aligner: Model | None, metho
 def with_silence(clip: Clip) -> Clip:
     """The clip with its pauses among its words; its cue and target are the words that they were."""
     words, reached = list(clip.words or ()), 0.0
-    for start, end in sorted([*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]):
+    for start, end in sorted(
+        [*(edges for word in words for edges in word.intervals), (clip.duration, clip.duration)]
+    ):
         if start - reached >= _LEAST_SILENCE:
             words.append(Word(SILENCE, reached, start))
         reached = max(reached, end)
     order = sorted(range(len(words)), key=lambda index: words[index].start)
     places = {index: place for place, index in enumerate(order)}
-    cue, target = [places[word] for word in clip.cue_words], None if clip.target is None else places[clip.target]
+    cue, target = (
+        [places[word] for word in clip.cue_words],
+        None if clip.target is None else places[clip.target],
+    )
     return clip.replace(
         words=[words[index] for index in order],
         alignment=clip.alignment,

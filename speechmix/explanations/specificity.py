@@ -1,9 +1,11 @@
-"""What is specific to one written word: its attribution, less what all written words of the clip share.
+"""What is specific to one written word: its attribution, less what all written words of the clip
+share.
 
-In: what a measure assigns to the sources of each choice. Out: for each source its share for this word less its mean share for
-the other written words, and one number that says whether the measure tells words apart at all. A map that is composed from the
-input to the output can be nearly the same for every output token: Value Zeroing composed without weights ranks one sound first
-for every word of 9 in 10 bundled clips.
+In: what a measure assigns to the sources of each choice. Out: for each source its share for this
+word less its mean share for the other written words, and one number that says whether the measure
+tells words apart at all. A map that is composed from the input to the output can be nearly the same
+for every output token: Value Zeroing composed without weights ranks one sound first for every word
+of 9 in 10 bundled clips.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ import numpy as np
 if TYPE_CHECKING:
     from .choices import Choice
 
-# Mean total-variation distance below which a measure is called almost the same for every word. Measured on 72 bundled clips:
-# Value Zeroing composed without weights .024 (both models), attention and its entropy-weighted form in the Whisper-style model
-# .055 and .069, with one source first for every word in 81 to 92 % of clips; next is attention in the CTC model (.135, 15 %).
-# Composed by mixing strength they have .33 and more.
+# Mean total-variation distance below which a measure is called almost the same for every word.
+# Measured on 72 bundled clips: Value Zeroing composed without weights .024 (both models), attention
+# and its entropy-weighted form in the Whisper-style model .055 and .069, with one source first for
+# every word in 81 to 92 % of clips; next is attention in the CTC model (.135, 15 %). Composed by
+# mixing strength they have .33 and more.
 LEAST_DISTANCE = 0.1
 
 
 def shares_of(values: np.ndarray) -> np.ndarray:
-    """What supports each choice, as shares of one [C, S]; NaN where nothing does, or a value is unknown.
+    """What supports each choice, as shares of one [C, S]; NaN where nothing does, or a value is
+    unknown.
 
     Examples
     --------
@@ -37,7 +41,8 @@ def shares_of(values: np.ndarray) -> np.ndarray:
 
 
 def specific_shares(values: np.ndarray, choices: Sequence[Choice]) -> np.ndarray:
-    """The share of each source for a choice less its mean share for the other written words, [C, S].
+    """The share of each source for a choice less its mean share for the other written words, [C,
+    S].
 
     Parameters
     ----------
@@ -48,13 +53,16 @@ def specific_shares(values: np.ndarray, choices: Sequence[Choice]) -> np.ndarray
     Returns
     -------
     ndarray [C, S]
-        Shares are of the sources that all compared words have: of what was written before, the words behind it are compared.
-        NaN where there is no other written word.
+        Shares are of the sources that all compared words have: of what was written before, the
+        words behind it are compared. NaN where there is no other written word.
     """
-    words = [row for row, choice in enumerate(choices) if not choice.against and choice.word is not None]
+    words = [
+        row for row, choice in enumerate(choices) if not choice.against and choice.word is not None
+    ]
     units = np.array([choice.unit for choice in choices], dtype=int)
     known, specific = np.isfinite(values), np.full(values.shape, np.nan)
-    # Sources that the same words have are compared together: the sound by all words, an earlier word by the later ones.
+    # Sources that the same words have are compared together: the sound by all words, an earlier
+    # word by the later ones.
     for reached in np.unique(known[words].T, axis=0) if words else ():
         compared = [word for word, reaches in zip(words, reached, strict=True) if reaches]
         if not compared:
@@ -64,16 +72,22 @@ def specific_shares(values: np.ndarray, choices: Sequence[Choice]) -> np.ndarray
         shares[~known[:, columns].all(axis=1)] = np.nan
         of_group = columns & (reached[None] == known[words].T).all(axis=1)
         for row, unit in enumerate(units):
-            others = [word for word in compared if units[word] != unit and np.isfinite(shares[word]).all()]
+            others = [
+                word for word in compared if units[word] != unit and np.isfinite(shares[word]).all()
+            ]
             if others:
-                specific[row, of_group] = shares[row, of_group] - shares[others][:, of_group].mean(axis=0)
+                specific[row, of_group] = shares[row, of_group] - shares[others][:, of_group].mean(
+                    axis=0
+                )
     return specific
 
 
 def distance_between_words(values: np.ndarray, choices: Sequence[Choice]) -> float:
-    """How far the shares of a word are from the mean of the others': the mean of their total-variation distances, 0 to 1.
+    """How far the shares of a word are from the mean of the others': the mean of their
+    total-variation distances, 0 to 1.
 
-    Over the sources that every written word has (words of the sound, of a text that is read, of a prompt).
+    Over the sources that every written word has (words of the sound, of a text that is read, of a
+    prompt).
 
     Returns
     -------
@@ -89,7 +103,9 @@ def distance_between_words(values: np.ndarray, choices: Sequence[Choice]) -> flo
     >>> distance_between_words(np.array([[1.0, 0.0], [0.0, 1.0]]), words)
     1.0
     """
-    words = [row for row, choice in enumerate(choices) if not choice.against and choice.word is not None]
+    words = [
+        row for row, choice in enumerate(choices) if not choice.against and choice.word is not None
+    ]
     shared = np.isfinite(values[words]).all(axis=0)
     if len(words) < 2 or shared.sum() < 2:
         return float("nan")

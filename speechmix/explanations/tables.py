@@ -1,7 +1,8 @@
-"""An explanation as tidy tables: what measures assign to sources and frames, effects of removal, pairs.
+"""An explanation as tidy tables: what measures assign to sources and frames, effects of removal,
+pairs.
 
-In: an `Explanation`. Out: data frames of `COLUMNS`, `EFFECT_COLUMNS`, `FRAME_COLUMNS` and `PAIR_COLUMNS`, long, a row for each
-number.
+In: an `Explanation`. Out: data frames of `COLUMNS`, `EFFECT_COLUMNS`, `FRAME_COLUMNS` and
+`PAIR_COLUMNS`, long, a row for each number.
 """
 
 from __future__ import annotations
@@ -17,31 +18,84 @@ if TYPE_CHECKING:
 _OF_CHOICE = ("item", "written", "unit", "against", "foil")
 _OF_CLAIM = (*_OF_CHOICE, "error", "measure", "of")
 COLUMNS = (
-    *_OF_CLAIM, "distance", "side", "source", "label", "own_sound", "onset", "offset", "claimed", "claimed_error", "specific",
-    "rank", "value", "spelling_margin", "spelling_prior", "value_without", "drop", "drop_low", "drop_high", "probability",
+    *_OF_CLAIM,
+    "distance",
+    "side",
+    "source",
+    "label",
+    "own_sound",
+    "onset",
+    "offset",
+    "claimed",
+    "claimed_error",
+    "specific",
+    "rank",
+    "value",
+    "spelling_margin",
+    "spelling_prior",
+    "value_without",
+    "drop",
+    "drop_low",
+    "drop_high",
+    "probability",
     "probability_without",
-)  # fmt: skip
+)
 EFFECT_COLUMNS = (
-    *_OF_CHOICE, "side", "source", "label", "own_sound", "fill", "value", "value_without", "drop",
-)  # fmt: skip
+    *_OF_CHOICE,
+    "side",
+    "source",
+    "label",
+    "own_sound",
+    "fill",
+    "value",
+    "value_without",
+    "drop",
+)
 FRAME_COLUMNS = (
-    *_OF_CLAIM, "frame", "onset", "offset", "source", "label", "claimed", "value", "probability",
-)  # fmt: skip
+    *_OF_CLAIM,
+    "frame",
+    "onset",
+    "offset",
+    "source",
+    "label",
+    "claimed",
+    "value",
+    "probability",
+)
 PAIR_COLUMNS = (
-    *_OF_CHOICE, "first_side", "first", "second_side", "second", "drop_first", "drop_second", "drop_both", "beyond", "kind",
-    "fills", "probability", "probability_without",
-)  # fmt: skip
+    *_OF_CHOICE,
+    "first_side",
+    "first",
+    "second_side",
+    "second",
+    "drop_first",
+    "drop_second",
+    "drop_both",
+    "beyond",
+    "kind",
+    "fills",
+    "probability",
+    "probability_without",
+)
 
 
 def claims_table(explanation: Explanation) -> pd.DataFrame:
     """A row for each choice, source and measure, `COLUMNS`."""
     rows, (low, high) = [], explanation.drop_range
     for name, claim in explanation.claims.items():
-        of_measure = {"measure": name, "of": claim.of, "distance": explanation.distances.get(name, np.nan)}
+        of_measure = {
+            "measure": name,
+            "of": claim.of,
+            "distance": explanation.distances.get(name, np.nan),
+        }
         for place in range(len(explanation.choices)):
             values = claim.values[place]
             ranks = {index: rank for rank, index in enumerate(order_of(values), start=1)}
-            what = {**_of_choice(explanation, place), **of_measure, **_of_spellings(explanation, place)}
+            what = {
+                **_of_choice(explanation, place),
+                **of_measure,
+                **_of_spellings(explanation, place),
+            }
             for index in sorted(ranks):
                 rows.append(
                     {
@@ -50,7 +104,9 @@ def claims_table(explanation: Explanation) -> pd.DataFrame:
                         "onset": explanation.sources[index].onset,
                         "offset": explanation.sources[index].offset,
                         "claimed": values[index],
-                        "claimed_error": np.nan if claim.errors is None else claim.errors[place, index],
+                        "claimed_error": np.nan
+                        if claim.errors is None
+                        else claim.errors[place, index],
                         "specific": explanation.specific[name][place, index],
                         "rank": ranks[index],
                         "value_without": explanation.value_without[place, index],
@@ -87,8 +143,17 @@ def pairs_table(explanation: Explanation) -> pd.DataFrame:
     for pair in explanation.pairs:
         what = _of_choice(explanation, pair.choice)
         first, second = explanation.sources[pair.first], explanation.sources[pair.second]
-        both = {"first_side": first.side, "first": first.label, "second_side": second.side, "second": second.label}
-        drops = {"drop_first": pair.drop_first, "drop_second": pair.drop_second, "drop_both": pair.drop_both}
+        both = {
+            "first_side": first.side,
+            "first": first.label,
+            "second_side": second.side,
+            "second": second.label,
+        }
+        drops = {
+            "drop_first": pair.drop_first,
+            "drop_second": pair.drop_second,
+            "drop_both": pair.drop_both,
+        }
         told = {
             "beyond": pair.beyond,
             "kind": pair.kind,
@@ -112,7 +177,10 @@ def frames_table(explanation: Explanation) -> pd.DataFrame:
         "frame": np.arange(count),
         "onset": explanation.frames[:, 0],
         "offset": explanation.frames[:, 1],
-        "source": pd.array([words[frame].index if frame in words else None for frame in range(count)], dtype="Int64"),
+        "source": pd.array(
+            [words[frame].index if frame in words else None for frame in range(count)],
+            dtype="Int64",
+        ),
         "label": [words[frame].label if frame in words else None for frame in range(count)],
     }
     tables = [
@@ -137,7 +205,12 @@ def order_of(values: np.ndarray) -> list[int]:
 def _of_source(explanation: Explanation, place: int, index: int) -> dict[str, Any]:
     source = explanation.sources[index]
     own = bool(explanation.own_sound[place, index])
-    return {"side": source.side, "source": source.source.index, "label": source.label, "own_sound": own}
+    return {
+        "side": source.side,
+        "source": source.source.index,
+        "label": source.label,
+        "own_sound": own,
+    }
 
 
 def _of_spellings(explanation: Explanation, place: int) -> dict[str, float]:

@@ -1,8 +1,10 @@
-"""Where a transcript errs: words that were misheard, made up or left out, found by aligning it with what was said.
+"""Where a transcript errs: words that were misheard, made up or left out, found by aligning it with
+what was said.
 
-In: the words that were said, with their times where they are known, and the words that a model wrote. Out: `TranscriptError`s
-in the order of the transcript. Of the alignments with the fewest errors (the word error rate's), that one whose exchanged words
-are spelled most alike, by rapidfuzz; case and punctuation are no errors (`evaluation.spelling.plain`).
+In: the words that were said, with their times where they are known, and the words that a model
+wrote. Out: `TranscriptError`s in the order of the transcript. Of the alignments with the fewest
+errors (the word error rate's), that one whose exchanged words are spelled most alike, by rapidfuzz;
+case and punctuation are no errors (`evaluation.spelling.plain`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class TranscriptError:
     reference : int or None
         Index of the word that was said, among those said.
     written : int
-        Index of the written word; of a deletion that of the word that follows it, or their number at the end.
+        Index of the written word; of a deletion that of the word that follows it, or their number
+        at the end.
     onset, offset : float or None
         Seconds of the word that was said.
     before, after : str or None
@@ -54,7 +57,10 @@ class TranscriptError:
         if self.kind == "insertion":
             return f"{self.wrote!r} was written, which nobody said"
         neighbours = [repr(word) for word in (self.before, self.after) if word is not None]
-        return f"{self.said!r}{when} is missing{', beside ' if neighbours else ''}{' and '.join(neighbours)}"
+        return (
+            f"{self.said!r}{when} is "
+            f"missing{', beside ' if neighbours else ''}{' and '.join(neighbours)}"
+        )
 
 
 def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> list[TranscriptError]:
@@ -83,7 +89,9 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
     """
     reference, transcript = _compared(said), _compared(written)
     errors = []
-    for kind, row, column in edits([form for _, form in reference], [form for _, form in transcript]):
+    for kind, row, column in edits(
+        [form for _, form in reference], [form for _, form in transcript]
+    ):
         place = transcript[column][0] if column < len(transcript) else len(written)
         index = None if kind == "insertion" else reference[row][0]
         word = None if index is None else said[index]
@@ -105,25 +113,34 @@ def transcript_errors(said: Sequence[Word | str], written: Sequence[str]) -> lis
 
 
 def edits(reference: Sequence[str], transcript: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The fewest edits between two rows of words, each as (kind, place in the reference, place in the transcript).
+    """The fewest edits between two rows of words, each as (kind, place in the reference, place in
+    the transcript).
 
     Examples
     --------
     >>> edits(["oui", "notre", "maison"], ["nos", "maisons"])
     [('deletion', 0, 0), ('substitution', 1, 0), ('substitution', 2, 1)]
     """
-    # costs[i][j] of turning the first i words into the first j: how many edits, then how unlike the exchanged words are.
+    # costs[i][j] of turning the first i words into the first j: how many edits, then how unlike the
+    # exchanged words are.
     costs: list[list[tuple[int, float]]] = [[(j, 0.0) for j in range(len(transcript) + 1)]]
     for i, word in enumerate(reference, start=1):
         row = [(i, 0.0)]
         for j, other in enumerate(transcript, start=1):
-            ways = [_plus(costs[-1][j], 1), _plus(row[-1], 1), _plus(costs[-1][j - 1], *_exchange(word, other))]
+            ways = [
+                _plus(costs[-1][j], 1),
+                _plus(row[-1], 1),
+                _plus(costs[-1][j - 1], *_exchange(word, other)),
+            ]
             row.append(min(ways))
         costs.append(row)
     found, i, j = [], len(reference), len(transcript)
     while i or j:
         exchanged = (
-            i and j and costs[i][j] == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
+            i
+            and j
+            and costs[i][j]
+            == _plus(costs[i - 1][j - 1], *_exchange(reference[i - 1], transcript[j - 1]))
         )
         if exchanged:
             i, j = i - 1, j - 1
@@ -148,5 +165,8 @@ def _plus(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> tuple
 
 def _compared(words: Sequence[Word | str]) -> list[tuple[int, str]]:
     """Index and plain form of each word that has letters."""
-    forms = [(index, plain(word.text if isinstance(word, Word) else word)) for index, word in enumerate(words)]
+    forms = [
+        (index, plain(word.text if isinstance(word, Word) else word))
+        for index, word in enumerate(words)
+    ]
     return [(index, form) for index, form in forms if form]

@@ -1,7 +1,7 @@
 """What a reader must know before trusting one word's numbers, in plain sentences.
 
-In: an `Explanation` and the place of a choice. Out: sentences: measures and effects of removal disagree about the first source;
-fills disagree; a CTC model prefers a spelling without any sound.
+In: an `Explanation` and the place of a choice. Out: sentences: measures and effects of removal
+disagree about the first source; fills disagree; a CTC model prefers a spelling without any sound.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def _spellings(explanation: Explanation, place: int) -> list[str]:
     by_fill = explanation.spellings.prior_by_fill[:, place]
     low, high = (min(by_fill), max(by_fill)) if prior >= 0 else (-max(by_fill), -min(by_fill))
     return [
-        f"The text as written is {_compared(margin)} than with the other spelling by {abs(margin):.1f} nats. Without any word "
-        f"in the sound it is {_compared(prior)} by {abs(prior):.1f} nats ({low:.1f} to {high:.1f} over fills), so the sound "
+        f"The text as written is {_compared(margin)} than with the other spelling by "
+        f"{abs(margin):.1f} nats. Without any word "
+        f"in the sound it is {_compared(prior)} by {abs(prior):.1f} nats ({low:.1f} to {high:.1f} "
+        "over fills), so the sound "
         f"contributes {margin - prior:+.1f} nats."
     ]
 
@@ -67,12 +69,16 @@ def _measures_disagree(explanation: Explanation, place: int) -> list[str]:
     if not others:
         return []
     named = "; ".join(
-        f"{_listed(names)} {'ranks' if len(names) == 1 else 'rank'} {explanation.source_name(place, source)} first"
+        f"{_listed(names)} {'ranks' if len(names) == 1 else 'rank'} "
+        f"{explanation.source_name(place, source)} first"
         for source, names in others.items()
     )
     if largest is None:
         return [f"No single removal lowers the word by {LEAST_NATS} nats, but {named}."]
-    return [f"The removal of {explanation.source_name(place, largest)} has the largest effect, but {named}."]
+    return [
+        f"The removal of {explanation.source_name(place, largest)} has the largest effect, but "
+        f"{named}."
+    ]
 
 
 def _fills_disagree(explanation: Explanation, place: int) -> list[str]:
@@ -82,7 +88,8 @@ def _fills_disagree(explanation: Explanation, place: int) -> list[str]:
         firsts = {row: _first(drops[row]) for row in rows if np.isfinite(drops[row]).any()}
         if len(set(firsts.values())) > 1:
             told = "; ".join(
-                f"{_with(explanation.fills[row])} {'none' if source is None else explanation.source_name(place, source)}"
+                f"{_with(explanation.fills[row])} "
+                f"{'none' if source is None else explanation.source_name(place, source)}"
                 for row, source in firsts.items()
             )
             what = "segment of the sound" if side == "sound" else "word of the text"
@@ -91,7 +98,9 @@ def _fills_disagree(explanation: Explanation, place: int) -> list[str]:
     mixed = np.flatnonzero((low[place] <= -LEAST_NATS) & (high[place] >= LEAST_NATS))
     if len(mixed):
         named = _listed([explanation.source_name(place, index) for index in mixed.tolist()])
-        sentences.append(f"The fill decides whether the word gains or loses by the removal of {named}.")
+        sentences.append(
+            f"The fill decides whether the word gains or loses by the removal of {named}."
+        )
     return sentences
 
 

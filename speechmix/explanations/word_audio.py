@@ -1,7 +1,8 @@
 """A word's own sound: the segment of the audio that is aligned to the very word that is explained.
 
-In: a `Writing` of a clip, its choices and transcript errors. Out: which source is each choice's own sound, [C, S]. That a word
-comes from its own sound is no news, and it hides the context that decides, so views, text and tables can set it aside.
+In: a `Writing` of a clip, its choices and transcript errors. Out: which source is each choice's own
+sound, [C, S]. That a word comes from its own sound is no news, and it hides the context that
+decides, so views, text and tables can set it aside.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from .generated_tokens import SourceUnit, Writing
 
 
-def own_sounds(writing: Writing, choices: Sequence[Choice], errors: Sequence[TranscriptError]) -> np.ndarray:
+def own_sounds(
+    writing: Writing, choices: Sequence[Choice], errors: Sequence[TranscriptError]
+) -> np.ndarray:
     """Whether a source is the audio segment of the very word that a choice is about, bool [C, S].
 
-    Words of the transcript and of the sound are aligned by their spelling, as errors are. A missing word's own sound is where
-    it was said; a word that nobody said has none, and neither has the end of the text, a translation, or an answer.
+    Words of the transcript and of the sound are aligned by their spelling, as errors are. A missing
+    word's own sound is where it was said; a word that nobody said has none, and neither has the end
+    of the text, a translation, or an answer.
     """
     owned = np.zeros((len(choices), len(writing.sources)), dtype=bool)
     clip = writing.decision.item
@@ -36,10 +40,18 @@ def own_sounds(writing: Writing, choices: Sequence[Choice], errors: Sequence[Tra
         return owned
     spoken = [index for index, word in enumerate(clip.words or ()) if word.text != SILENCE]
     segment_of = _segments(writing.words, [(clip.words or ())[index].text for index in spoken])
-    place_of = {source.source.index: place for place, source in enumerate(writing.sources) if source.side == "sound"}
+    place_of = {
+        source.source.index: place
+        for place, source in enumerate(writing.sources)
+        if source.side == "sound"
+    }
     for row, choice in enumerate(choices):
         error = None if choice.error is None else errors[choice.error]
-        segment = segment_of.get(-1 if choice.word is None else choice.word) if error is None else error.reference
+        segment = (
+            segment_of.get(-1 if choice.word is None else choice.word)
+            if error is None
+            else error.reference
+        )
         if segment is not None and segment < len(spoken) and spoken[segment] in place_of:
             owned[row, place_of[spoken[segment]]] = True
     return owned
@@ -63,7 +75,10 @@ def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int
     """
     heard = [(number, plain(word)) for number, word in enumerate(spoken) if plain(word)]
     wrote = [(number, plain(word)) for number, word in enumerate(written) if plain(word)]
-    steps = {(row, column): kind for kind, row, column in edits([w for _, w in heard], [w for _, w in wrote])}
+    steps = {
+        (row, column): kind
+        for kind, row, column in edits([w for _, w in heard], [w for _, w in wrote])
+    }
     pairs, row, column = {}, 0, 0
     while row < len(heard) and column < len(wrote):
         kind = steps.get((row, column), "match")
@@ -74,7 +89,8 @@ def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int
 
 
 def claim_besides(claim: Claim, owned: np.ndarray, sources: Sequence[SourceUnit]) -> Claim:
-    """A claim without each choice's own sound [C, S]; a share is then one of all that is not the own sound.
+    """A claim without each choice's own sound [C, S]; a share is then one of all that is not the
+    own sound.
 
     The rest that belongs to no source stays as it was.
     """
@@ -82,13 +98,23 @@ def claim_besides(claim: Claim, owned: np.ndarray, sources: Sequence[SourceUnit]
     values = np.where(owned, np.nan, claim.values)
     if claim.of == "share":
         remaining = 1 - of_own[:, None]
-        values = np.divide(values, remaining, out=np.full_like(values, np.nan), where=remaining > 1e-12)
+        values = np.divide(
+            values, remaining, out=np.full_like(values, np.nan), where=remaining > 1e-12
+        )
     errors = None if claim.errors is None else np.where(owned, np.nan, claim.errors)
     totals = None if claim.totals is None else claim.totals - of_own
-    return replace(claim, values=values, errors=errors, totals=totals, by_frame=_frames_besides(claim, owned, sources))
+    return replace(
+        claim,
+        values=values,
+        errors=errors,
+        totals=totals,
+        by_frame=_frames_besides(claim, owned, sources),
+    )
 
 
-def _frames_besides(claim: Claim, owned: np.ndarray, sources: Sequence[SourceUnit]) -> FrameParts | None:
+def _frames_besides(
+    claim: Claim, owned: np.ndarray, sources: Sequence[SourceUnit]
+) -> FrameParts | None:
     if claim.by_frame is None:
         return None
     values = claim.by_frame.values.copy()

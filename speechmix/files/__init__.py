@@ -1,1 +1,2 @@
-"""How anything is read and written: whole or not at all, by one writer, under names that differ, hashed, checked."""
+"""How anything is read and written: whole or not at all, by one writer, under names that differ,
+hashed, checked."""

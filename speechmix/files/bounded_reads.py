@@ -1,4 +1,5 @@
-"""Files that a user names, read within bounds: a pipe, a device or a file without end is an error, not a process that hangs.
+"""Files that a user names, read within bounds: a pipe, a device or a file without end is an error,
+not a process that hangs.
 
 In: a path. Out: its bytes or lines, never more of them than a file of its kind may have.
 """
@@ -40,7 +41,10 @@ def open_regular(path: str | PathLike) -> BinaryIO:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(21, "Is a directory", str(path))
         if not stat.S_ISREG(mode):
-            raise InputError(f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and give that")
+            raise InputError(
+                f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and "
+                "give that"
+            )
         return os.fdopen(number, "rb")
     except BaseException:
         with suppress(OSError):
@@ -49,17 +53,26 @@ def open_regular(path: str | PathLike) -> BinaryIO:
 
 
 def check_regular(path: str | PathLike) -> None:
-    """Refuse what `open_regular` refuses, where a library opens the file by its path; what is not there is its business."""
+    """Refuse what `open_regular` refuses, where a library opens the file by its path; what is not
+    there is its business."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise InputError(f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and give that")
+        raise InputError(
+            f"{path}: expected a file, found {_kind(mode)}: save its content as a file, and give "
+            "that"
+        )
 
 
 def _kind(mode: int) -> str:
-    names = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+    names = {
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFSOCK: "a socket",
+    }
     return names.get(stat.S_IFMT(mode), "something else")
 
 
@@ -76,7 +89,9 @@ def read_bounded(path: str | PathLike, *, most: int = MOST_TEXT) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(size) if size <= most else b""
-        while size <= most and (more := file.read(_CHUNK)):  # a file that grows, or whose size the system does not know
+        while size <= most and (
+            more := file.read(_CHUNK)
+        ):  # a file that grows, or whose size the system does not know
             data += more
             size = len(data)
     if size > most:
@@ -107,7 +122,9 @@ def unpacked(data: bytes, *, where: str | PathLike, most: int = MOST_TEXT) -> by
     try:
         content = unpacker.decompress(data, most + 1)
     except zlib.error as error:
-        raise InputError(f"{where}: what gzip packed is damaged ({error}): fetch it again") from error
+        raise InputError(
+            f"{where}: what gzip packed is damaged ({error}): fetch it again"
+        ) from error
     if len(content) > most:
         raise InputError(f"{where}: expected at most {most:,} bytes behind gzip, found more")
     if not unpacker.eof:
@@ -132,6 +149,7 @@ def bounded_lines(path: str | PathLike, *, most: int = MOST_IN_A_LINE) -> Iterat
             number += 1
             if len(line) > most:
                 raise InputError(
-                    f"{path}: expected lines of at most {most:,} bytes, found a longer one (line {number})"
+                    f"{path}: expected lines of at most {most:,} bytes, found a longer one (line "
+                    f"{number})"
                 )
             yield line.rstrip(b"\r\n")

@@ -1,7 +1,8 @@
 """What makes two questions the same: one hash of everything that went into an answer.
 
-In: whatever JSON can say (texts, numbers, lists, dictionaries). Out: 32 hexadecimal digits, the same on every machine and in
-every process. Results are stored with the hash of their ingredients and used again only if it is still the same.
+In: whatever JSON can say (texts, numbers, lists, dictionaries). Out: 32 hexadecimal digits, the
+same on every machine and in every process. Results are stored with the hash of their ingredients
+and used again only if it is still the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ _AS_TEXT = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str).enc
 
 
 def digest(content: Any) -> str:
-    """Hash of a value, 32 hexadecimal digits; lists and tuples count as the same, the order of a dictionary does not.
+    """Hash of a value, 32 hexadecimal digits; lists and tuples count as the same, the order of a
+    dictionary does not.
 
     Floats are told apart to their last bit. What JSON does not know is taken by its `str`.
 

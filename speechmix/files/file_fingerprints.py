@@ -1,7 +1,8 @@
 """What a file was when it was written, to know later that it is the same: its bytes, all of them.
 
-In: a path. Out: a `FileMark`, which those who know of the file keep elsewhere. Checksums within a file do not cover all of it:
-a flipped bit in the header of a Parquet page is a wrong number without a complaint.
+In: a path. Out: a `FileMark`, which those who know of the file keep elsewhere. Checksums within a
+file do not cover all of it: a flipped bit in the header of a Parquet page is a wrong number without
+a complaint.
 """
 
 from __future__ import annotations

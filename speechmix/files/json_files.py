@@ -1,7 +1,7 @@
 """JSON that somebody else wrote, or an earlier run: a value, or an error that says where.
 
-In: a text, or the path of a file. Out: what it holds. Deep nesting, numbers without end and half characters ("\\ud800",
-legal in JSON and no text) are errors like any other.
+In: a text, or the path of a file. Out: what it holds. Deep nesting, numbers without end and half
+characters ("\\ud800", legal in JSON and no text) are errors like any other.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def read_checked_json(path: str | PathLike) -> dict[str, Any]:
     content = read_json_object(path)
     if content.pop("checksum", None) != digest(content):
         raise InputError(
-            f"{path} is damaged or of another version: its content is not that which speechmix wrote. Start the run again"
+            f"{path} is damaged or of another version: its content is not that which speechmix "
+            "wrote. Start the run again"
         )
     return content
 

@@ -1,9 +1,10 @@
 """One writer a folder, or one for each part of it: who holds it, since when, and how to take over.
 
-In: a folder that results are written to, and perhaps the part of it (a shard, "3-of-48") that is one's own. While the block
-runs no other process (or thread) writes there; a second one is told who does. Writers of different parts do not hinder each
-other. The operating system lets go of the lock when its holder dies, however it dies, so a crash leaves nothing to clean up;
-only a file system without locks needs a hand, and the message says how.
+In: a folder that results are written to, and perhaps the part of it (a shard, "3-of-48") that is
+one's own. While the block runs no other process (or thread) writes there; a second one is told who
+does. Writers of different parts do not hinder each other. The operating system lets go of the lock
+when its holder dies, however it dies, so a crash leaves nothing to clean up; only a file system
+without locks needs a hand, and the message says how.
 """
 
 from __future__ import annotations
@@ -27,18 +28,22 @@ _HOLDER_ENDING = ".holder"
 _SECONDS_OF_A_LOOK = 0.2  # that whoever asks `is_held` may keep another waiting
 LOCK, HOLDER = ".lock", f".lock{_HOLDER_ENDING}"
 
-_held: dict[tuple[Path, str], tuple[int, int]] = {}  # folders and parts that are held, and by which process and thread
+_held: dict[
+    tuple[Path, str], tuple[int, int]
+] = {}  # folders and parts that are held, and by which process and thread
 
 
 @contextmanager
 def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
-    """Hold a folder, which is made if it is not there; a block within a block of the same thread may hold it again.
+    """Hold a folder, which is made if it is not there; a block within a block of the same thread
+    may hold it again.
 
     Parameters
     ----------
     folder : path
     part : str
-        Hold only what is called so; holders of other parts, and of the folder as a whole, are none of its business.
+        Hold only what is called so; holders of other parts, and of the folder as a whole, are none
+        of its business.
     wait : float
         Seconds to wait for another who holds it.
 
@@ -58,7 +63,10 @@ def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterat
     import filelock
 
     folder = Path(folder).resolve()
-    myself = (os.getpid(), threading.get_ident())  # the process too: a fork takes the dictionary along, not the lock
+    myself = (
+        os.getpid(),
+        threading.get_ident(),
+    )  # the process too: a fork takes the dictionary along, not the lock
     if _held.get((folder, part)) == myself:
         yield
         return
@@ -66,12 +74,16 @@ def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterat
     what = f"{folder}{part and f', {part},'}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(lock_file, timeout=max(wait, _SECONDS_OF_A_LOOK), thread_local=False)
+        lock = filelock.FileLock(
+            lock_file, timeout=max(wait, _SECONDS_OF_A_LOOK), thread_local=False
+        )
         lock.acquire()
     except filelock.Timeout:
         raise StorageError(
-            f"{what} is being written to by {_holder(holder_file)}: wait for it, or choose another folder. If that process is "
-            f"gone (some network file systems keep the locks of a dead one), delete {lock_file} and try again"
+            f"{what} is being written to by {_holder(holder_file)}: wait for it, or choose another "
+            "folder. If that process is "
+            f"gone (some network file systems keep the locks of a dead one), delete {lock_file} "
+            "and try again"
         ) from None
     except OSError as error:
         raise not_written(folder, error) from error
@@ -119,7 +131,8 @@ def is_held(folder: str | PathLike, part: str = "") -> bool:
 def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, or a part of it.
 
-    What the file system refuses (full, read-only, no folder) is a `StorageError` that says what is kept.
+    What the file system refuses (full, read-only, no folder) is a `StorageError` that says what is
+    kept.
     """
     with locked(folder, part, wait=wait):
         try:
@@ -132,9 +145,11 @@ def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> It
 
 @contextmanager
 def without_leftovers(folder: str | PathLike) -> Iterator[None]:
-    """Hold a folder that is there, if nobody else does, and remove what dead processes left in it; then do the block anyway.
+    """Hold a folder that is there, if nobody else does, and remove what dead processes left in it;
+    then do the block anyway.
 
-    For writers of whole files that need no lock, such as the page of a run that is still being scored.
+    For writers of whole files that need no lock, such as the page of a run that is still being
+    scored.
     """
     with ExitStack() as held:
         if Path(folder).is_dir():
@@ -156,13 +171,19 @@ def not_written(folder: Path, error: OSError) -> StorageError:
     where = f" ({error.filename})" if error.filename else ""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     advice = (
-        "free some space; what was finished is kept, and the same command goes on" if full else "choose another folder"
+        "free some space; what was finished is kept, and the same command goes on"
+        if full
+        else "choose another folder"
     )
     return StorageError(f"cannot write to {folder}: {what}{where}: {advice}")
 
 
 def _myself() -> dict[str, str | int]:
-    return {"process": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
+    return {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}",
+    }
 
 
 def _holder(holder_file: Path) -> str:

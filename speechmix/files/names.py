@@ -1,8 +1,9 @@
-"""Names of clips and models as they appear in files and tables: safe, short enough, and each of them once.
+"""Names of clips and models as they appear in files and tables: safe, short enough, and each of
+them once.
 
-In: names as users and files have them. Out: names for files; where two clips would share one, an error, or names told apart,
-by a number in the order in which they come, or by their folders. Two names are one where a file system may take them
-for one: capitals and accents' form count not.
+In: names as users and files have them. Out: names for files; where two clips would share one, an
+error, or names told apart, by a number in the order in which they come, or by their folders. Two
+names are one where a file system may take them for one: capitals and accents' form count not.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _SAFE, _UNSAFE = re.compile(r"[\w.\-]*"), re.compile(r"[^\w.\-]+")
 
 
 def safe_name(name: str) -> str:
-    """Return a name that is safe as part of a file name: letters, digits, ``_``, ``-`` and inner dots.
+    """Return a name that is safe as part of a file name: letters, digits, ``_``, ``-`` and inner
+    dots.
 
-    At most 150 characters and 200 bytes (UTF-8); what is longer is cut and ends in a hash of the whole name, so that two long
-    names stay two.
+    At most 150 characters and 200 bytes (UTF-8); what is longer is cut and ends in a hash of the
+    whole name, so that two long names stay two.
 
     Examples
     --------
@@ -45,13 +47,16 @@ def safe_name(name: str) -> str:
     safe = safe.strip("._")
     if len(safe) > _CHARACTERS or len(safe.encode()) > _BYTES:
         mark = f"-{digest(safe)[:8]}"
-        start = safe[: _CHARACTERS - len(mark)].encode()[: _BYTES - len(mark)].decode(errors="ignore")
+        start = (
+            safe[: _CHARACTERS - len(mark)].encode()[: _BYTES - len(mark)].decode(errors="ignore")
+        )
         safe = start.rstrip("._") + mark
     return safe or "clip"
 
 
 def same_file(name: str) -> str:
-    """Return what is equal for two names that may be one file: on some systems capitals do not count.
+    """Return what is equal for two names that may be one file: on some systems capitals do not
+    count.
 
     Examples
     --------
@@ -67,7 +72,8 @@ def _folded(safe: str) -> str:
 
 
 class Names:
-    """Names that are taken, each with who took it first; kept on disk, so 100,000 need no more memory than 1,000.
+    """Names that are taken, each with who took it first; kept on disk, so 100,000 need no more
+    memory than 1,000.
 
     Examples
     --------
@@ -77,33 +83,43 @@ class Names:
     """
 
     def __init__(self):
-        self._taken = sqlite3.connect("", isolation_level=None).cursor()  # an anonymous database on disk
+        self._taken = sqlite3.connect(
+            "", isolation_level=None
+        ).cursor()  # an anonymous database on disk
         self._taken.executescript(
             "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;"
             "CREATE TABLE taken (name TEXT PRIMARY KEY, count INTEGER, owner TEXT); BEGIN"
         )
 
     def unused(self, name: str, owner: str = "") -> str:
-        """Return the name, safe in a file name, with a number behind it if it is taken; now it is."""
+        """Return the name, safe in a file name, with a number behind it if it is taken; now it
+        is."""
         name = safe_name(name)
         if self._take(name, owner):
             return name
         key = same_file(name)
-        number = self._taken.execute("SELECT count FROM taken WHERE name = ?", (key,)).fetchone()[0] + 1
+        number = (
+            self._taken.execute("SELECT count FROM taken WHERE name = ?", (key,)).fetchone()[0] + 1
+        )
         while not self._take(numbered(name, number), owner):
             number += 1
-        # The next one starts behind this number: a thousand recordings called "audio" are not a million look-ups.
+        # The next one starts behind this number: a thousand recordings called "audio" are not a
+        # million look-ups.
         self._taken.execute("UPDATE taken SET count = ? WHERE name = ?", (number, key))
         return numbered(name, number)
 
     def owner(self, name: str) -> str:
         """Who took a name first; "" if it is free."""
-        row = self._taken.execute("SELECT owner FROM taken WHERE name = ?", (same_file(name),)).fetchone()
+        row = self._taken.execute(
+            "SELECT owner FROM taken WHERE name = ?", (same_file(name),)
+        ).fetchone()
         return row[0] if row else ""
 
     def _take(self, name: str, owner: str) -> bool:
         row = (_folded(name), owner)
-        return self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, 1, ?)", row).rowcount == 1
+        return (
+            self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, 1, ?)", row).rowcount == 1
+        )
 
 
 def numbered(name: str, number: int) -> str:
@@ -151,12 +167,20 @@ def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
     >>> path_within(Path("runs"), "../../x", where="run.json")
     Traceback (most recent call last):
     ...
-    speechmix.errors.InputError: run.json: expected the path of a file below runs, found '../../x': the file is damaged
+    speechmix.errors.InputError: run.json: expected the path of a file below runs, found '../../x':
+    the file is damaged
     """
     pure = PurePosixPath(name.replace("\\", "/"))
-    if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
+    if (
+        pure.is_absolute()
+        or ".." in pure.parts
+        or not pure.parts
+        or ":" in pure.parts[0]
+        or "\0" in name
+    ):
         raise InputError(
-            f"{where}: expected the path of a file below {folder}, found {name!r:.200}: the file is damaged"
+            f"{where}: expected the path of a file below {folder}, found {name!r:.200}: the file "
+            "is damaged"
         )
     return folder / name
 
@@ -173,15 +197,22 @@ def refuse_doubled(clips: Sequence[Clip]) -> None:
     for clip in clips:
         other = first.setdefault(same_file(clip.name), clip)
         if other is not clip:
-            names = repr(clip.name) if clip.name == other.name else f"{other.name!r} and {clip.name!r}, one file name"
+            names = (
+                repr(clip.name)
+                if clip.name == other.name
+                else f"{other.name!r} and {clip.name!r}, one file name"
+            )
             raise InputError(
-                f"two clips are called {names}: {_place(other)} and {_place(clip)}. Results are kept by name: give each its "
-                "own (name=, or a column `name` in a manifest), or leave one out if they are the same"
+                f"two clips are called {names}: {_place(other)} and {_place(clip)}. Results are "
+                "kept by name: give each its "
+                "own (name=, or a column `name` in a manifest), or leave one out if they are the "
+                "same"
             )
 
 
 def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
-    """Return the clips with names of their own: files of one name are told apart by the folders they lie in.
+    """Return the clips with names of their own: files of one name are told apart by the folders
+    they lie in.
 
     Examples
     --------
@@ -200,7 +231,10 @@ def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
         paths = [path for index in places if (path := clips[index].path) is not None]
         if len(places) == 1 or len(paths) < len(places):
             continue
-        if any(clips[index].name != safe_name(path.stem) for index, path in zip(places, paths, strict=True)):
+        if any(
+            clips[index].name != safe_name(path.stem)
+            for index, path in zip(places, paths, strict=True)
+        ):
             continue  # named by the user
         for index, name in zip(places, _told_apart(paths), strict=True):
             distinct[index] = clips[index].renamed(name)
@@ -209,7 +243,8 @@ def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
 
 
 def _told_apart(paths: Sequence[Path]) -> list[str]:
-    """Names made of as many folders as it takes, the file's own last; the same for all if nothing tells them apart."""
+    """Names made of as many folders as it takes, the file's own last; the same for all if nothing
+    tells them apart."""
     parts = [path.resolve().with_suffix("").parts for path in paths]
     for depth in range(2, max(map(len, parts)) + 1):
         names = ["_".join(folders[-depth:]) for folders in parts]
@@ -234,6 +269,7 @@ def refuse_doubled_label(labels: dict[str, str], label: str) -> None:
     if file in labels:
         labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))
         raise InputError(
-            f"two models are called {labels_of_both}, one name in files: give them runs, or folders, of their own names"
+            f"two models are called {labels_of_both}, one name in files: give them runs, or "
+            "folders, of their own names"
         )
     labels[file] = label

@@ -1,6 +1,8 @@
-"""Tables in Parquet that an earlier run wrote, or somebody else: a table, or an error that says what is wrong.
+"""Tables in Parquet that an earlier run wrote, or somebody else: a table, or an error that says
+what is wrong.
 
-In: a path, and the columns that must be there. Out: a pandas table. A page that has a checksum is compared with it.
+In: a path, and the columns that must be there. Out: a pandas table. A page that has a checksum is
+compared with it.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def compare_pages(path: str | PathLike) -> None:
             file.read_row_group(group)
 
 
-def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categories: Sequence[str] = ()) -> pd.DataFrame:
+def read_parquet(
+    path: str | PathLike, *, columns: Sequence[str] = (), categories: Sequence[str] = ()
+) -> pd.DataFrame:
     """Read a table.
 
     Parameters
@@ -75,7 +79,8 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categorie
     columns : sequence of str
         Those that must be there.
     categories : sequence of str
-        Columns of text that are read as categories, in alphabetical order, where they are there: a row then takes a few bytes.
+        Columns of text that are read as categories, in alphabetical order, where they are there: a
+        row then takes a few bytes.
 
     Raises
     ------
@@ -95,14 +100,17 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categorie
 
     with readable_parquet(path):
         check_recorded(Path(path))
-        table = pq.read_table(path, page_checksum_verification=True, read_dictionary=list(categories))
+        table = pq.read_table(
+            path, page_checksum_verification=True, read_dictionary=list(categories)
+        )
         table.validate(full=True)
         missing = [name for name in columns if name not in table.column_names]
         if missing:
             present = ", ".join(map(str, table.column_names[:20]))
             raise InputError(f"{path}: expected the column {', '.join(missing)}, found {present}")
         texts = [name for name in categories if table.column_names.count(name) == 1]
-        # Column after column, each given back once it is turned into numpy's: a large table is never there twice.
+        # Column after column, each given back once it is turned into numpy's: a large table is
+        # never there twice.
         read = table.to_pandas(categories=texts, split_blocks=True, self_destruct=True)
         del table
         pa.default_memory_pool().release_unused()
@@ -110,7 +118,8 @@ def read_parquet(path: str | PathLike, *, columns: Sequence[str] = (), categorie
 
 
 def _in_order(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The table with the categories of these columns in alphabetical order, as texts would be sorted."""
+    """The table with the categories of these columns in alphabetical order, as texts would be
+    sorted."""
     for name in columns:
         cells = table[name].cat
         if all(isinstance(category, str) for category in cells.categories):
@@ -125,7 +134,8 @@ def mark_of(path: Path) -> tuple[int, ...]:
 
 
 def row_groups_of(path: Path, column: str) -> Mapping[str, tuple[int, ...]]:
-    """Row groups of a Parquet file that hold each value of a column of text; read once, while the file stays the same.
+    """Row groups of a Parquet file that hold each value of a column of text; read once, while the
+    file stays the same.
 
     Raises
     ------

@@ -1,9 +1,11 @@
-"""Digests of the tables and descriptions in a run's folder, recorded when a file is written and compared when it is read.
+"""Digests of the tables and descriptions in a run's folder, recorded when a file is written and
+compared when it is read.
 
-In: a file that lies in a folder with ``results/.digests``. Out: ``results/.digests/<name>.json``, the digests that the file may
-have. The digest of a new file is recorded before the file takes its name, beside that of the file which is there, so that a
-process that dies in between leaves a file that can be read. Folders without ``results/.digests`` (all but
-those of runs) have no digests, and their files are read as they are.
+In: a file that lies in a folder with ``results/.digests``. Out: ``results/.digests/<name>.json``,
+the digests that the file may have. The digest of a new file is recorded before the file takes its
+name, beside that of the file which is there, so that a process that dies in between leaves a file
+that can be read. Folders without ``results/.digests`` (all but those of runs) have no digests, and
+their files are read as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def replace_recorded(unfinished: Path, path: Path) -> None:
         return
     with locked(record.parent, wait=_SECONDS_OF_A_WRITER):
         digest = file_digest(unfinished)
-        former = _recorded(record) if record.is_file() else [file_digest(path)] if path.is_file() else []
+        former = (
+            _recorded(record) if record.is_file() else [file_digest(path)] if path.is_file() else []
+        )
         _write(record, [*former, digest])
         os.replace(unfinished, path)
         _write(record, [digest])
@@ -69,14 +73,19 @@ def check_recorded(path: Path, content: bytes | None = None) -> None:
     record = _record(path)
     if record is None or not record.is_file() or not (content is not None or path.is_file()):
         return
-    digest = file_digest(path) if content is None else hashlib.blake2b(content, digest_size=16).hexdigest()
+    digest = (
+        file_digest(path)
+        if content is None
+        else hashlib.blake2b(content, digest_size=16).hexdigest()
+    )
     # A second look: another process may have written the file between the two reads.
     if digest in _recorded(record) or file_digest(path) in _recorded(record):
         if content is None or digest in _recorded(record):
             return
         raise InputError(f"{path} was written again while it was read: read it again")
     raise InputError(
-        f"{path} is damaged: its bytes are not those that speechmix wrote. Score the clips again into this folder; if you "
+        f"{path} is damaged: its bytes are not those that speechmix wrote. Score the clips again "
+        "into this folder; if you "
         f"changed the file yourself, delete {record} and it is read as it is"
     )
 
@@ -91,7 +100,9 @@ def _recorded(record: Path) -> list[str]:
     """Digests that a file may have; none if the record itself is damaged."""
     with suppress(OSError, ValueError):
         digests = json.loads(record.read_bytes())
-        if isinstance(digests, list) and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests):
+        if isinstance(digests, list) and all(
+            isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests
+        ):
             return digests
     return []
 

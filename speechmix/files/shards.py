@@ -1,7 +1,9 @@
-"""Shards: which clips are whose when several processes work on one run or corpus, on one machine or many.
+"""Shards: which clips are whose when several processes work on one run or corpus, on one machine or
+many.
 
-In: "3/48", and the name of a clip. Out: whether the third of 48 processes does it. That is a matter of the name alone, so every
-process knows it without asking another, whatever the order of the clips and whatever else is in the list.
+In: "3/48", and the name of a clip. Out: whether the third of 48 processes does it. That is a matter
+of the name alone, so every process knows it without asking another, whatever the order of the clips
+and whatever else is in the list.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Shard:
         if not 1 <= self.index <= self.count:
             last = max(self.count, 1)
             raise InputError(
-                f"expected a shard of the form 3/48, counted from 1 to the number of shards, found {self}: the shards are "
+                "expected a shard of the form 3/48, counted from 1 to the number of shards, found "
+                f"{self}: the shards are "
                 f"1/{last} to {last}/{last} (with SLURM: --array=1-{last})"
             )
 
@@ -64,7 +67,8 @@ class Shard:
 
     @property
     def prefix(self) -> str:
-        """What the names of its files begin with: "3-of-48.", and nothing where one process does it all."""
+        """What the names of its files begin with: "3-of-48.", and nothing where one process does it
+        all."""
         return "" if self.count == 1 else f"{self.label}."
 
     def is_anothers(self, file_name: str) -> bool:

@@ -1,9 +1,9 @@
 """Tables that a user brings, one row at a time: .tsv, .csv and .jsonl, of any length.
 
-In: a path. Out: cells by column, or a `RowError`: a line that is not in its encoding, too long, or has too many cells
-costs one row and not the table. UTF-8 with or without a byte-order mark and UTF-16 with one are read. TSV knows no
-quoting, as in Common Voice, where a sentence may start with a quotation mark; CSV has the usual quoting. Nothing is kept
-in memory but the row at hand.
+In: a path. Out: cells by column, or a `RowError`: a line that is not in its encoding, too long, or
+has too many cells costs one row and not the table. UTF-8 with or without a byte-order mark and
+UTF-16 with one are read. TSV knows no quoting, as in Common Voice, where a sentence may start with
+a quotation mark; CSV has the usual quoting. Nothing is kept in memory but the row at hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import TextIO
 from ..errors import InputError
 from .bounded_reads import open_regular
 
-MOST_CHARACTERS = 1_000_000  # of a line; one of Common Voice has about 500, words with times of an hour 400,000
+MOST_CHARACTERS = (
+    1_000_000  # of a line; one of Common Voice has about 500, words with times of an hour 400,000
+)
 _MOST_QUOTED = 65_536  # of lines put together because a quotation mark is open
 _SOUNDS = (".mp3", ".wav", ".flac", ".ogg")
 
@@ -44,7 +46,9 @@ class RowError(InputError):
         self.why, self.sound = why, sound
 
 
-def read_table(path: str | PathLike, *, required: tuple[str, ...] = ()) -> Iterator[tuple[int, Cells | RowError]]:
+def read_table(
+    path: str | PathLike, *, required: tuple[str, ...] = ()
+) -> Iterator[tuple[int, Cells | RowError]]:
     """Rows of a .tsv or .csv file with a header, or of a .jsonl file; empty cells left out.
 
     Parameters
@@ -58,8 +62,9 @@ def read_table(path: str | PathLike, *, required: tuple[str, ...] = ()) -> Itera
     row : int
         Line of the file as an editor counts: the header of a table is row 1.
     cells : dict, or RowError
-        Column -> cell, spaces at the edges removed; names of a table's columns are in lower case. For a row that cannot
-        be read, the error: the caller knows whether to stop or to go on with the next row.
+        Column -> cell, spaces at the edges removed; names of a table's columns are in lower case.
+        For a row that cannot be read, the error: the caller knows whether to stop or to go on with
+        the next row.
 
     Raises
     ------
@@ -77,7 +82,9 @@ def read_table(path: str | PathLike, *, required: tuple[str, ...] = ()) -> Itera
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in _PARSERS:
-        raise InputError(f"{path}: expected a table ending in .tsv, .csv or .jsonl, found {suffix!r}")
+        raise InputError(
+            f"{path}: expected a table ending in .tsv, .csv or .jsonl, found {suffix!r}"
+        )
     try:
         with _opened(path) as file:
             lines = enumerate(_lines(file), start=1)
@@ -91,13 +98,19 @@ def read_table(path: str | PathLike, *, required: tuple[str, ...] = ()) -> Itera
     except InputError:
         raise
     except UnicodeDecodeError as error:  # of UTF-16; a byte that is not UTF-8 costs its row alone
-        raise InputError(f"{path}: expected UTF-16 text, as its first two bytes say, found {error}") from error
-    except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
+        raise InputError(
+            f"{path}: expected UTF-16 text, as its first two bytes say, found {error}"
+        ) from error
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # missing, a folder, not permitted; a null byte in the path
         raise InputError(f"cannot read {path} ({error}): expected a text file") from error
 
 
 def table_columns(path: Path) -> list[str]:
-    """Return the column names of a .tsv or .csv, in lower case; none if its first line cannot be read."""
+    """Return the column names of a .tsv or .csv, in lower case; none if its first line cannot be
+    read."""
     try:
         with _opened(path) as file:
             return _cells(path, next(_lines(file), ""))
@@ -106,19 +119,22 @@ def table_columns(path: Path) -> list[str]:
 
 
 def _opened(path: Path) -> TextIO:
-    """Open a table for reading; bytes that are not UTF-8 become surrogates, so that only their row is lost."""
+    """Open a table for reading; bytes that are not UTF-8 become surrogates, so that only their row
+    is lost."""
     with open_regular(path) as file:
         is_utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     encoding, errors = ("utf-16", "strict") if is_utf16 else ("utf-8-sig", "surrogateescape")
     with path.open(encoding=encoding, errors=errors, newline="") as file:
         first = file.readline(MOST_CHARACTERS)
-    # One kind of line end per file: a stray carriage return within a cell does not cut its row in two.
+    # One kind of line end per file: a stray carriage return within a cell does not cut its row in
+    # two.
     line_end = "\r" if first.endswith("\r") else "\n"
     return path.open(encoding=encoding, errors=errors, newline=line_end)
 
 
 def _lines(file: TextIO) -> Iterator[str]:
-    """Lines without their ends; one that is too long is cut behind the most and one more character."""
+    """Lines without their ends; one that is too long is cut behind the most and one more
+    character."""
     while line := file.readline(MOST_CHARACTERS + 1):
         end = line[-1]
         while end not in "\r\n" and (rest := file.readline(MOST_CHARACTERS)):
@@ -127,16 +143,24 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def _joined(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Put the lines of a quoted cell together again: as long as the quotes are odd and the row is not too long."""
+    """Put the lines of a quoted cell together again: as long as the quotes are odd and the row is
+    not too long."""
     for row, line in lines:
-        while line.count('"') % 2 and len(line) <= _MOST_QUOTED and (following := next(lines, None)) is not None:
+        while (
+            line.count('"') % 2
+            and len(line) <= _MOST_QUOTED
+            and (following := next(lines, None)) is not None
+        ):
             line = f"{line}\n{following[1]}"
         yield row, line
 
 
 def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
     if "\0" in line:
-        raise InputError(f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order mark?)")
+        raise InputError(
+            f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order "
+            "mark?)"
+        )
     try:
         line.encode("utf-8")
         columns = _cells(path, line)
@@ -146,9 +170,19 @@ def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
         raise InputError(f"{path}, row 1: not a readable row ({error})") from error
     missing = [column for column in required if not set(column.split("|")) & set(columns)]
     if missing:
-        hint = "; the columns of a .csv are separated by commas" if any(";" in column for column in columns) else ""
-        expected, present = ", ".join(column.replace("|", " or ") for column in missing), columns[:50] if line else []
-        raise InputError(f"{path}: expected a first row with the column {expected}, found columns {present}{hint}")
+        hint = (
+            "; the columns of a .csv are separated by commas"
+            if any(";" in column for column in columns)
+            else ""
+        )
+        expected, present = (
+            ", ".join(column.replace("|", " or ") for column in missing),
+            columns[:50] if line else [],
+        )
+        raise InputError(
+            f"{path}: expected a first row with the column {expected}, found columns "
+            f"{present}{hint}"
+        )
     doubled = sorted({column for column in columns if column and columns.count(column) > 1})
     if doubled:
         raise InputError(f"{path}: column {', '.join(doubled)} occurs more than once: keep one")
@@ -156,7 +190,13 @@ def _header(path: Path, line: str, required: tuple[str, ...]) -> list[str]:
 
 
 def _cells(path: Path, line: str) -> list[str]:
-    cells = line.split("\t") if path.suffix.lower() == ".tsv" else next(csv.reader([line]), []) if line else []
+    cells = (
+        line.split("\t")
+        if path.suffix.lower() == ".tsv"
+        else next(csv.reader([line]), [])
+        if line
+        else []
+    )
     return [cell.strip().lower() for cell in cells]
 
 
@@ -164,7 +204,9 @@ def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
     """Take a line apart, or say what is wrong with it."""
     try:
         if len(line) > MOST_CHARACTERS:
-            raise RowError("too long", f"expected a line of at most {MOST_CHARACTERS:,} characters, found more")
+            raise RowError(
+                "too long", f"expected a line of at most {MOST_CHARACTERS:,} characters, found more"
+            )
         line.encode("utf-8")
         return parse()
     except UnicodeEncodeError as error:
@@ -172,7 +214,10 @@ def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
     except RowError as error:
         why, reason = error.why, str(error)
     except RecursionError:
-        why, reason = "unreadable row", "expected a row of plain values, found brackets nested too deeply"
+        why, reason = (
+            "unreadable row",
+            "expected a row of plain values, found brackets nested too deeply",
+        )
     except (ValueError, csv.Error) as error:
         why, reason = "unreadable row", f"not a readable row ({error})"
     guess = next((cell for cell in line[:500].split("\t") if cell.endswith(_SOUNDS)), "")
@@ -181,8 +226,15 @@ def _parsed(line: str, parse: partial[Cells]) -> Cells | RowError:
 
 def _not_utf8(line: str, error: UnicodeEncodeError) -> str:
     byte = ord(error.object[error.start]) - 0xDC00
-    bad = f"byte 0x{byte:02x}" if 0x80 <= byte <= 0xFF and error.object is line else "half a character (a surrogate)"
-    return f"expected UTF-8 or UTF-16 text, found {bad} at position {error.start} of the row: save the file as UTF-8"
+    bad = (
+        f"byte 0x{byte:02x}"
+        if 0x80 <= byte <= 0xFF and error.object is line
+        else "half a character (a surrogate)"
+    )
+    return (
+        f"expected UTF-8 or UTF-16 text, found {bad} at position {error.start} of the row: save "
+        "the file as UTF-8"
+    )
 
 
 def _tab_separated(line: str, columns: list[str]) -> Cells:
@@ -197,7 +249,8 @@ def _named(cells: list[str], columns: list[str]) -> Cells:
     cells = [cell.strip() for cell in cells]
     if len(cells) > len(columns):
         raise RowError(
-            "unreadable row", f"expected at most {len(columns)} cells, found {len(cells)}: {cells[:20]}"[:400]
+            "unreadable row",
+            f"expected at most {len(columns)} cells, found {len(cells)}: {cells[:20]}"[:400],
         )
     # A row may be shorter: spreadsheets drop empty cells at its end.
     return {column: cell for column, cell in zip(columns, cells, strict=False) if cell and column}

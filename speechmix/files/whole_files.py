@@ -1,8 +1,10 @@
-"""Files and folders that appear whole or not at all: written under a name of one's own, then renamed.
+"""Files and folders that appear whole or not at all: written under a name of one's own, then
+renamed.
 
-In: where a result belongs, and a function that writes it. Out: the finished file or folder. A process that dies in the
-middle leaves the old one as it was, and beside it a leftover whose name starts with ``.unfinished-``, which nobody reads
-and `leftovers.clear_leftovers` removes. No two processes ever write to one name (`one_writer` is the caller's word for it).
+In: where a result belongs, and a function that writes it. Out: the finished file or folder. A
+process that dies in the middle leaves the old one as it was, and beside it a leftover whose name
+starts with ``.unfinished-``, which nobody reads and `leftovers.clear_leftovers` removes. No two
+processes ever write to one name (`one_writer` is the caller's word for it).
 """
 
 from __future__ import annotations
@@ -22,15 +24,16 @@ from .unfinished_files import unfinished_name
 
 @contextmanager
 def whole_file(path: str | PathLike, *, one_writer: bool = False) -> Iterator[Path]:
-    """Yield a name in the same folder to write to; it becomes `path` when the block ends without an error.
+    """Yield a name in the same folder to write to; it becomes `path` when the block ends without an
+    error.
 
     Parameters
     ----------
     path : path
     one_writer : bool
-        Whether no other process writes this file at the same time, though others write into the same folder, so that
-        leftovers of dead processes cannot be cleared there. Then the name is always the same, and what a process that was
-        killed has left is written over.
+        Whether no other process writes this file at the same time, though others write into the
+        same folder, so that leftovers of dead processes cannot be cleared there. Then the name is
+        always the same, and what a process that was killed has left is written over.
 
     Examples
     --------
@@ -57,10 +60,11 @@ def whole_file(path: str | PathLike, *, one_writer: bool = False) -> Iterator[Pa
 
 @contextmanager
 def whole_folder(path: str | PathLike) -> Iterator[Path]:
-    """Yield a new folder beside `path` to write into; it takes the place of `path` when the block ends without an error.
+    """Yield a new folder beside `path` to write into; it takes the place of `path` when the block
+    ends without an error.
 
-    A folder cannot be exchanged for another in one step: a process that dies between the two renames leaves none, never a
-    mixture of old and new.
+    A folder cannot be exchanged for another in one step: a process that dies between the two
+    renames leaves none, never a mixture of old and new.
     """
     unfinished = unfinished_name(Path(path))
     unfinished.mkdir(parents=True)

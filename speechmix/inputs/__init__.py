@@ -1,1 +1,2 @@
-"""What a question is made of: audio, frames, words, clips, sentences, and the files that users keep them in."""
+"""What a question is made of: audio, frames, words, clips, sentences, and the files that users keep
+them in."""

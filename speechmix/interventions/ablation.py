@@ -1,7 +1,8 @@
-"""Ablation as the judge: does the model still spell the target right when the cue gives nothing in a whole stack?
+"""Ablation as the judge: does the model still spell the target right when the cue gives nothing in
+a whole stack?
 
-A source's value vectors are zeroed in all layers of one stack (`knock_out` with ``window="all"``), and the model chooses
-between the target as it is spelled and its foil (livres / livre):
+A source's value vectors are zeroed in all layers of one stack (`knock_out` with ``window="all"``),
+and the model chooses between the target as it is spelled and its foil (livres / livre):
 
     margin = log p(target) - log p(foil)        right if margin > 0
 """
@@ -35,21 +36,25 @@ def ablate(
     stacks: Sequence[str] | None = None,
     source: int | Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Read the choice between target and foil, intact and with a source silenced in one stack after the other.
+    """Read the choice between target and foil, intact and with a source silenced in one stack after
+    the other.
 
-    Silenced are value vectors, in all layers of the stack. What goes round attention stays: in wav2vec2 models the
-    positional convolution carries a word to the frames around it (0.2 s in the bundled model, 2.6 s in XLSR).
+    Silenced are value vectors, in all layers of the stack. What goes round attention stays: in
+    wav2vec2 models the positional convolution carries a word to the frames around it (0.2 s in the
+    bundled model, 2.6 s in XLSR).
 
     Parameters
     ----------
     model : Model
         With its head.
     clip : Clip or Sentence
-        A clip with text and words, or a sentence, with a target and its foil, the other spelling ("livre" for "livres").
+        A clip with text and words, or a sentence, with a target and its foil, the other spelling
+        ("livre" for "livres").
     stacks : sequence of str, optional
         All the model has by default.
     source : int or sequence of int, optional
-        Index of the word to silence, or of several, which are silenced together; the cue (all its words) by default.
+        Index of the word to silence, or of several, which are silenced together; the cue (all its
+        words) by default.
 
     Returns
     -------
@@ -73,8 +78,11 @@ def ablate(
     )
 
 
-def ablate_with_control(model: Model, clip: Clip | Sentence, *, by_layer: bool = False) -> pd.DataFrame:
-    """`ablate` for the cue and, as its control, for another word; layer by layer too where that is asked for.
+def ablate_with_control(
+    model: Model, clip: Clip | Sentence, *, by_layer: bool = False
+) -> pd.DataFrame:
+    """`ablate` for the cue and, as its control, for another word; layer by layer too where that is
+    asked for.
 
     Parameters
     ----------
@@ -86,8 +94,8 @@ def ablate_with_control(model: Model, clip: Clip | Sentence, *, by_layer: bool =
     Returns
     -------
     DataFrame
-        Columns source ("cue", "another word"; "" for the intact row), ablated, layer (missing: all of the stack), margin,
-        right.
+        Columns source ("cue", "another word"; "" for the intact row), ablated, layer (missing: all
+        of the stack), margin, right.
         No row for another word where there is none (`control_words`).
     """
     decision = _spelling(model, clip, clip.cue_words)
@@ -96,16 +104,22 @@ def ablate_with_control(model: Model, clip: Clip | Sentence, *, by_layer: bool =
     for source, words in ((CUE, clip.cue_words), (CONTROL, control_words(clip))):
         for stack in model.stacks if words else ():
             layers = range(len(model.stacks[stack])) if by_layer and source == CUE else ()
-            rows += [{"source": source, "ablated": stack, "layer": layer} for layer in (None, *layers)]
+            rows += [
+                {"source": source, "ablated": stack, "layer": layer} for layer in (None, *layers)
+            ]
             branches += [_silenced(decision, stack, words, layer) for layer in (None, *layers)]
     clean, margins = decision.of_branches(branches)
     return pd.DataFrame(
-        [{**row, "margin": margin, "right": margin > 0} for row, margin in zip(rows, (clean, *margins), strict=True)]
+        [
+            {**row, "margin": margin, "right": margin > 0}
+            for row, margin in zip(rows, (clean, *margins), strict=True)
+        ]
     ).astype({"layer": "Int64"})
 
 
 def control_words(item: Clip | Sentence) -> tuple[int, ...]:
-    """Indices of as many words as the cue has, neither cue nor target, of about its words' lengths; none if they are fewer.
+    """Indices of as many words as the cue has, neither cue nor target, of about its words' lengths;
+    none if they are fewer.
 
     For each of the cue's words, the longest first, the word nearest in length that is still free.
 
@@ -118,7 +132,9 @@ def control_words(item: Clip | Sentence) -> tuple[int, ...]:
     >>> control_words(sentence.replace(cue="les gros"))
     ()
     """
-    lengths = [word.seconds if isinstance(word, Word) else len(word.text) for word in item.words or ()]
+    lengths = [
+        word.seconds if isinstance(word, Word) else len(word.text) for word in item.words or ()
+    ]
     free = [index for index in range(len(lengths)) if index not in (*item.cue_words, item.target)]
     if len(free) < len(item.cue_words):
         return ()
@@ -134,18 +150,26 @@ def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Deci
     has_words = not isinstance(item, Clip) or bool(item.text and item.words)
     if not has_words or item.target is None or item.foil is None or not words:
         raise InputError(
-            f"{item.name}: ablation needs text, words with times, a cue (or source=), a target and its foil"
+            f"{item.name}: ablation needs text, words with times, a cue (or source=), a target and "
+            "its foil"
         )
     if model.hears and not model.can_spell:
-        instead = "; of an audio language model ask knock_out or ablate_input" if model.converses else ""
+        instead = (
+            "; of an audio language model ask knock_out or ablate_input" if model.converses else ""
+        )
         raise InputError(
-            f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor{instead}"
+            f"{model.label} cannot spell: ablation needs a CTC or language-model head and the "
+            f"processor{instead}"
         )
     return Decision.of(model, item)
 
 
-def _silenced(decision: Decision, stack: str, words: Sequence[int], layer: int | None = None) -> Branch:
+def _silenced(
+    decision: Decision, stack: str, words: Sequence[int], layer: int | None = None
+) -> Branch:
     """The run with the values of words zeroed in all layers of a stack, or in one."""
-    positions = [place for source in decision.sources_of(stack, words) for place in source.positions]
+    positions = [
+        place for source in decision.sources_of(stack, words) for place in source.positions
+    ]
     layers = range(len(decision.model.stacks[stack])) if layer is None else range(layer, layer + 1)
     return Branch(stack, layers, positions)

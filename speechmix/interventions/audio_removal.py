@@ -1,7 +1,9 @@
-"""Silence words in the sound of a clip: with nothing, the room's own tone, noise of like spectrum, or another word.
+"""Silence words in the sound of a clip: with nothing, the room's own tone, noise of like spectrum,
+or another word.
 
-Each filler is off what a model was trained on in a way of its own (digital silence never happens in a room, noise is no
-speech, another word says something else), so a conclusion should not rest on one alone. The clip keeps its length.
+Each filler is off what a model was trained on in a way of its own (digital silence never happens in
+a room, noise is no speech, another word says something else), so a conclusion should not rest on
+one alone. The clip keeps its length.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ _LEAST_ROOM = 0.03  # seconds of a clip without words, below which its room cann
 _FADE = 0.005  # seconds in which filler and clip cross over
 
 
-def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = "zeros", seed: int = 0) -> Clip:
-    """Return the clip with the sound of a word, or of several, replaced; its words keep their times.
+def silence(
+    clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = "zeros", seed: int = 0
+) -> Clip:
+    """Return the clip with the sound of a word, or of several, replaced; its words keep their
+    times.
 
     Of a word in pieces each piece is replaced, and what lies between them stays.
 
@@ -37,11 +42,12 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
     clip : Clip
         With words.
     word : int or sequence of int, optional
-        Index of the word, or of several; the cue (all its words) by default. None of several fills another.
+        Index of the word, or of several; the cue (all its words) by default. None of several fills
+        another.
     fill : {"zeros", "room", "noise", "word"}
-        Digital silence; the clip's own sound where nobody speaks, repeated; noise with the word's spectrum and loudness (its
-        phases drawn anew); or the clip's word that is nearest in length (neither cue nor target where there is another), cut
-        or repeated to this one's length.
+        Digital silence; the clip's own sound where nobody speaks, repeated; noise with the word's
+        spectrum and loudness (its phases drawn anew); or the clip's word that is nearest in length
+        (neither cue nor target where there is another), cut or repeated to this one's length.
     seed : int
         Of the noise.
 
@@ -65,7 +71,9 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
     audio = clip.audio(FILL_RATE)
     silenced = audio.copy()
-    for interval in (interval for index in words for interval in (clip.words or ())[index].intervals):
+    for interval in (
+        interval for index in words for interval in (clip.words or ())[index].intervals
+    ):
         filler = _FILLERS[fill](clip, audio, words, interval, seed)
         place = _samples_of(interval)
         silenced[place] = filler if fill == "zeros" else _faded(filler, audio[place])
@@ -73,7 +81,8 @@ def silence(clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = 
 
 
 def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
-    """Return the clip with the samples of some words scaled: 1 leaves a word as it is, 0 is digital silence.
+    """Return the clip with the samples of some words scaled: 1 leaves a word as it is, 0 is digital
+    silence.
 
     Parameters
     ----------
@@ -115,7 +124,8 @@ def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
 def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
     """Return the clip with other samples, at 16 kHz."""
     facts = {
-        name: getattr(clip, name) for name in ("name", "text", "words", "cue", "target", "foil", "language", "meta")
+        name: getattr(clip, name)
+        for name in ("name", "text", "words", "cue", "target", "foil", "language", "meta")
     }
     return Clip.from_array(audio, FILL_RATE, **facts)
 
@@ -130,23 +140,30 @@ def _sound_of(word: Word, audio: np.ndarray) -> np.ndarray:
     return np.concatenate([audio[_samples_of(interval)] for interval in word.intervals])
 
 
-def _zeros(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
+def _zeros(
+    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+) -> np.ndarray:
     return np.zeros(len(audio[_samples_of(interval)]), audio.dtype)
 
 
-def _room(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
+def _room(
+    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+) -> np.ndarray:
     spoken = np.zeros(len(audio), bool)
     for spoken_interval in (edges for word in clip.words or () for edges in word.intervals):
         spoken[_samples_of(spoken_interval)] = True
     if (~spoken).sum() < _LEAST_ROOM * FILL_RATE:
         raise InputError(
-            f"{clip.name}: no sound of the room: expected at least {_LEAST_ROOM * 1000:.0f} ms that no word has, found "
+            f"{clip.name}: no sound of the room: expected at least {_LEAST_ROOM * 1000:.0f} ms "
+            "that no word has, found "
             f"{(~spoken).sum() / FILL_RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
         )
     return _of_length(audio[~spoken], len(audio[_samples_of(interval)]))
 
 
-def _noise(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
+def _noise(
+    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+) -> np.ndarray:
     sound = audio[_samples_of(interval)]
     spectrum = np.abs(np.fft.rfft(sound))
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
@@ -155,12 +172,16 @@ def _noise(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _In
     return (noise * (loudness / own if own > 0 else 0)).astype(audio.dtype)
 
 
-def _other_word(clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int) -> np.ndarray:
+def _other_word(
+    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+) -> np.ndarray:
     words = clip.words or ()
     others = [i for i in range(len(words)) if i not in silenced and len(_sound_of(words[i], audio))]
     neutral = [i for i in others if i not in (*clip.cue_words, clip.target)]
     if not others:
-        raise InputError(f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'")
+        raise InputError(
+            f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'"
+        )
     length = interval[1] - interval[0]
     nearest = min(neutral or others, key=lambda i: abs(words[i].seconds - length))
     return _of_length(_sound_of(words[nearest], audio), len(audio[_samples_of(interval)]))

@@ -1,7 +1,8 @@
-"""A clip's model run on other sounds and other decoder tokens, and something read of the logits of each run.
+"""A clip's model run on other sounds and other decoder tokens, and something read of the logits of
+each run.
 
-In: a `Decision` and changes. Out: what a function makes of the logits of each, which stand at the positions of the unchanged
-tokens. Changes that share a sound share the pass of the encoder.
+In: a `Decision` and changes. Out: what a function makes of the logits of each, which stand at the
+positions of the unchanged tokens. Changes that share a sound share the pass of the encoder.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Change:
     fill: str | int = "remove"
 
 
-def of_changes(decision: Decision, changes: Sequence[Change], read: Callable[[Tensor], T]) -> list[T]:
+def of_changes(
+    decision: Decision, changes: Sequence[Change], read: Callable[[Tensor], T]
+) -> list[T]:
     """What is read of each changed run.
 
     Parameters
@@ -54,8 +57,9 @@ def of_changes(decision: Decision, changes: Sequence[Change], read: Callable[[Te
     changes : sequence of Change
         An empty one is the clip as it is.
     read : callable
-        Of logits [T, V], in double precision. Row p stands for position p of the unchanged tokens: it is what the model
-        predicts after all tokens up to p that are left. What follows a removed token is read behind the one before it.
+        Of logits [T, V], in double precision. Row p stands for position p of the unchanged tokens:
+        it is what the model predicts after all tokens up to p that are left. What follows a removed
+        token is read behind the one before it.
 
     Raises
     ------
@@ -68,21 +72,31 @@ def of_changes(decision: Decision, changes: Sequence[Change], read: Callable[[Te
             return _of_decoder(decision, changes, read)
         readings: list[T] = []
         for start in range(0, len(changes), _RUNS_AT_ONCE):
-            sounds = [_heard(decision, change.sound) for change in changes[start : start + _RUNS_AT_ONCE]]
+            sounds = [
+                _heard(decision, change.sound) for change in changes[start : start + _RUNS_AT_ONCE]
+            ]
             inputs = {name: torch.cat([sound[name] for sound in sounds]) for name in sounds[0]}
-            readings += [read(logits.double()) for logits in model.module(**inputs, return_dict=True).logits]
+            readings += [
+                read(logits.double()) for logits in model.module(**inputs, return_dict=True).logits
+            ]
         return readings
 
 
-def _of_decoder(decision: Decision, changes: Sequence[Change], read: Callable[[Tensor], T]) -> list[T]:
+def _of_decoder(
+    decision: Decision, changes: Sequence[Change], read: Callable[[Tensor], T]
+) -> list[T]:
     model, length = decision.model, decision.prepared.inputs[_IDS].shape[1]
     states: dict[int, Tensor] = {}  # [1, T, D] by sound
     for change in changes:
         if id(change.sound) not in states:
             heard = _heard(decision, change.sound)
             heard.pop(_IDS)
-            states[id(change.sound)] = model.module.get_encoder()(**heard, return_dict=True).last_hidden_state
-    runs: dict[int, list[tuple[int, Tensor, list[int]]]] = {}  # by number of tokens: place, ids, positions left
+            states[id(change.sound)] = model.module.get_encoder()(
+                **heard, return_dict=True
+            ).last_hidden_state
+    runs: dict[
+        int, list[tuple[int, Tensor, list[int]]]
+    ] = {}  # by number of tokens: place, ids, positions left
     for number, change in enumerate(changes):
         inputs, left = decision.inputs, list(range(length))
         if change.blanked:
@@ -107,4 +121,6 @@ def _of_decoder(decision: Decision, changes: Sequence[Change], read: Callable[[T
 
 def _heard(decision: Decision, sound: Clip | None) -> dict[str, Tensor]:
     """Inputs with another sound, on the model's device."""
-    return dict(decision.inputs) | ({} if sound is None else decision.moved(inputs_of_sound(decision, sound)))
+    return dict(decision.inputs) | (
+        {} if sound is None else decision.moved(inputs_of_sound(decision, sound))
+    )

@@ -1,4 +1,5 @@
-"""Input ablation: does the decision need the word at all? Its sound silenced, its tokens blanked, and the margin read."""
+"""Input ablation: does the decision need the word at all? Its sound silenced, its tokens blanked,
+and the margin read."""
 
 from __future__ import annotations
 
@@ -45,22 +46,25 @@ def ablate_input(
     item : Clip, Sentence, str or dict
         As for `knock_out`.
     sides : sequence of {"sound", "text", "both"}, optional
-        What is taken away: the word's sound, its tokens (in what a text model reads, or in the transcript that a decoder is
-        fed), or both at once. By default what there is; "both" only where it is asked for.
+        What is taken away: the word's sound, its tokens (in what a text model reads, or in the
+        transcript that a decoder is fed), or both at once. By default what there is; "both" only
+        where it is asked for.
     fills : sequence of str, optional
-        What takes its place: "zeros", "room", "noise", "word" of a sound (`silence`); "mask", "unk", "pad", "remove" of
-        tokens.
-        By default all that are possible; of "both", digital silence and tokens removed. A word that holds the position
-        where the margin is read cannot be removed, and has no row.
+        What takes its place: "zeros", "room", "noise", "word" of a sound (`silence`); "mask",
+        "unk", "pad", "remove" of tokens.
+        By default all that are possible; of "both", digital silence and tokens removed. A word that
+        holds the position where the margin is read cannot be removed, and has no row.
     words : sequence of int or of tuples of int, optional
-        All by default. The words of a tuple are taken out together, in one row that is numbered as the first.
+        All by default. The words of a tuple are taken out together, in one row that is numbered as
+        the first.
     objective : optional
         Another number to read than the margin, as in `mix`.
 
     Returns
     -------
     DecisionMap
-        Stack "input"; the intervention says what was done, as in "silence (room)" or "blank (mask)".
+        Stack "input"; the intervention says what was done, as in "silence (room)" or "blank
+        (mask)".
 
     Raises
     ------
@@ -82,7 +86,10 @@ def inputs_ablated(
     possible = sides_of(decision)
     unknown = set(sides or ()) - set(possible)
     if unknown:
-        raise InputError(f"{decision.model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}")
+        raise InputError(
+            f"{decision.model.name} with {decision.name}: sides are {possible}, found "
+            f"{sorted(unknown)}"
+        )
     rows, margins = [], []
     for side in sides or [side for side in possible if side != "both"]:
         for fill in fills_of(decision, side, fills):
@@ -90,15 +97,23 @@ def inputs_ablated(
                 rows.append(row)
                 margins.append(margin)
     if not rows:
-        raise InputError(f"{decision.name}: there is nothing to take away: fills={fills}, words={words}")
+        raise InputError(
+            f"{decision.name}: there is nothing to take away: fills={fills}, words={words}"
+        )
     return decision_map_of(decision, rows, decision.margin, margins)
 
 
 def sides_of(decision: Decision) -> list[str]:
     """What can be taken away of this item."""
     hears = decision.model.hears and isinstance(decision.item, Clip)
-    reads = not decision.model.hears or (decision.prepared.tokens is not None and not decision.model.converses)
-    return [*(["sound"] if hears else []), *(["text"] if reads else []), *(["both"] if hears and reads else [])]
+    reads = not decision.model.hears or (
+        decision.prepared.tokens is not None and not decision.model.converses
+    )
+    return [
+        *(["sound"] if hears else []),
+        *(["text"] if reads else []),
+        *(["both"] if hears and reads else []),
+    ]
 
 
 def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) -> list[str]:
@@ -110,12 +125,20 @@ def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) 
         return list(possible)
     unknown = set(asked) - set(SOUND_FILLS) - set(TOKEN_FILLS)
     if unknown:
-        raise InputError(f"fills are {SOUND_FILLS} of a sound and {TOKEN_FILLS} of tokens, found {sorted(unknown)}")
+        raise InputError(
+            f"fills are {SOUND_FILLS} of a sound and {TOKEN_FILLS} of tokens, found "
+            f"{sorted(unknown)}"
+        )
     return [fill for fill in asked if fill in (SOUND_FILLS if side == "sound" else TOKEN_FILLS)]
 
 
 def _ablated(
-    decision: Decision, side: str, fill: str, words: Sequence[int | Sequence[int]] | None, *, asked: bool
+    decision: Decision,
+    side: str,
+    fill: str,
+    words: Sequence[int | Sequence[int]] | None,
+    *,
+    asked: bool,
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Each word's row and margin."""
     for source in decision.sources_of(stack_of_side(decision, side), words):
@@ -135,7 +158,9 @@ def _ablated(
 
 def stack_of_side(decision: Decision, side: str) -> str:
     """The stack whose sources are the words of a side of the input."""
-    reads_by_encoder = "encoder" in decision.sources and (side == "sound" or not decision.model.hears)
+    reads_by_encoder = "encoder" in decision.sources and (
+        side == "sound" or not decision.model.hears
+    )
     return "encoder" if reads_by_encoder else "decoder"
 
 
@@ -170,7 +195,9 @@ def inputs_without(
     sound_fill, _, token_fill = fill.partition(" + ") if side == "both" else (fill, "", fill)
     removed = decision.sources_of(stack_of_side(decision, side), words)
     if side != "text":
-        silenced = silence(_clip_of(decision), [source.index for source in removed], fill=sound_fill)
+        silenced = silence(
+            _clip_of(decision), [source.index for source in removed], fill=sound_fill
+        )
         inputs |= inputs_of_sound(decision, silenced)
     if side != "sound":
         name = "decoder_input_ids" if decision.model.hears else "input_ids"
@@ -182,7 +209,9 @@ def inputs_without(
 
 def inputs_attenuated(decision: Decision, gains: Mapping[int, float]) -> dict[str, Tensor]:
     """Inputs of a clip whose words are scaled in the sound (`attenuated`)."""
-    return dict(decision.prepared.inputs) | inputs_of_sound(decision, attenuated(_clip_of(decision), gains))
+    return dict(decision.prepared.inputs) | inputs_of_sound(
+        decision, attenuated(_clip_of(decision), gains)
+    )
 
 
 def _clip_of(decision: Decision) -> Clip:

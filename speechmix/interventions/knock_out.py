@@ -1,8 +1,9 @@
-"""Knock-out: a word's value vectors zeroed in one layer, a window or all, and the decision read at the output.
+"""Knock-out: a word's value vectors zeroed in one layer, a window or all, and the decision read at
+the output.
 
-Value Zeroing sees one layer's step: how far the target's state moves. Here the change is carried through the rest of the
-model to what it decides, so an edge that nothing further up uses costs nothing. All (layer, word) pairs run together
-(`adapters.intervene`).
+Value Zeroing sees one layer's step: how far the target's state moves. Here the change is carried
+through the rest of the model to what it decides, so an edge that nothing further up uses costs
+nothing. All (layer, word) pairs run together (`adapters.intervene`).
 """
 
 from __future__ import annotations
@@ -43,15 +44,17 @@ def knock_out(
     model : Model
         With its head.
     item : Clip, Sentence, str or dict
-        A clip with words, target and (for a choice between two spellings) foil; a sentence likewise; or prepared inputs with
-        ``objective=(position, token id, foil's id)``, whose tokens are the words.
+        A clip with words, target and (for a choice between two spellings) foil; a sentence
+        likewise; or prepared inputs with ``objective=(position, token id, foil's id)``, whose
+        tokens are the words.
     stacks : sequence of str, optional
         All by default.
     window : int or "all"
-        How many layers are knocked out together, from each layer on; "all" of the stack at once (one row).
+        How many layers are knocked out together, from each layer on; "all" of the stack at once
+        (one row).
     words : sequence of int or of tuples of int, optional
-        Indices of the words to knock out; all by default. A tuple of indices is knocked out together, in one row that is
-        numbered as its first word: ``words=[clip.cue_words]``.
+        Indices of the words to knock out; all by default. A tuple of indices is knocked out
+        together, in one row that is numbered as its first word: ``words=[clip.cue_words]``.
     objective : optional
         Another number to read than the margin, as in `mix`.
     at_once : int, optional
@@ -96,7 +99,8 @@ def knocked_out(
                 branches.append(Branch(stack, layers, source.positions))
     if not rows:
         raise InputError(
-            f"{decision.name}: none of the words {list(words or ())} is a source of {stacks or 'any stack'}"
+            f"{decision.name}: none of the words {list(words or ())} is a source of "
+            f"{stacks or 'any stack'}"
         )
     clean, margins = decision.of_branches(branches, at_once=at_once)
     return decision_map_of(decision, rows, clean, margins)
@@ -115,11 +119,15 @@ def windows(count: int, window: int | str) -> list[range]:
     if window == ALL:
         return [range(count)]
     if not isinstance(window, int) or window < 1:
-        raise InputError(f"window should be a number of layers, at least 1, or 'all'; found {window!r}")
+        raise InputError(
+            f"window should be a number of layers, at least 1, or 'all'; found {window!r}"
+        )
     return [range(layer, min(layer + window, count)) for layer in range(count)]
 
 
-def place_of(decision: Decision, intervention: str, stack: str, layer: float, source: Source) -> dict[str, Any]:
+def place_of(
+    decision: Decision, intervention: str, stack: str, layer: float, source: Source
+) -> dict[str, Any]:
     """What a row of a `DecisionMap` says of where something was done."""
     place = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
     return place | {"word": source.index, "label": source.label}
@@ -128,12 +136,17 @@ def place_of(decision: Decision, intervention: str, stack: str, layer: float, so
 def decision_map_of(
     decision: Decision, rows: Sequence[dict[str, Any]], clean: float, margins: Sequence[float]
 ) -> DecisionMap:
-    """Rows of places with their margins as a `DecisionMap`: drops, and whether the decision flipped."""
+    """Rows of places with their margins as a `DecisionMap`: drops, and whether the decision
+    flipped."""
     table = pd.DataFrame(rows)
     table["margin"] = margins
     table["drop"] = clean - table["margin"]
     flipped = (table["margin"] > 0) != (clean > 0)
-    table["flipped"] = flipped.astype("boolean") if decision.has_foil else pd.array([pd.NA] * len(table), "boolean")
+    table["flipped"] = (
+        flipped.astype("boolean")
+        if decision.has_foil
+        else pd.array([pd.NA] * len(table), "boolean")
+    )
     model = decision.model
     provenance = {
         "model": model.name,

@@ -1,12 +1,15 @@
-"""Patching: is it the *information* of a word that counts? States, values or the input of a word swapped between two items.
+"""Patching: is it the *information* of a word that counts? States, values or the input of a word
+swapped between two items.
 
-In: an item and another that says the same but for what the word tells (the other member of a minimal pair: sg <-> pl). Out:
-how much of the margin goes over with the word, at each layer:
+In: an item and another that says the same but for what the word tells (the other member of a
+minimal pair: sg <-> pl). Out: how much of the margin goes over with the word, at each layer:
 
-    carried = (margin - patched margin) / (margin - the other item's margin)        1: all of it, 0: nothing
+    carried = (margin - patched margin) / (margin - the other item's margin)        1: all of it, 0:
+    nothing
 
-Both margins are of the same question: does the model prefer this item's target to its foil. Where the word is longer in one
-item than in the other, each of its positions takes what lies at the same share of the other's (nearest).
+Both margins are of the same question: does the model prefer this item's target to its foil. Where
+the word is longer in one item than in the other, each of its positions takes what lies at the same
+share of the other's (nearest).
 """
 
 from __future__ import annotations
@@ -59,14 +62,15 @@ def patch(
     item, other : Clip, Sentence, str or dict
         Of the same number of words; the margin is read for `item`.
     what : {"states", "values", "input"}
-        The hidden states that enter a layer, the value vectors in it (or in a window), or the input itself: the word's sound,
-        or its tokens (as many in both).
+        The hidden states that enter a layer, the value vectors in it (or in a window), or the input
+        itself: the word's sound, or its tokens (as many in both).
     stacks : sequence of str, optional
         All by default; "cross" has values, but no states of its own.
     window : int or "all"
         Of layers whose values are swapped together.
     words : sequence of int or of tuples of int, optional
-        All by default. The words of a tuple are swapped together, in one row that is numbered as the first.
+        All by default. The words of a tuple are swapped together, in one row that is numbered as
+        the first.
     objective : optional
         Another number to read than the margin, as in `mix`.
     at_once : int, optional
@@ -100,11 +104,14 @@ def patch(
 
 
 def _margin_of_donor(decision: Decision, donor: Decision) -> float:
-    """The same question asked of the other item: its inputs, this item's objective, where the other decides."""
+    """The same question asked of the other item: its inputs, this item's objective, where the other
+    decides."""
     if not decision.read_at or decision.read_at[0] == donor.read_at[0]:
         return decision.of_inputs(donor.prepared.inputs)
     further = decision.read_at[0] - donor.read_at[0]
-    return decision.of_inputs(donor.prepared.inputs, places=[place + further for place in range(_length(donor))])
+    return decision.of_inputs(
+        donor.prepared.inputs, places=[place + further for place in range(_length(donor))]
+    )
 
 
 def _length(decision: Decision) -> int:
@@ -122,17 +129,26 @@ def _of_layers(
     at_once: int | None,
 ) -> DecisionMap:
     if what == "states" and window != 1:
-        raise InputError("states are put in where they enter one layer; a window is for what='values'")
+        raise InputError(
+            "states are put in where they enter one layer; a window is for what='values'"
+        )
     names = (
-        [name for name in decision.sources if what == "values" or name != "cross"] if stacks is None else list(stacks)
+        [name for name in decision.sources if what == "values" or name != "cross"]
+        if stacks is None
+        else list(stacks)
     )
     if what == "states" and "cross" in names:
-        raise InputError("cross-attention has no states of its own: ask for the encoder or the decoder, or for values")
+        raise InputError(
+            "cross-attention has no states of its own: ask for the encoder or the decoder, or for "
+            "values"
+        )
     held = _held(donor, what)
     rows, branches = [], []
     for stack in names:
         for source, pairs in _pairs(decision, donor, stack, words):
-            places = [place for own, its in pairs for place in _matched(len(own.positions), its.positions)]
+            places = [
+                place for own, its in pairs for place in _matched(len(own.positions), its.positions)
+            ]
             for layers in windows(len(decision.model.stacks[stack]), window):
                 new = {layer: held[stack, layer][..., places, :] for layer in layers}
                 put = {"values": new} if what == "values" else {"states": new[layers.start]}
@@ -145,12 +161,14 @@ def _of_layers(
 def _pairs(
     decision: Decision, donor: Decision, stack: str, words: Sequence[int | Sequence[int]] | None
 ) -> list[tuple[Source, list[tuple[Source, Source]]]]:
-    """What is asked for of an item, and each of its words with the other item's word of the same index."""
+    """What is asked for of an item, and each of its words with the other item's word of the same
+    index."""
     of_donor = {source.index: source for source in donor.sources_of(stack, None)}
     sources = decision.sources_of(stack, None)
     if of_donor.keys() != {source.index for source in sources}:
         raise InputError(
-            f"{decision.name} and {donor.name} should have the same number of words, to be swapped one by one; found "
+            f"{decision.name} and {donor.name} should have the same number of words, to be swapped "
+            "one by one; found "
             f"{len(sources)} and {len(of_donor)} in the {stack}"
         )
     return [
@@ -171,13 +189,16 @@ def _matched(count: int, positions: Sequence[int]) -> list[int]:
 
 
 def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
-    """States [T, D] that enter, or values [H, T, d] in, every layer of the other item's clean run."""
+    """States [T, D] that enter, or values [H, T, d] in, every layer of the other item's clean
+    run."""
     held: dict[tuple[str, int], Tensor] = {}
     model = donor.model
 
     def keep(block) -> None:
         if what == "values" or block.stack.name != "cross":
-            held[block.stack.name, block.layer] = (block.values if what == "values" else block.inputs).clone()
+            held[block.stack.name, block.layer] = (
+                block.values if what == "values" else block.inputs
+            ).clone()
 
     with (
         model.in_use(model.state_dtype),
@@ -189,7 +210,9 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     return held
 
 
-def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int | Sequence[int]] | None) -> DecisionMap:
+def _of_inputs(
+    decision: Decision, donor: Decision, words: Sequence[int | Sequence[int]] | None
+) -> DecisionMap:
     """A word's sound, or its tokens, of the other item in this item's input."""
     stack = "encoder" if "encoder" in decision.sources else "decoder"
     rows, margins = [], []
@@ -199,7 +222,9 @@ def _of_inputs(decision: Decision, donor: Decision, words: Sequence[int | Sequen
     return decision_map_of(decision, rows, decision.margin, margins)
 
 
-def _exchanged(decision: Decision, donor: Decision, pairs: Sequence[tuple[Source, Source]]) -> dict[str, Tensor]:
+def _exchanged(
+    decision: Decision, donor: Decision, pairs: Sequence[tuple[Source, Source]]
+) -> dict[str, Tensor]:
     inputs = dict(decision.prepared.inputs)
     clip, other = decision.item, donor.item
     if isinstance(clip, Clip) and isinstance(other, Clip):
@@ -209,10 +234,13 @@ def _exchanged(decision: Decision, donor: Decision, pairs: Sequence[tuple[Source
     for own, its in pairs:
         if len(own.positions) != len(its.positions):
             raise InputError(
-                f"{own.label!r} is {len(own.positions)} tokens and {its.label!r} {len(its.positions)}: only as many can "
+                f"{own.label!r} is {len(own.positions)} tokens and {its.label!r} "
+                f"{len(its.positions)}: only as many can "
                 "be exchanged in the input; swap states or values instead"
             )
-        inputs["input_ids"][:, list(own.positions)] = donor.prepared.inputs["input_ids"][:, list(its.positions)]
+        inputs["input_ids"][:, list(own.positions)] = donor.prepared.inputs["input_ids"][
+            :, list(its.positions)
+        ]
     return inputs
 
 
@@ -223,24 +251,31 @@ def _heard_instead(decision: Decision, spliced: Clip) -> dict[str, Tensor]:
         not torch.equal(heard[name], decision.prepared.inputs[name]) for name in changed
     ):
         raise InputError(
-            f"{decision.name}: with the other's sound the clip has another length, and an audio language model another number "
+            f"{decision.name}: with the other's sound the clip has another length, and an audio "
+            "language model another number "
             "of positions; take words of one length, or swap states or values instead"
         )
     return heard
 
 
 def _spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
-    """The clip with the other's sound of words, as long as it is there, so that later words move; without words."""
+    """The clip with the other's sound of words, as long as it is there, so that later words move;
+    without words."""
     audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
     pieces: list[tuple[tuple[float, float], tuple[float, float]]] = []
     for word in words:
         own, its = (clip.words or ())[word], (other.words or ())[word]
         if len(own.intervals) != len(its.intervals):
             raise InputError(
-                f"{clip.name}: {own.text!r} is in {len(own.intervals)} pieces, the other's {its.text!r} in {len(its.intervals)}"
+                f"{clip.name}: {own.text!r} is in {len(own.intervals)} pieces, the other's "
+                f"{its.text!r} in {len(its.intervals)}"
             )
         pieces += zip(own.intervals, its.intervals, strict=True)
-    for here, there in sorted(pieces, reverse=True):  # the last first: those before it are still in their places
+    for here, there in sorted(
+        pieces, reverse=True
+    ):  # the last first: those before it are still in their places
         new = donor[round(there[0] * FILL_RATE) : round(there[1] * FILL_RATE)]
-        audio = np.concatenate([audio[: round(here[0] * FILL_RATE)], new, audio[round(here[1] * FILL_RATE) :]])
+        audio = np.concatenate(
+            [audio[: round(here[0] * FILL_RATE)], new, audio[round(here[1] * FILL_RATE) :]]
+        )
     return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)

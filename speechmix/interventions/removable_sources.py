@@ -18,14 +18,16 @@ class Source:
     Parameters
     ----------
     index : int
-        Among the item's words (of several, the first); of a token its position; of prepared inputs, among the stack's units.
+        Among the item's words (of several, the first); of a token its position; of prepared inputs,
+        among the stack's units.
     label : str
     positions : tuple of int
         In the stack: frames or tokens.
     parts : tuple of Source
         Of several words, each by itself.
     of_word : int or None
-        Index of the word that this is, or a token is part of; None of several words and of prepared inputs.
+        Index of the word that this is, or a token is part of; None of several words and of prepared
+        inputs.
     """
 
     index: int
@@ -47,18 +49,25 @@ def together(parts: tuple[Source, ...]) -> Source:
 
 
 def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
-    """Spans as sources: those of one word together, and what belongs to no word left out; each by itself without words."""
+    """Spans as sources: those of one word together, and what belongs to no word left out; each by
+    itself without words."""
     if words is None:
         return tuple(Source(i, span.label, tuple(span.positions)) for i, span in enumerate(spans))
     positions: dict[int, list[int]] = {}
     for span in spans:
         if span.word is not None:
             positions.setdefault(span.word, []).extend(span.positions)
-    return tuple(Source(word, words[word], tuple(positions[word]), of_word=word) for word in sorted(positions))
+    return tuple(
+        Source(word, words[word], tuple(positions[word]), of_word=word)
+        for word in sorted(positions)
+    )
 
 
-def heard_and_written(spans: Sequence[Span], words: Sequence[str], answer: int) -> tuple[Source, ...]:
-    """Words of an audio language model's decoder: as they are heard, and numbered on behind them as they are written.
+def heard_and_written(
+    spans: Sequence[Span], words: Sequence[str], answer: int
+) -> tuple[Source, ...]:
+    """Words of an audio language model's decoder: as they are heard, and numbered on behind them as
+    they are written.
 
     Examples
     --------
@@ -69,7 +78,8 @@ def heard_and_written(spans: Sequence[Span], words: Sequence[str], answer: int) 
     heard = words_as_sources([span for span in spans if span.start < answer], words)
     written = words_as_sources([span for span in spans if span.start >= answer], words)
     return heard + tuple(
-        replace(source, index=len(words) + source.index, label=f"{source.label} (written)") for source in written
+        replace(source, index=len(words) + source.index, label=f"{source.label} (written)")
+        for source in written
     )
 
 

@@ -1,7 +1,9 @@
-"""Measures of scope "removal": scores of sources from the margins of an item with some of its sources only.
+"""Measures of scope "removal": scores of sources from the margins of an item with some of its
+sources only.
 
-In: a registered measure, and a game: n sources, and a function that gives the margins [m, ...] of m sets of them, Boolean rows
-[m, n]. Out: values [n, ...]. Occlusion and Shapley values are the package's own; any function of the margins is one.
+In: a registered measure, and a game: n sources, and a function that gives the margins [m, ...] of m
+sets of them, Boolean rows [m, n]. Out: values [n, ...]. Occlusion and Shapley values are the
+package's own; any function of the margins is one.
 """
 
 from __future__ import annotations
@@ -49,15 +51,22 @@ def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -
     (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
     """
     chosen = measure_named(measure)
-    found = chosen.function(count, margins, **{name: options[name] for name in chosen.takes if name in options})
+    found = chosen.function(
+        count, margins, **{name: options[name] for name in chosen.takes if name in options}
+    )
     values, errors = found if isinstance(found, tuple) else (found, None)
     if len(values) != count:
-        raise InputError(f"{measure}: expected a value for each of {count} sources, found {len(values)}")
+        raise InputError(
+            f"{measure}: expected a value for each of {count} sources, found {len(values)}"
+        )
     return RemovalScores(np.asarray(values), errors)
 
 
-def removal_scores_of_words(decision: Decision, measure: str, *, side: str, fill: str) -> Mapping[int, float]:
-    """Return the scores of the words of one side by index, with one fill; a word that cannot be removed has none.
+def removal_scores_of_words(
+    decision: Decision, measure: str, *, side: str, fill: str
+) -> Mapping[int, float]:
+    """Return the scores of the words of one side by index, with one fill; a word that cannot be
+    removed has none.
 
     Raises
     ------
@@ -78,7 +87,9 @@ def removal_scores_of_words(decision: Decision, measure: str, *, side: str, fill
 
 def occlusion(count: int, margins: Margins) -> np.ndarray:
     """Return what is lost when each source alone is removed, [n, ...]."""
-    whole, *without_one = margins(np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)]))
+    whole, *without_one = margins(
+        np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)])
+    )
     return whole - np.array(without_one)
 
 

@@ -1,14 +1,17 @@
-"""Shapley values of words: what each adds to a decision on average, whatever other words are there (Shapley 1953).
+"""Shapley values of words: what each adds to a decision on average, whatever other words are there
+(Shapley 1953).
 
-In: a decision and what takes a word's place. Out: a share of the margin for each word, which add up: to the margin of the item
-as it is less that with all words taken away. Where two cues say the same, taking away one changes nothing (`ablate_input` finds
-neither); here both get half. Exact over all 2^n sets of up to ten words,
+In: a decision and what takes a word's place. Out: a share of the margin for each word, which add
+up: to the margin of the item as it is less that with all words taken away. Where two cues say the
+same, taking away one changes nothing (`ablate_input` finds neither); here both get half. Exact over
+all 2^n sets of up to ten words,
 
     value(i) = sum over sets S without i of  |S|! (n - |S| - 1)! / n!  (margin of S and i - margin of S),
 
-else over random orders and their reverses (Castro et al. 2009; Mitchell et al. 2022), with a standard error. A value averages
-over what the other words are: where words act together, as in an exclusive or, their effects cancel in it. So the effect of
-removing each word alone and the interactions of pairs (`shapley_pairs`) come with the values.
+else over random orders and their reverses (Castro et al. 2009; Mitchell et al. 2022), with a
+standard error. A value averages over what the other words are: where words act together, as in an
+exclusive or, their effects cancel in it. So the effect of removing each word alone and the
+interactions of pairs (`shapley_pairs`) come with the values.
 """
 
 from __future__ import annotations
@@ -64,30 +67,35 @@ def shapley(
     item : Clip, Sentence, str or dict
         As for `knock_out`.
     side : {"sound", "text", "both"}, optional
-        What is taken away, as in `ablate_input`: by default the sound of a clip, the tokens of a text.
+        What is taken away, as in `ablate_input`: by default the sound of a clip, the tokens of a
+        text.
     fill : str, optional
-        What takes its place: by default digital silence; of tokens the first that the model has of mask, unk, pad, remove.
+        What takes its place: by default digital silence; of tokens the first that the model has of
+        mask, unk, pad, remove.
     words : sequence of int or of tuples of int, optional
-        Whose values are asked for; all others stay. All by default. The words of a tuple go together, as one. With the fill
-        "remove" a word that holds the position where the margin is read stays, too.
+        Whose values are asked for; all others stay. All by default. The words of a tuple go
+        together, as one. With the fill "remove" a word that holds the position where the margin is
+        read stays, too.
     samples : int, optional
-        Orders to draw, each of them also in reverse. By default all sets are tried of up to 10 words, and 64 orders of more.
+        Orders to draw, each of them also in reverse. By default all sets are tried of up to 10
+        words, and 64 orders of more.
     seed : int
         Of the orders.
     pairs : bool, optional
-        Whether to compute the interactions of pairs. By default where all sets are tried, for they cost no further run; drawn
-        orders need about twice as many runs with them.
+        Whether to compute the interactions of pairs. By default where all sets are tried, for they
+        cost no further run; drawn orders need about twice as many runs with them.
     objective : optional
         Another number to read than the margin, as in `mix`.
 
     Returns
     -------
     DecisionMap
-        Stack "input", a row a word; ``drop`` is its value in nats, ``error`` the standard error of it (0 where all sets were
-        tried), ``alone`` the drop when this word alone is taken away. Margin and flipped are missing: there is no one run of a
-        value. ``pairs`` is the table of interactions: word, label, other_word, other_label, interaction in nats (above zero
-        the two need each other, below zero one replaces the other), error. The provenance holds ``nothing``, the margin
-        without any of the words, and ``sets``, how many were run.
+        Stack "input", a row a word; ``drop`` is its value in nats, ``error`` the standard error of
+        it (0 where all sets were tried), ``alone`` the drop when this word alone is taken away.
+        Margin and flipped are missing: there is no one run of a value. ``pairs`` is the table of
+        interactions: word, label, other_word, other_label, interaction in nats (above zero the two
+        need each other, below zero one replaces the other), error. The provenance holds
+        ``nothing``, the margin without any of the words, and ``sets``, how many were run.
 
     Warns
     -----
@@ -97,7 +105,8 @@ def shapley(
     Raises
     ------
     InputError
-        If the item has no target, there is no word to take away, or a side, fill or number of samples is not possible.
+        If the item has no target, there is no word to take away, or a side, fill or number of
+        samples is not possible.
 
     Examples
     --------
@@ -107,7 +116,9 @@ def shapley(
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
     decision = Decision.of(model, item, objective=objective)
-    values = shapley_of(decision, side=side, fill=fill, words=words, samples=samples, seed=seed, pairs=pairs)
+    values = shapley_of(
+        decision, side=side, fill=fill, words=words, samples=samples, seed=seed, pairs=pairs
+    )
     if values.provenance.get("warning"):
         warnings.warn(f"{decision.name}: {values.provenance['warning']}", stacklevel=2)
     return values
@@ -123,10 +134,14 @@ def shapley_of(
     seed: int = 0,
     pairs: bool | None = None,
 ) -> DecisionMap:
-    """`shapley` of a decision that has been prepared; it writes its warning into the provenance alone."""
+    """`shapley` of a decision that has been prepared; it writes its warning into the provenance
+    alone."""
     side = side or sides_of(decision)[0]
     if side not in sides_of(decision):
-        raise InputError(f"{decision.model.name} with {decision.name}: sides are {sides_of(decision)}, found {side!r}")
+        raise InputError(
+            f"{decision.model.name} with {decision.name}: sides are {sides_of(decision)}, found "
+            f"{side!r}"
+        )
     if samples is not None and (not isinstance(samples, int) or samples < 2):
         raise InputError(f"samples should be a number of orders, at least 2, found {samples!r}")
     fill = _fill(decision, side, fill)
@@ -136,14 +151,18 @@ def shapley_of(
         if not (fill.endswith("remove") and set(source.positions) & set(decision.read_at))
     ]
     if not players:
-        raise InputError(f"{decision.name}: there is no word to take away with {fill!r}: words={words}")
+        raise InputError(
+            f"{decision.name}: there is no word to take away with {fill!r}: words={words}"
+        )
     count = len(players)
     margins = Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
     values, errors = shapley_values(count, margins, samples=samples, seed=seed)
     whole, nothing, *without_one = margins(
         np.concatenate([[[True] * count, [False] * count], ~np.eye(count, dtype=bool)])
     )
-    rows = [place_of(decision, f"shapley ({fill})", "input", float("nan"), player) for player in players]
+    rows = [
+        place_of(decision, f"shapley ({fill})", "input", float("nan"), player) for player in players
+    ]
     drops = decision_map_of(decision, rows, float(whole), [float("nan")] * count)
     table = drops.table.assign(drop=values, error=errors, alone=whole - np.array(without_one))
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
@@ -183,9 +202,16 @@ def margins_of_sets(
     for start in range(0, len(sets), _SETS_AT_ONCE):
         changed = []
         for present in sets[start : start + _SETS_AT_ONCE]:
-            taken = [word for player, there in zip(players, present, strict=True) if not there for word in player.words]
+            taken = [
+                word
+                for player, there in zip(players, present, strict=True)
+                if not there
+                for word in player.words
+            ]
             inputs, places = inputs_without(decision, taken, side=side, fill=fill)
-            changed.append((decision.with_encoded_sound(inputs) if side == "text" else inputs, places))
+            changed.append(
+                (decision.with_encoded_sound(inputs) if side == "text" else inputs, places)
+            )
         margins += decision.of_many_inputs(changed)
     return np.array(margins)
 
@@ -201,14 +227,17 @@ class Remembered:
         keys = [row.tobytes() for row in sets]
         new = {key: place for place, key in enumerate(keys) if key not in self.known}
         if new:
-            self.known |= dict(zip(new, self._margins(sets[list(new.values())]).tolist(), strict=True))
+            self.known |= dict(
+                zip(new, self._margins(sets[list(new.values())]).tolist(), strict=True)
+            )
         return np.array([self.known[key] for key in keys])
 
 
 def shapley_values(
     players: int, margins: Margins, *, samples: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MOST_EXACT` players, else sampled.
+    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MOST_EXACT`
+    players, else sampled.
 
     Parameters
     ----------
@@ -240,13 +269,20 @@ def exact_values(players: int, margins: Margins) -> np.ndarray:
     values = np.empty((players, *of_set.shape[1:]))
     for player in range(players):
         without = number[~sets[:, player]]
-        weights = np.array([1 / (players * comb(players - 1, int(size))) for size in sizes[without]])
-        values[player] = np.tensordot(weights, of_set[without | 1 << player] - of_set[without], axes=1)
+        weights = np.array(
+            [1 / (players * comb(players - 1, int(size))) for size in sizes[without]]
+        )
+        values[player] = np.tensordot(
+            weights, of_set[without | 1 << player] - of_set[without], axes=1
+        )
     return values
 
 
-def sampled_values(players: int, margins: Margins, *, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] over random orders and their reverses, and their standard errors; the values add up exactly.
+def sampled_values(
+    players: int, margins: Margins, *, samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shapley values [n, ...] over random orders and their reverses, and their standard errors; the
+    values add up exactly.
 
     Examples
     --------

@@ -1,12 +1,15 @@
-"""Shapley interactions of pairs of words: how much two words do together beyond what each does by itself.
+"""Shapley interactions of pairs of words: how much two words do together beyond what each does by
+itself.
 
-In: margins of sets of words. Out: for each pair, averaged as Shapley values are (Grabisch and Roubens 1999, An axiomatic
-approach to the concept of interaction among players in cooperative games),
+In: margins of sets of words. Out: for each pair, averaged as Shapley values are (Grabisch and
+Roubens 1999, An axiomatic approach to the concept of interaction among players in cooperative
+games),
 
     pair(i, j) = sum over sets S without i, j of  |S|! (n - |S| - 2)! / (n - 1)!  [v(S,i,j) - v(S,i) - v(S,j) + v(S)].
 
-Above zero the two need each other; below zero one replaces the other. A Shapley value holds half of each of its word's pairs,
-so opposite effects cancel in it: of an exclusive or of two words, all of it is in the pair.
+Above zero the two need each other; below zero one replaces the other. A Shapley value holds half of
+each of its word's pairs, so opposite effects cancel in it: of an exclusive or of two words, all of
+it is in the pair.
 """
 
 from __future__ import annotations
@@ -38,18 +41,24 @@ def exact_pairs(players: int, margins: Margins) -> np.ndarray:
     interactions = np.full((players, players), np.nan)
     for i, j in combinations(range(players), 2):
         without = number[~sets[:, i] & ~sets[:, j]]
-        weights = np.array([1 / ((players - 1) * comb(players - 2, int(size))) for size in sizes[without]])
+        weights = np.array(
+            [1 / ((players - 1) * comb(players - 2, int(size))) for size in sizes[without]]
+        )
         with_i, with_j = without | 1 << i, without | 1 << j
         beyond = of_set[with_i | with_j] - of_set[with_i] - of_set[with_j] + of_set[without]
         interactions[i, j] = interactions[j, i] = weights @ beyond
     return interactions
 
 
-def sampled_pairs(players: int, margins: Margins, *, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Interactions [n, n] over random orders and their reverses, and standard errors; NaN where a pair was met too rarely.
+def sampled_pairs(
+    players: int, margins: Margins, *, samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interactions [n, n] over random orders and their reverses, and standard errors; NaN where a
+    pair was met too rarely.
 
-    Two players that follow each other in a random order have in front of them a set drawn with the weights of the definition.
-    The orders are those of `sampled_values` with the same seed: one set more is run for each pair of neighbours.
+    Two players that follow each other in a random order have in front of them a set drawn with the
+    weights of the definition. The orders are those of `sampled_values` with the same seed: one set
+    more is run for each pair of neighbours.
 
     Examples
     --------
@@ -58,7 +67,9 @@ def sampled_pairs(players: int, margins: Margins, *, samples: int, seed: int) ->
     ([nan, 0.0, 4.0], [nan, 0.0, 0.0])
     """
     rng = np.random.default_rng(seed)
-    drawn: dict[tuple[int, int], list[float]] = {pair: [] for pair in combinations(range(players), 2)}
+    drawn: dict[tuple[int, int], list[float]] = {
+        pair: [] for pair in combinations(range(players), 2)
+    }
     for _ in range(samples):
         order = rng.permutation(players)
         both_ways = [_beyond_of_neighbours(forth, margins) for forth in (order, order[::-1])]
@@ -73,9 +84,13 @@ def sampled_pairs(players: int, margins: Margins, *, samples: int, seed: int) ->
 
 
 def _beyond_of_neighbours(order: np.ndarray, margins: Margins) -> dict[tuple[int, int], float]:
-    """What each two neighbours of an order add together beyond what each adds, to the set in front of them."""
+    """What each two neighbours of an order add together beyond what each adds, to the set in front
+    of them."""
     count = len(order)
-    along, other = np.zeros((count + 1, count), dtype=bool), np.zeros((count - 1, count), dtype=bool)
+    along, other = (
+        np.zeros((count + 1, count), dtype=bool),
+        np.zeros((count - 1, count), dtype=bool),
+    )
     for place, player in enumerate(order, start=1):
         along[place:, player] = True
     for place in range(count - 1):
@@ -94,18 +109,25 @@ def _beyond_of_neighbours(order: np.ndarray, margins: Margins) -> dict[tuple[int
 def pair_table(
     words: Sequence[int], labels: Sequence[str], interactions: np.ndarray, errors: np.ndarray
 ) -> pd.DataFrame:
-    """A row for each pair of words, with columns `COLUMNS`; the largest interaction first, pairs never met last."""
+    """A row for each pair of words, with columns `COLUMNS`; the largest interaction first, pairs
+    never met last."""
     rows = [
         (words[i], labels[i], words[j], labels[j], interactions[i, j], errors[i, j])
         for i, j in combinations(range(len(words)), 2)
     ]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
-    order = table["interaction"].abs().sort_values(ascending=False, kind="stable", na_position="last").index
+    order = (
+        table["interaction"]
+        .abs()
+        .sort_values(ascending=False, kind="stable", na_position="last")
+        .index
+    )
     return table.loc[order].reset_index(drop=True)
 
 
 def warning_of(pairs: pd.DataFrame, values: np.ndarray) -> str:
-    """What a reader of the values must know: an interaction as large as the largest value; empty if there is none.
+    """What a reader of the values must know: an interaction as large as the largest value; empty if
+    there is none.
 
     A sampled interaction counts by what it exceeds twice its error.
 
@@ -121,7 +143,9 @@ def warning_of(pairs: pd.DataFrame, values: np.ndarray) -> str:
     strongest = pairs.loc[sure.idxmax()]
     meaning = "they need each other" if strongest["interaction"] > 0 else "one replaces the other"
     return (
-        f"{strongest['label']!r} and {strongest['other_label']!r} interact by {strongest['interaction']:+.1f} nats, and no "
-        f"Shapley value is larger than {np.abs(values).max():.1f}: {meaning}, and values average over that. Read the pairs "
+        f"{strongest['label']!r} and {strongest['other_label']!r} interact by "
+        f"{strongest['interaction']:+.1f} nats, and no "
+        f"Shapley value is larger than {np.abs(values).max():.1f}: {meaning}, and values average "
+        "over that. Read the pairs "
         "(.pairs) and what each word does alone (column 'alone')"
     )

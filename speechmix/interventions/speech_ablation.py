@@ -1,9 +1,11 @@
-"""The published ablation of speech models: the cue silenced in the sound, its tokens blanked in the decoder, or both.
+"""The published ablation of speech models: the cue silenced in the sound, its tokens blanked in the
+decoder, or both.
 
-In: a model with its head, a clip with cue and target. Out: a tidy table: by how much the probability of the target's
-sub-tokens falls, as their mean and their largest change, and the margin; beside it the published control (the target itself)
-and one of ours (another word of about the cue's length). Protocol: Mohebbi et al. 2023, EMNLP, the ablation of cue words. Where
-its code reads an encoder at the cue's own frames, this reads it at the target's.
+In: a model with its head, a clip with cue and target. Out: a tidy table: by how much the
+probability of the target's sub-tokens falls, as their mean and their largest change, and the
+margin; beside it the published control (the target itself) and one of ours (another word of about
+the cue's length). Protocol: Mohebbi et al. 2023, EMNLP, the ablation of cue words. Where its code
+reads an encoder at the cue's own frames, this reads it at the target's.
 """
 
 from __future__ import annotations
@@ -31,8 +33,18 @@ SILENCED = (CUE, CONTROL, TARGET)
 SOUND, TOKENS, BOTH = CONDITIONS = ("sound", "tokens", "both")
 MEAN, LARGEST, SIGNED_MAX = AGGREGATIONS = ("mean", "max", "signed max")
 COLUMNS = (
-    "silenced", "condition", "fill", "words", "tokens", "blank", "reading", "aggregation", "intact", "ablated", "drop",
-)  # fmt: skip
+    "silenced",
+    "condition",
+    "fill",
+    "words",
+    "tokens",
+    "blank",
+    "reading",
+    "aggregation",
+    "intact",
+    "ablated",
+    "drop",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +62,11 @@ def ablate_speech(
     sound_fills: Sequence[str] = ("zeros",),
     fills_of_tokens: Sequence[str | int] | None = None,
 ) -> pd.DataFrame:
-    """Take cue, another word and target out of the sound, the decoder's tokens, and both, and read the target.
+    """Take cue, another word and target out of the sound, the decoder's tokens, and both, and read
+    the target.
 
-    With p(t) the probability of a sub-token t at the position that predicts it, the transcript's tokens before it being fed,
+    With p(t) the probability of a sub-token t at the position that predicts it, the transcript's
+    tokens before it being fed,
 
         drop(t) = p(t | clip as it is) - p(t | clip without the word)
 
@@ -61,27 +75,32 @@ def ablate_speech(
     model : Model
         Whisper, or with a CTC head (then only the sound can be silenced).
     clip : Clip
-        With text, words, cue and target; a foil makes the margin that of a choice between two spellings.
+        With text, words, cue and target; a foil makes the margin that of a choice between two
+        spellings.
     sound_fills : sequence of {"zeros", "room", "noise", "word"}
         What takes the place of a word's sound (`silence`); "zeros" as published.
     fills_of_tokens : sequence of {"unk", "pad", "mask", "remove"} or int, optional
-        What takes the place of tokens. A tokenizer's unknown token, as published, is whatever a checkpoint says: in Whisper
-        the end of text, which is no neutral blank; so by default "unk" stands beside "remove", the text without
-        them. An int is the id of a token of one's own choice. The column blank says what was put in.
+        What takes the place of tokens. A tokenizer's unknown token, as published, is whatever a
+        checkpoint says: in Whisper the end of text, which is no neutral blank; so by default "unk"
+        stands beside "remove", the text without them. An int is the id of a token of one's own
+        choice. The column blank says what was put in.
 
     Returns
     -------
     DataFrame
-        Columns `COLUMNS`. silenced: "cue", "another word" or "target". condition: "sound", "tokens", "both"; of the target,
-        as published, the one token just before it is blanked (which may be the cue's). words, tokens: what was taken
-        away; blank: the token put in. intact, ablated, drop: what each reading says, by aggregation. Readings:
+        Columns `COLUMNS`. silenced: "cue", "another word" or "target". condition: "sound",
+        "tokens", "both"; of the target, as published, the one token just before it is blanked
+        (which may be the cue's). words, tokens: what was taken away; blank: the token put in.
+        intact, ablated, drop: what each reading says, by aggregation. Readings:
 
-        - "arg-max": probability of the tokens that the intact model finds likeliest at the target's positions (as
-          published); of a CTC model, at the target's own frames. "transcript": of the target's own tokens; of a CTC
-          model, of its letters at the frames of the best path through the intact clip.
-          Aggregations over sub-tokens (frames, letters): "mean"; "max", the change of greatest size, with its sign;
-          "signed max", as published, the greatest of signed drops, which is above zero where changes are noise.
-        - "margin" (nats): log p(target) - log p(foil), without a foil log p(target's tokens). "text" (nats, CTC): log p(text).
+        - "arg-max": probability of the tokens that the intact model finds likeliest at the target's
+          positions (as published); of a CTC model, at the target's own frames. "transcript": of the
+          target's own tokens; of a CTC model, of its letters at the frames of the best path through
+          the intact clip. Aggregations over sub-tokens (frames, letters): "mean"; "max", the change
+          of greatest size, with its sign; "signed max", as published, the greatest of signed drops,
+          which is above zero where changes are noise.
+        - "margin" (nats): log p(target) - log p(foil), without a foil log p(target's tokens).
+          "text" (nats, CTC): log p(text).
 
     Raises
     ------
@@ -102,7 +121,9 @@ def ablate_speech(
     readings = readings_of(decision, clean)
     intact = read(decision, readings, clean)
     changed = of_changes(
-        decision, [ablation.change for ablation in ablated], lambda logits: read(decision, readings, logits)
+        decision,
+        [ablation.change for ablation in ablated],
+        lambda logits: read(decision, readings, logits),
     )
     rows = [
         {**ablation.cells, **row}
@@ -114,11 +135,15 @@ def ablate_speech(
 
 def _prepared(model: Model, clip: Clip, sound_fills: Sequence[str]) -> Decision:
     if not clip.words or not clip.cue_words or clip.target is None:
-        raise InputError(f"{clip.name}: the ablation of speech needs text, words with times, a cue and a target")
+        raise InputError(
+            f"{clip.name}: the ablation of speech needs text, words with times, a cue and a target"
+        )
     if model.converses:
         raise InputError(
-            f"{model.name}: the published ablation is of a Whisper or a CTC model; of an audio language model ask "
-            "speechmix.ablate_input (its sound) or speechmix.knock_out (its sound, prompt and answer)"
+            f"{model.name}: the published ablation is of a Whisper or a CTC model; of an audio "
+            "language model ask "
+            "speechmix.ablate_input (its sound) or speechmix.knock_out (its sound, prompt and "
+            "answer)"
         )
     if unknown := set(sound_fills) - set(SOUND_FILLS):
         raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown)}")
@@ -128,7 +153,8 @@ def _prepared(model: Model, clip: Clip, sound_fills: Sequence[str]) -> Decision:
 
 
 def _token_fills(model: Model, asked: Sequence[str | int] | None) -> tuple[str | int, ...]:
-    """What takes the place of tokens: by default what is published, where a tokenizer has it, and nothing."""
+    """What takes the place of tokens: by default what is published, where a tokenizer has it, and
+    nothing."""
     if asked is not None:
         return tuple(asked)
     return tuple(fill for fill in token_fills(model) if fill in ("unk", "remove"))
@@ -139,7 +165,11 @@ def _ablations(
 ) -> Iterator[_Ablated]:
     """All that is taken away: cue, another word and target; in the sound, the tokens, and both."""
     target = () if clip.target is None else (clip.target,)
-    for silenced, words in ((CUE, clip.cue_words), (CONTROL, control_words(clip)), (TARGET, target)):
+    for silenced, words in (
+        (CUE, clip.cue_words),
+        (CONTROL, control_words(clip)),
+        (TARGET, target),
+    ):
         if not words:
             continue
         spelled = " ".join((clip.words or ())[word].text for word in words)
@@ -152,7 +182,10 @@ def _ablations(
         if tokens is None or not positions:
             continue
         for fill in fills:
-            blank = {"tokens": " ".join(tokens.labels[place] for place in positions), "blank": _label(decision, fill)}
+            blank = {
+                "tokens": " ".join(tokens.labels[place] for place in positions),
+                "blank": _label(decision, fill),
+            }
             change = Change(None, positions, fill)
             yield _Ablated({**cells, **blank, "condition": TOKENS, "fill": str(fill)}, change)
             for sound_fill, sound in sounds.items():
@@ -160,14 +193,19 @@ def _ablations(
                 yield _Ablated(both, replace(change, sound=sound))
 
 
-def _positions(decision: Decision, clip: Clip, silenced: str, words: Sequence[int | None]) -> tuple[int, ...]:
-    """Positions of the decoder's tokens to blank; of the target the one token of the text before it, if there is one."""
+def _positions(
+    decision: Decision, clip: Clip, silenced: str, words: Sequence[int | None]
+) -> tuple[int, ...]:
+    """Positions of the decoder's tokens to blank; of the target the one token of the text before
+    it, if there is one."""
     tokens = decision.prepared.tokens
     if tokens is None:
         return ()
     owners = tokens.words[: len(tokens.ids)]
     if silenced != TARGET:
-        return tuple(place for place, owner in enumerate(owners) if owner is not None and owner in words)
+        return tuple(
+            place for place, owner in enumerate(owners) if owner is not None and owner in words
+        )
     before = owners.index(clip.target) - 1
     return (before,) if tokens.kinds[before] == "token" else ()
 
@@ -178,16 +216,29 @@ def _label(decision: Decision, fill: str | int) -> str:
     return "" if id_ is None else str(decision.model.tokenizer.convert_ids_to_tokens(id_))
 
 
-def _rows(intact: dict[str, list[float]], ablated: dict[str, list[float]]) -> Iterator[dict[str, object]]:
+def _rows(
+    intact: dict[str, list[float]], ablated: dict[str, list[float]]
+) -> Iterator[dict[str, object]]:
     """Drops of every reading, aggregated over sub-tokens."""
     for reading, before in intact.items():
         after = ablated[reading]
         drops = [was - now for was, now in zip(before, after, strict=True)]
         if len(drops) == 1 and reading not in (ARG_MAX, TRANSCRIPT):
-            yield {"reading": reading, "aggregation": "", "intact": before[0], "ablated": after[0], "drop": drops[0]}
+            yield {
+                "reading": reading,
+                "aggregation": "",
+                "intact": before[0],
+                "ablated": after[0],
+                "drop": drops[0],
+            }
             continue
         mean = {"intact": sum(before) / len(before), "ablated": sum(after) / len(after)}
-        yield {"reading": reading, "aggregation": MEAN, **mean, "drop": mean["intact"] - mean["ablated"]}
+        yield {
+            "reading": reading,
+            "aggregation": MEAN,
+            **mean,
+            "drop": mean["intact"] - mean["ablated"],
+        }
         sizes = {LARGEST: [abs(drop) for drop in drops], SIGNED_MAX: drops}
         for name, size in sizes.items():
             place = size.index(max(size))

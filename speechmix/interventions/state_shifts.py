@@ -1,12 +1,14 @@
 """State shifts: how far each word's state moves, layer by layer, when another word is taken away.
 
-The intervention of `ablate_input`, read at the states instead of at a decision. It asks for no output, so it is there for
-encoders without a head (XLSR, HuBERT, the encoder of a Whisper). In: a model and a clip with words, or a text. Out: a
-`MixingMap`; its layer l holds all that happens up to there, as that of a map rolled out does.
+The intervention of `ablate_input`, read at the states instead of at a decision. It asks for no
+output, so it is there for encoders without a head (XLSR, HuBERT, the encoder of a Whisper). In: a
+model and a clip with words, or a text. Out: a `MixingMap`; its layer l holds all that happens up to
+there, as that of a map rolled out does.
 
-Silence a word, and its neighbours' states have moved before the first layer has run: convolutions hear over its borders, some
-front-ends scale a clip as a whole. No map of the layers can know that. So by default only the word's own positions change where
-they enter the first layer, and all others enter it as they were.
+Silence a word, and its neighbours' states have moved before the first layer has run: convolutions
+hear over its borders, some front-ends scale a clip as a whole. No map of the layers can know that.
+So by default only the word's own positions change where they enter the first layer, and all others
+enter it as they were.
 """
 
 from __future__ import annotations
@@ -58,11 +60,13 @@ def state_shifts(
     item : Clip, Sentence or str
         With words; of a clip with their times.
     fill : str, optional
-        What takes a word's place: of a sound "zeros" (by default), "room", "noise" or "word" (`silence`); of a text "mask",
-        "unk" or "pad" (by default the first of them that the model has).
+        What takes a word's place: of a sound "zeros" (by default), "room", "noise" or "word"
+        (`silence`); of a text "mask", "unk" or "pad" (by default the first of them that the model
+        has).
     where : {"first layer", "input"}
-        "input": the sound (or text) is another one, with whatever comes of that before the first layer. "first layer": what
-        enters the first layer is that of the other sound at the word's own positions, and as it was at all others.
+        "input": the sound (or text) is another one, with whatever comes of that before the first
+        layer. "first layer": what enters the first layer is that of the other sound at the word's
+        own positions, and as it was at all others.
     layers : sequence of int, optional
         Counted from 0, all by default; -1 is what enters the first.
     distance : str
@@ -71,8 +75,9 @@ def state_shifts(
     Returns
     -------
     MixingMap [L, W, W]
-        Of the stack that reads the words (the encoder, or the only decoder): the distance between the state of the target and
-        that without the source, mean over the target's frames (or tokens). The measure is "silence (zeros)" or "blank (mask)".
+        Of the stack that reads the words (the encoder, or the only decoder): the distance between
+        the state of the target and that without the source, mean over the target's frames (or
+        tokens). The measure is "silence (zeros)" or "blank (mask)".
 
     Raises
     ------
@@ -91,14 +96,21 @@ def state_shifts(
     question = Question(units="word", layers=None if layers is None else tuple(layers))
     view = seen_by(model, item, question)
     if isinstance(view.item, Clip) and not view.item.words:
-        raise InputError(f"{view.item.name} has no words with times: give words=, or align it with speechmix.align")
+        raise InputError(
+            f"{view.item.name} has no words with times: give words=, or align it with "
+            "speechmix.align"
+        )
     view.prepare((stack,))
     chosen = _layers(len(model.stacks[stack]), layers, stack)
     words = [span for span in view.sources(stack) if span.word is not None]
     taken_away = _sound_without if model.hears else _text_without
-    possible = SOUND_FILLS if model.hears else token_fills(model)[:-1]  # removing tokens moves all others
+    possible = (
+        SOUND_FILLS if model.hears else token_fills(model)[:-1]
+    )  # removing tokens moves all others
     if not possible:
-        raise InputError(f"{model.name} has no token to put in a word's place: neither mask, unknown nor padding")
+        raise InputError(
+            f"{model.name} has no token to put in a word's place: neither mask, unknown nor padding"
+        )
     fill = possible[0] if fill is None else fill
     if fill not in possible:
         raise InputError(f"fill should be one of {possible} for {model.name}, found {fill!r}")
@@ -111,7 +123,9 @@ def state_shifts(
     measured = distance_named(distance)
     for column, source in enumerate(words):
         inputs = taken_away(model, view, source, fill)
-        entering = None if where == "input" else partial(_elsewhere_intact, intact[0], source.positions)
+        entering = (
+            None if where == "input" else partial(_elsewhere_intact, intact[0], source.positions)
+        )
         read = partial(_moved, iter(intact), measured, words)
         moved = _states(model, inputs, stack, read, entering)
         scores[:, :, column] = np.stack(moved)[[layer - INPUT for layer in chosen]]
@@ -124,7 +138,10 @@ def state_shifts(
 def _layers(count: int, asked: Sequence[int] | None, stack: str) -> tuple[int, ...]:
     chosen = range(count) if asked is None else sorted({int(layer) for layer in asked})
     if not chosen or not all(INPUT <= layer < count for layer in chosen):
-        raise InputError(f"layers={asked}: the {stack} has layers 0 to {count - 1}, and {INPUT}, what enters the first")
+        raise InputError(
+            f"layers={asked}: the {stack} has layers 0 to {count - 1}, and {INPUT}, what enters "
+            "the first"
+        )
     return tuple(chosen)
 
 
@@ -136,7 +153,9 @@ def _states(
     entering: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Any]:
     """What is read of the states [T, D] of each layer, the first entry of what enters the first."""
-    return hidden_states(model, inputs, lambda _, states: read(states[0]), stacks=[stack], entering=entering)[stack]
+    return hidden_states(
+        model, inputs, lambda _, states: read(states[0]), stacks=[stack], entering=entering
+    )[stack]
 
 
 def _elsewhere_intact(intact: Tensor, positions: Sequence[int], states: Tensor) -> Tensor:
@@ -147,11 +166,17 @@ def _elsewhere_intact(intact: Tensor, positions: Sequence[int], states: Tensor) 
 
 
 def _moved(
-    intact: Iterator[Tensor], measured: Callable[[Tensor, Tensor], Tensor], words: Sequence[Span], states: Tensor
+    intact: Iterator[Tensor],
+    measured: Callable[[Tensor, Tensor], Tensor],
+    words: Sequence[Span],
+    states: Tensor,
 ) -> np.ndarray:
-    """How far the states [T, D] of a layer are from the intact ones of the same, mean over the positions of each word, [W]."""
+    """How far the states [T, D] of a layer are from the intact ones of the same, mean over the
+    positions of each word, [W]."""
     distances = measured(next(intact), states)
-    return np.array([float(distances[torch.as_tensor(word.positions)].double().mean()) for word in words])
+    return np.array(
+        [float(distances[torch.as_tensor(word.positions)].double().mean()) for word in words]
+    )
 
 
 def _sound_without(model: Model, view: View, source: Span, fill: str) -> Mapping[str, Tensor]:

@@ -1,10 +1,12 @@
-"""What is read of a target word in a speech model's logits: probabilities of its sub-tokens, and the margin.
+"""What is read of a target word in a speech model's logits: probabilities of its sub-tokens, and
+the margin.
 
-In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of any logits of the clip the
-probability of which token is read:
+In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of
+any logits of the clip the probability of which token is read:
 
-    arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC model, at its own frames
-    transcript  the target's own tokens there; of a CTC model its letters, at their frames on the best path through the clip
+    arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC
+    model, at its own frames transcript  the target's own tokens there; of a CTC model its letters,
+    at their frames on the best path through the clip
 """
 
 from __future__ import annotations
@@ -69,20 +71,29 @@ def readings_of(decision: Decision, clean: Tensor) -> list[Reading]:
     if decision.prepared.tokens is None:
         frames = _frames_of_target(decision, clip)
         labels, places = _labels_of_target(decision, clip)
-        paths, _ = best_path(clean.float().log_softmax(dim=-1).cpu(), labels, blank=decision.model.config.pad_token_id)
+        paths, _ = best_path(
+            clean.float().log_softmax(dim=-1).cpu(),
+            labels,
+            blank=decision.model.config.pad_token_id,
+        )
         own = [paths[place] for place in places]
         spelled = Reading(TRANSCRIPT, own, [labels[place] for place in places])
         rows = [[frame] for frame in frames]
     else:
         tokens = decision.prepared.tokens
-        places = [place for place, word in enumerate(tokens.words[: len(tokens.ids)]) if word == clip.target]
+        places = [
+            place
+            for place, word in enumerate(tokens.words[: len(tokens.ids)])
+            if word == clip.target
+        ]
         rows = [[place - 1] for place in places]
         spelled = Reading(TRANSCRIPT, rows, [tokens.ids[place] for place in places])
     return [Reading(ARG_MAX, rows, [int(clean[row].argmax()) for (row,) in rows]), spelled]
 
 
 def read(decision: Decision, readings: Sequence[Reading], logits: Tensor) -> dict[str, list[float]]:
-    """What logits [T, V] say of a target: by reading, a number for each sub-token; of margin and text one."""
+    """What logits [T, V] say of a target: by reading, a number for each sub-token; of margin and
+    text one."""
     values = {reading.name: reading.of(logits) for reading in readings}
     values[MARGIN] = [decision.margins(CausalLMOutput(logits=logits[None])).item()]
     if decision.prepared.tokens is None:
@@ -111,7 +122,9 @@ def _text(clip: Clip) -> str:
 
 
 def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:
-    frames = [source.positions for source in decision.sources["encoder"] if source.index == clip.target]
+    frames = [
+        source.positions for source in decision.sources["encoder"] if source.index == clip.target
+    ]
     if not frames:
         raise InputError(f"{clip.name}: the target has no frame to be read at")
     return frames[0]
@@ -122,11 +135,14 @@ def _labels_of_target(decision: Decision, clip: Clip) -> tuple[list[int], list[i
     text, tokenizer = _text(clip), decision.model.tokenizer
     place = place_of_target(clip.words or (), clip.target or 0, text, where=clip.name)
     labels = list(tokenizer(text).input_ids)
-    own, after = (list(tokenizer(part).input_ids) for part in (text[slice(*place)], text[place[0] :].rstrip()))
+    own, after = (
+        list(tokenizer(part).input_ids) for part in (text[slice(*place)], text[place[0] :].rstrip())
+    )
     # Counted from the end: a space before the target may be a label of its own.
     start = len(labels) - len(after)
     if not own or labels[start : start + len(own)] != own:
         raise InputError(
-            f"{clip.name}: the letters of {text[slice(*place)]!r} are not labels of their own in this model"
+            f"{clip.name}: the letters of {text[slice(*place)]!r} are not labels of their own in "
+            "this model"
         )
     return labels, list(range(start, start + len(own)))

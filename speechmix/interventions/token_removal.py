@@ -1,7 +1,9 @@
-"""Blank a word in the tokens that a model is fed: with its mask, unknown or padding token, or by leaving it out.
+"""Blank a word in the tokens that a model is fed: with its mask, unknown or padding token, or by
+leaving it out.
 
-In: a tokenizer and prepared inputs of one item. Out: other inputs, and which positions are left. What a tokenizer calls unknown
-may be no neutral blank (Whisper's is the end of text), so, as in the sound, no conclusion should rest on one filler alone.
+In: a tokenizer and prepared inputs of one item. Out: other inputs, and which positions are left.
+What a tokenizer calls unknown may be no neutral blank (Whisper's is the end of text), so, as in the
+sound, no conclusion should rest on one filler alone.
 """
 
 from __future__ import annotations
@@ -36,15 +38,25 @@ def token_fills(model: Model) -> tuple[str, ...]:
 
 
 def id_of_fill(model: Model, fill: str | int) -> int | None:
-    """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model has no embedding of it."""
+    """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model
+    has no embedding of it."""
     id_ = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
-    return id_ if id_ is not None and 0 <= id_ < getattr(model.text_config, "vocab_size", id_ + 1) else None
+    return (
+        id_
+        if id_ is not None and 0 <= id_ < getattr(model.text_config, "vocab_size", id_ + 1)
+        else None
+    )
 
 
 def blank(
-    model: Model, item: Clip | Sentence | str, word: int | Sequence[int] | None = None, *, fill: str = "remove"
+    model: Model,
+    item: Clip | Sentence | str,
+    word: int | Sequence[int] | None = None,
+    *,
+    fill: str = "remove",
 ) -> dict[str, Tensor]:
-    """Return what a model is fed for an item, with a word's tokens blanked: prepared inputs, for `mix` or one's own use.
+    """Return what a model is fed for an item, with a word's tokens blanked: prepared inputs, for
+    `mix` or one's own use.
 
     Parameters
     ----------
@@ -63,7 +75,8 @@ def blank(
     Raises
     ------
     InputError
-        If there is no such word in the text, the tokenizer has no such token, or the model is fed no text.
+        If there is no such word in the text, the tokenizer has no such token, or the model is fed
+        no text.
 
     Examples
     --------
@@ -74,7 +87,8 @@ def blank(
     view = seen_by(model, item, Question(units="word"))
     if model.converses:
         raise InputError(
-            f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; silence is for its sound"
+            f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "
+            "silence is for its sound"
         )
     view.prepare(tuple(model.stacks))
     if model.hears and view.prepared.tokens is None:
@@ -82,13 +96,22 @@ def blank(
     stack, side = ("decoder", _DECODER) if model.hears else (next(iter(model.stacks)), _TEXT)
     held = {span.word for span in view.sources(stack)}
     if not asked or not held.issuperset(asked):
-        raise InputError(f"{item.name}: expected the index of a word of the text (or a cue), found word={word!r}")
-    positions = [place for span in view.sources(stack) if span.word in asked for place in span.positions]
+        raise InputError(
+            f"{item.name}: expected the index of a word of the text (or a cue), found word={word!r}"
+        )
+    positions = [
+        place for span in view.sources(stack) if span.word in asked for place in span.positions
+    ]
     return blanked(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
 
 
 def blanked(
-    model: Model, inputs: Mapping[str, Tensor], positions: Sequence[int], *, fill: str | int, side: str = _TEXT
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    positions: Sequence[int],
+    *,
+    fill: str | int,
+    side: str = _TEXT,
 ) -> tuple[dict[str, Tensor], list[int]]:
     """Inputs with some tokens blanked.
 
@@ -99,7 +122,8 @@ def blanked(
     inputs : dict of str to Tensor [1, T]
     positions : sequence of int
     fill : {"mask", "unk", "pad", "remove"} or int
-        A token of the tokenizer, or the id of any; padding is also left out by the attention mask, where the model takes one.
+        A token of the tokenizer, or the id of any; padding is also left out by the attention mask,
+        where the model takes one.
     side : {"input_ids", "decoder_input_ids"}
 
     Returns
@@ -122,13 +146,17 @@ def blanked(
         if not left:
             raise InputError("removing these tokens would leave none")
         names = [
-            name for name in inputs if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
+            name
+            for name in inputs
+            if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
         ]
         return {**changed, **{name: inputs[name][:, left] for name in names}}, left
     token = id_of_fill(model, fill)
     if token is None:
         what = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"
-        raise InputError(f"{model.name}: its tokenizer has no {what}; there is {', '.join(token_fills(model))}")
+        raise InputError(
+            f"{model.name}: its tokenizer has no {what}; there is {', '.join(token_fills(model))}"
+        )
     changed[side] = inputs[side].clone()
     changed[side][:, blank] = token
     if fill == "pad" and side == _TEXT and "attention_mask" in inputs:

@@ -1,7 +1,9 @@
-"""Figures of the clips of a run: each clip by each trained model, with its untrained twin as thin lines beside the curves.
+"""Figures of the clips of a run: each clip by each trained model, with its untrained twin as thin
+lines beside the curves.
 
-In: the parts that a shard ends with, its clips. Out: ``figures/<model>/<clip>.png``, drawn once all its models have been asked,
-so that a twin is there; one that shows what is asked for is not drawn again, one that shows something else goes.
+In: the parts that a shard ends with, its clips. Out: ``figures/<model>/<clip>.png``, drawn once all
+its models have been asked, so that a twin is there; one that shows what is asked for is not drawn
+again, one that shows something else goes.
 """
 
 from __future__ import annotations
@@ -51,19 +53,27 @@ def draw_clips(
     """
     parts = parts_of_maps(parts)
     trained = {part.owner.name for part in parts if part.owner.init == "trained"}
-    owners = {part.owner: None for part in parts if part.owner.init == "trained" or part.owner.name not in trained}
+    owners = {
+        part.owner: None
+        for part in parts
+        if part.owner.init == "trained" or part.owner.name not in trained
+    }
     for clip in clips:
         of_owners = {owner: folder.figure(owner.label or "", clip) for owner in owners}
         if clip.name in wanted or any(path.is_file() for path in of_owners.values()):
             for owner, path in of_owners.items():
                 try:
                     with phase("figures"):
-                        _draw(folder, parts, clip, owner, path, measures, wanted=clip.name in wanted)
+                        _draw(
+                            folder, parts, clip, owner, path, measures, wanted=clip.name in wanted
+                        )
                 except StorageError:
                     raise
                 except SpeechmixError as error:
                     failed(
-                        clip.name, SpeechmixError(f"scored, but its figure is not drawn: {error}"), owner.label or ""
+                        clip.name,
+                        SpeechmixError(f"scored, but its figure is not drawn: {error}"),
+                        owner.label or "",
                     )
 
 
@@ -77,7 +87,8 @@ def _draw(
     *,
     wanted: bool,
 ) -> None:
-    """Draw one figure, if it is wanted and not there; one that shows something else is removed in any case."""
+    """Draw one figure, if it is wanted and not there; one that shows something else is removed in
+    any case."""
     if not wanted and not path.is_file():
         return
     maps = _maps_of(folder, parts, clip, owner, measures)
@@ -86,8 +97,13 @@ def _draw(
         for other in dict.fromkeys(part.owner for part in parts)
         if owner.init == "trained" and (other.name, other.init) == (owner.name, "random")
     ]
-    questions = [[mixing_map.provenance.get("question") for mixing_map in shown.values()] for shown in (maps, *twins)]
-    shows = digest([_DRAWING, questions, clip.ingredients, clip.name, owner.label, clip.doubts, clip.alignment])
+    questions = [
+        [mixing_map.provenance.get("question") for mixing_map in shown.values()]
+        for shown in (maps, *twins)
+    ]
+    shows = digest(
+        [_DRAWING, questions, clip.ingredients, clip.name, owner.label, clip.doubts, clip.alignment]
+    )
     if path.is_file() and _shown_by(path) == shows:
         return
     path.unlink(missing_ok=True)
@@ -97,14 +113,19 @@ def _draw(
     from .plots.panels import fed_text
 
     figure = clip_figure(clip, maps, twins=twins)
-    fed = next((told for mixing_map in maps.values() if (told := fed_text(mixing_map.provenance))), "")
+    fed = next(
+        (told for mixing_map in maps.values() if (told := fed_text(mixing_map.provenance))), ""
+    )
     figure.suptitle(f"{clip.name}: {owner.label}" + (f"\n{fed}" if fed else ""), parse_math=False)
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=150, metadata={"question": shows})
 
 
-def _maps_of(folder: RunFolder, parts: Sequence[Part], clip: Clip, owner: Owner, measures: Sequence[str]) -> _Maps:
-    """Maps of a clip by one model, in the order of the measures; none of what the clip was before."""
+def _maps_of(
+    folder: RunFolder, parts: Sequence[Part], clip: Clip, owner: Owner, measures: Sequence[str]
+) -> _Maps:
+    """Maps of a clip by one model, in the order of the measures; none of what the clip was
+    before."""
     maps = {
         place: mixing_map
         for part in parts

@@ -1,7 +1,7 @@
 """What a run found of a clip, as tiers for Praat and ELAN.
 
-In: a run's folder, the name of a clip. Out: for each trained model a file with the clip's words and the shares in a word, layer
-by layer. Nothing is computed again.
+In: a run's folder, the name of a clip. Out: for each trained model a file with the clip's words and
+the shares in a word, layer by layer. Nothing is computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ..runs.results.stored_clips import clip_row, provenance_of, sound_of
 
 def _target(words: Sequence[Word], target: str | int, clip: str) -> int | None:
     """Index of the word that is asked for, as `Clip` finds it."""
-    return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")["target"]
+    return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")[
+        "target"
+    ]
 
 
 def _own_layers(chosen: str | tuple[int, ...], maps: Iterable[MixingMap]) -> str | tuple[int, ...]:
@@ -58,7 +60,8 @@ def export_tiers(
         The word that receives, as `Clip` takes it; by default the clip's target.
     measures, stacks : sequence of str, optional
     layers : "all", "best", int or sequence of int
-        See `speechmix.mixing.maps.tiers.score_tiers`; each of at least one of the models, which gives those that it has.
+        See `speechmix.mixing.maps.tiers.score_tiers`; each of at least one of the models, which
+        gives those that it has.
     audio : path, optional
         Folder to look for the recording in, which an .eaf names.
 
@@ -69,23 +72,27 @@ def export_tiers(
     Raises
     ------
     InputError
-        If the run has no such clip or no maps of its words, no model has anything of what was asked for, or `out` is a file's
-        name. A model that has nothing of it is passed over.
+        If the run has no such clip or no maps of its words, no model has anything of what was asked
+        for, or `out` is a file's name. A model that has nothing of it is passed over.
     """
     if out is not None and Path(out).suffix.lower() in (".textgrid", ".eaf"):
         raise InputError(
-            f"{out}: expected a folder, in which each trained model gets a file of its own, found the name of a file"
+            f"{out}: expected a folder, in which each trained model gets a file of its own, found "
+            "the name of a file"
         )
     opened = open_run(run)
     row, by_model = clip_row(opened, clip), opened.maps(clip)
     provenance = provenance_of(by_model)
     words = [Word(*word) for word in provenance.get("words") or ()]
     if not words:
-        raise InputError(f"{opened.out} has no maps of {clip!r} with words: score it with word times or a text")
+        raise InputError(
+            f"{opened.out} has no maps of {clip!r} with words: score it with word times or a text"
+        )
     role = provenance.get("target") if target is None else _target(words, target, clip)
     if role is None:
         raise InputError(
-            f"{clip!r} has no target: name the word that receives, --target {words[0].text} (target= in Python)"
+            f"{clip!r} has no target: name the word that receives, --target {words[0].text} "
+            "(target= in Python)"
         )
     seconds, sound = float(row["seconds"]), sound_of(opened, clip, audio=audio)
     cue = provenance.get("cue")

@@ -1,7 +1,8 @@
-"""The clips of a run or a shard, with their words, placed now or by an earlier start; and what tables say of them.
+"""The clips of a run or a shard, with their words, placed now or by an earlier start; and what
+tables say of them.
 
-In: all clips of a run. Out: those of the shard that can be scored, and the part file that holds their word times and their rows
-of the clip table.
+In: all clips of a run. Out: those of the shard that can be scored, and the part file that holds
+their word times and their rows of the clip table.
 """
 
 from __future__ import annotations
@@ -60,11 +61,17 @@ class AlignedClips:
         self._folder, self._clips, self._shard = folder, clips, shard
         self._aligner, self._method, self._needs_words = aligner, method, needs_words
 
-    def kept(self, skip: Skip, report: Callable[[str], None], progress: Progress) -> tuple[list[Clip], list[str]]:
+    def kept(
+        self, skip: Skip, report: Callable[[str], None], progress: Progress
+    ) -> tuple[list[Clip], list[str]]:
         """Clips of the shard that can be scored, and their part files below the run's folder."""
         ready: list[Clip] = []
         keys: list[Key] = []
-        own = [(position, clip) for position, clip in enumerate(self._clips) if self._shard.holds(clip.name)]
+        own = [
+            (position, clip)
+            for position, clip in enumerate(self._clips)
+            if self._shard.holds(clip.name)
+        ]
         waiting = any(clip.words is None for _, clip in own)
         with Results(self._folder, Owner(), self._shard, report) as results:
             remember_recordings(results)
@@ -87,7 +94,8 @@ class AlignedClips:
         return ready, self._folder.relative(parts)
 
     def _aligned(self, results: Results, clip: Clip) -> tuple[Clip, list[Key]]:
-        """Return the clip with its words, and the key of those that are placed here; a clip's line says what is doubtful."""
+        """Return the clip with its words, and the key of those that are placed here; a clip's line
+        says what is doubtful."""
         if clip.words is not None or not (clip.text or self._needs_words):
             return clip, []
         aligned, key, is_new = with_words(results, clip, self._aligner, self._method)
@@ -116,11 +124,14 @@ def _marks_of(clip: Clip) -> list[Any] | None:
 
 
 def remember_recordings(results: Results) -> None:
-    """Know the sounds of an earlier start, so that recordings of which nothing is missing are not read again."""
+    """Know the sounds of an earlier start, so that recordings of which nothing is missing are not
+    read again."""
     for content in results.contents(FACTS):
         facts = json.loads(content)
         if file := facts.get("file"):
-            remember_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])
+            remember_recording(
+                file["path"], file["marks"], facts["source"]["sound"], file["seconds"]
+            )
 
 
 def shown(items: Iterable, show: Progress, description: str, *, total: int) -> Iterable:
@@ -134,7 +145,9 @@ def shown(items: Iterable, show: Progress, description: str, *, total: int) -> I
     return tqdm(items, desc=description, unit="clip", leave=False, total=total)
 
 
-def _told(items: Iterable, tell: Callable[[str, int, int], None], description: str, total: int) -> Iterator:
+def _told(
+    items: Iterable, tell: Callable[[str, int, int], None], description: str, total: int
+) -> Iterator:
     tell(description, 0, total)
     for done, item in enumerate(items, 1):
         yield item

@@ -1,7 +1,8 @@
-"""Score some clips of a run again with their word boundaries moved by 20 ms; see `evaluation.sensitivity`.
+"""Score some clips of a run again with their word boundaries moved by 20 ms; see
+`evaluation.sensitivity`.
 
-In: a finished run and its models. Out: ``boundaries.parquet`` and ``.csv`` in the run's folder, cue contributions with a column
-`boundaries`; the run's page then says whether the conclusion holds.
+In: a finished run and its models. Out: ``boundaries.parquet`` and ``.csv`` in the run's folder, cue
+contributions with a column `boundaries`; the run's page then says whether the conclusion holds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def score_moved_words(
     models : iterable of Model, or of functions that load one
         The run's models, trained and random.
     clips : sequence of Clip
-        The run's clips, if they are at hand; else they are read from where the run found them, or from `audio`.
+        The run's clips, if they are at hand; else they are read from where the run found them, or
+        from `audio`.
     most : int
         How many clips, evenly over the run's.
     shift : float
@@ -62,7 +64,9 @@ def score_moved_words(
     """
     stored = open_run(run)
     scored = _scored_again(stored, clips, most, audio, report)
-    options = {name: value for name, value in stored.description["options"].items() if name in _OPTIONS}
+    options = {
+        name: value for name, value in stored.description["options"].items() if name in _OPTIONS
+    }
     failed: set[str] = set()
     with TableWriter(stored.folder.path / BOUNDARIES) as table:
         for model in models:
@@ -71,7 +75,9 @@ def score_moved_words(
                 try:
                     for variant in VARIANTS:
                         moved = with_moved_words(clip, variant, shift=shift)
-                        shares = contribution_table(mix_one(model, moved, targets="target", **options), moved, model)
+                        shares = contribution_table(
+                            mix_one(model, moved, targets="target", **options), moved, model
+                        )
                         table.append(shares.assign(boundaries=variant))
                 except SpeechmixError as error:
                     failed.add(clip.name)
@@ -80,25 +86,39 @@ def score_moved_words(
 
 
 def _scored_again(
-    run: StoredRun, clips: Sequence[Clip], most: int, audio: str | PathLike | None, report: Callable[[str], None]
+    run: StoredRun,
+    clips: Sequence[Clip],
+    most: int,
+    audio: str | PathLike | None,
+    report: Callable[[str], None],
 ) -> list[Clip]:
-    """Clips with cue and target, evenly over the run's; both members of a pair where there are pairs."""
+    """Clips with cue and target, evenly over the run's; both members of a pair where there are
+    pairs."""
     table, at_hand = run.contributions, {clip.name: clip for clip in clips}
     names = list(dict.fromkeys(table["clip"].astype(str))) if len(table) else []
     if "pair" in run.clips:
-        pairs = run.clips[run.clips["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
+        pairs = (
+            run.clips[run.clips["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
+        )
         names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:
         names = evenly(names, most)
     candidates = []
     for name in names:
         try:
-            candidates.append(at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio))
+            candidates.append(
+                at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio)
+            )
         except SpeechmixError as error:  # another recording by now, in which the words cannot be
             report(f"{name}  SKIPPED: {error}")
-    usable = [clip for clip in candidates if clip is not None and clip.words and None not in (clip.cue, clip.target)]
+    usable = [
+        clip
+        for clip in candidates
+        if clip is not None and clip.words and None not in (clip.cue, clip.target)
+    ]
     if not usable:
         raise InputError(
-            f"no clip of {run.out} has a cue, a target and audio that is still there: name its folder (audio=), or give clips="
+            f"no clip of {run.out} has a cue, a target and audio that is still there: name its "
+            "folder (audio=), or give clips="
         )
     return usable

@@ -1,4 +1,5 @@
-"""JSON files with a checksum of their content: what is damaged, or was written by hand, is set aside and not believed.
+"""JSON files with a checksum of their content: what is damaged, or was written by hand, is set
+aside and not believed.
 
 In: a path and what to keep there. Out: the same, read back, or nothing; what was set aside is said.
 """
@@ -18,7 +19,8 @@ Report = Callable[[str], None]
 
 
 def stored_json(path: Path, report: Report) -> dict[str, Any]:
-    """Content of a kept JSON file; nothing if there is none, or it is not as it was written, which is said."""
+    """Content of a kept JSON file; nothing if there is none, or it is not as it was written, which
+    is said."""
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
         checksum = content.pop("checksum", None)
@@ -34,6 +36,7 @@ def stored_json(path: Path, report: Report) -> dict[str, Any]:
     with suppress(OSError):
         os.replace(path, aside)
     report(
-        f"{path} {what}: set aside as {aside.name} and made again; word times of your own are given as words= of the clip"
+        f"{path} {what}: set aside as {aside.name} and made again; word times of your own are "
+        "given as words= of the clip"
     )
     return {}

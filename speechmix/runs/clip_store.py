@@ -1,7 +1,8 @@
 """What a run keeps of each clip and model: contributions and scores, ablation, transcript, states.
 
-In: a model, clips, a question. Out: `Results` that hold the answer to each: those of an earlier start are used if everything
-that went into them is the same (their *question*), all others are computed now. Word times are in word_times.py.
+In: a model, clips, a question. Out: `Results` that hold the answer to each: those of an earlier
+start are used if everything that went into them is the same (their *question*), all others are
+computed now. Word times are in word_times.py.
 """
 
 from __future__ import annotations
@@ -35,12 +36,18 @@ from .results.result_store import Key, Results
 from .results.tidy_tables import share_rows
 from .revisions import revision_entry
 
-_FEW_PAIRS = 256  # (target position, source) pairs at once, where memory ran out with as many as fit
-ABLATION, TRANSCRIPTS = "ablation", "transcripts"  # kinds of results, beside those called like a measure
+_FEW_PAIRS = (
+    256  # (target position, source) pairs at once, where memory ran out with as many as fit
+)
+ABLATION, TRANSCRIPTS = (
+    "ablation",
+    "transcripts",
+)  # kinds of results, beside those called like a measure
 
 
 class ClipAsked(NamedTuple):
-    """What a clip was when the run began: its sound, and a hash of all that decides an answer about it but the model."""
+    """What a clip was when the run began: its sound, and a hash of all that decides an answer about
+    it but the model."""
 
     sound: str
     says: str
@@ -84,21 +91,30 @@ class MapsAsked:
         self._asked = {name: self._asked_of(name) for name in question.measures}
 
     def _asked_of(self, name: str) -> str:
-        """Hash of what decides the maps of one measure but the clip: the model and the options that the measure reads."""
+        """Hash of what decides the maps of one measure but the clip: the model and the options that
+        the measure reads."""
         asked, measure = self.question.described(), measure_named(name)
         unread = {"measures", *OF_SOME_MEASURES} - set(measure.options)
         options = {option: asked[option] for option in asked if option not in unread}
-        says = {"weights": self.model.fingerprint, "dtype": str(self.model.state_dtype), "in_scores": self.in_scores}
+        says = {
+            "weights": self.model.fingerprint,
+            "dtype": str(self.model.state_dtype),
+            "in_scores": self.in_scores,
+        }
         says |= {"in_shards": self.maps_dtype or "as computed"} if self.in_shards else {}
         says |= {} if measure.objective else {"mixing_strength": STRENGTH_REVISION}
-        return digest({"measure": measure.identity, **says, **options, **revision_entry("contributions")})
+        return digest(
+            {"measure": measure.identity, **says, **options, **revision_entry("contributions")}
+        )
 
     def keys(self, clip: Clip) -> list[Key]:
         """Key of each measure's result."""
         says = self.clip(clip).says
         if written := written_of(self.model, clip):
             says = digest([says, written])
-        return [Key(clip.name, name, joined_digests(asked, says)) for name, asked in self._asked.items()]
+        return [
+            Key(clip.name, name, joined_digests(asked, says)) for name, asked in self._asked.items()
+        ]
 
     def clip(self, clip: Clip) -> ClipAsked:
         """What the clip is, or was when the run began."""
@@ -108,7 +124,8 @@ class MapsAsked:
 def keep_maps(
     results: Results, asked: MapsAsked, clips: Sequence[Clip], *, batch_size: int | str = "auto"
 ) -> list[Maps | SpeechmixError]:
-    """Maps of some clips that are not kept yet, computed in one forward pass; what becomes of them is then kept.
+    """Maps of some clips that are not kept yet, computed in one forward pass; what becomes of them
+    is then kept.
 
     Returns
     -------
@@ -128,7 +145,9 @@ def keep_maps(
         for index, sound, maps in zip(places, sounds, all_maps, strict=True):
             clip = clips[index]
             if not isinstance(maps, SpeechmixError) and clip.sound != sound:
-                maps = InputError(f"{clip.path} was replaced while it was scored: give the same command again")
+                maps = InputError(
+                    f"{clip.path} was replaced while it was scored: give the same command again"
+                )
             if not isinstance(maps, SpeechmixError):
                 try:
                     _put_maps(results, asked, clip, maps)
@@ -142,7 +161,9 @@ def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> Non
     """Keep what becomes of some maps of a clip, measure by measure."""
     rows: list[tuple[Key, dict[str, Any]]] = []
     for key in asked.keys(clip):
-        of_measure = {place: mixing_map for place, mixing_map in maps.items() if place[0] == key.kind}
+        of_measure = {
+            place: mixing_map for place, mixing_map in maps.items() if place[0] == key.kind
+        }
         if not of_measure:
             continue
         with phase("contributions"), memory_errors_named():
@@ -154,7 +175,10 @@ def _put_maps(results: Results, asked: MapsAsked, clip: Clip, maps: Maps) -> Non
             row["scores"] = (of_measure, clip, asked.model)
         if asked.in_shards:
             row["tensors"] = {
-                tensor_name(clip.name, *place): (mixing_map.scores, asked.maps_dtype or mixing_map.scores.dtype.name)
+                tensor_name(clip.name, *place): (
+                    mixing_map.scores,
+                    asked.maps_dtype or mixing_map.scores.dtype.name,
+                )
                 for place, mixing_map in of_measure.items()
             }
         rows.append((key, row))
@@ -176,8 +200,11 @@ def _labels(maps: Mapping[tuple[str, str], MixingMap], key: Key, asked: MapsAske
     return json.dumps(told, ensure_ascii=False)
 
 
-def keep_map_rows(results: Results, asked: MapsAsked, clip: Clip, maps_of: Callable[[], Maps]) -> Key:
-    """Keep the maps of a clip in plain columns, unless they are there already; no pass is needed for those that were scored."""
+def keep_map_rows(
+    results: Results, asked: MapsAsked, clip: Clip, maps_of: Callable[[], Maps]
+) -> Key:
+    """Keep the maps of a clip in plain columns, unless they are there already; no pass is needed
+    for those that were scored."""
     key = Key(clip.name, MAPS, digest([key.question for key in asked.keys(clip)]))
     if key not in results:
         results.put(key, map_rows=rows_of_maps(maps_of(), clip, asked.model))
@@ -187,7 +214,8 @@ def keep_map_rows(results: Results, asked: MapsAsked, clip: Clip, maps_of: Calla
 def _computed(
     model: Model, clips: list[Clip], question: Question, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
-    """Maps of clips in one forward pass; one by one if that does not go, and in smaller batches if memory ran out."""
+    """Maps of clips in one forward pass; one by one if that does not go, and in smaller batches if
+    memory ran out."""
     try:
         with memory_errors_named():
             return _mixed(model, clips, question, batch_size)
@@ -195,12 +223,16 @@ def _computed(
         return [_attempt(model, clip, question, batch_size) for clip in clips]
 
 
-def _mixed(model: Model, clips: list[Clip], question: Question, batch_size: int | str) -> list[Maps | SpeechmixError]:
+def _mixed(
+    model: Model, clips: list[Clip], question: Question, batch_size: int | str
+) -> list[Maps | SpeechmixError]:
     maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
     return [maps] if isinstance(maps, Maps) else [*maps]
 
 
-def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str) -> Maps | SpeechmixError:
+def _attempt(
+    model: Model, clip: Clip, question: Question, batch_size: int | str
+) -> Maps | SpeechmixError:
     few_pairs = _FEW_PAIRS if isinstance(batch_size, str) else min(batch_size, _FEW_PAIRS)
     for pairs in (batch_size, few_pairs):
         try:
@@ -213,10 +245,14 @@ def _attempt(model: Model, clip: Clip, question: Question, batch_size: int | str
     return failure
 
 
-def keep_spelling(results: Results, model: Model, clip: Clip, *, by_layer: bool = False) -> list[Key]:
-    """Keep ablation (of each layer, too, where that is asked for) and transcript of a clip; returns their keys.
+def keep_spelling(
+    results: Results, model: Model, clip: Clip, *, by_layer: bool = False
+) -> list[Key]:
+    """Keep ablation (of each layer, too, where that is asked for) and transcript of a clip; returns
+    their keys.
 
-    A clip without a foil or a cue has no ablation, one without a text, and a random twin, no transcript.
+    A clip without a foil or a cue has no ablation, one without a text, and a random twin, no
+    transcript.
     """
     keys = []
     for key, rows_of in _spelling_asked(model, clip, by_layer=by_layer).items():
@@ -228,17 +264,23 @@ def keep_spelling(results: Results, model: Model, clip: Clip, *, by_layer: bool 
     return keys
 
 
-def _spelling_asked(model: Model, clip: Clip, *, by_layer: bool) -> dict[Key, Callable[[Model, Clip], list[dict]]]:
+def _spelling_asked(
+    model: Model, clip: Clip, *, by_layer: bool
+) -> dict[Key, Callable[[Model, Clip], list[dict]]]:
     asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients}
     kinds: dict[Key, Callable[[Model, Clip], list[dict]]] = {}
     if model.prefix.task != "transcribe":  # a translation spells no foil, and is no transcript
         return kinds
     if clip.foil and clip.cue is not None:
-        question = digest({**asked, "by_layer": by_layer, "control": CONTROL, **revision_entry(ABLATION)})
+        question = digest(
+            {**asked, "by_layer": by_layer, "control": CONTROL, **revision_entry(ABLATION)}
+        )
         kinds[Key(clip.name, ABLATION, question)] = partial(_ablation, by_layer=by_layer)
     if clip.text and model.init == "trained":
         heard = {name: asked[name] for name in ("weights", "dtype", "sound", "language", "text")}
-        kinds[Key(clip.name, TRANSCRIPTS, digest({**heard, **revision_entry(TRANSCRIPTS)}))] = _transcript
+        kinds[Key(clip.name, TRANSCRIPTS, digest({**heard, **revision_entry(TRANSCRIPTS)}))] = (
+            _transcript
+        )
     return kinds
 
 
@@ -250,7 +292,10 @@ def _plain(value: Any) -> Any:
 def _ablation(model: Model, clip: Clip, *, by_layer: bool) -> list[dict[str, Any]]:
     table = ablate_with_control(model, clip, by_layer=by_layer)
     rows = table.astype({"layer": object}).to_dict("records")
-    return [{str(column): None if value is pd.NA else value for column, value in row.items()} for row in rows]
+    return [
+        {str(column): None if value is pd.NA else value for column, value in row.items()}
+        for row in rows
+    ]
 
 
 def _transcript(model: Model, clip: Clip) -> list[dict[str, Any]]:

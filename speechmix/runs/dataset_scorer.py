@@ -1,7 +1,9 @@
-"""Scores as columns of a data set of Hugging Face `datasets`: ``dataset.map(speechmix.scorer("openai/whisper-small"))``.
+"""Scores as columns of a data set of Hugging Face `datasets`:
+``dataset.map(speechmix.scorer("openai/whisper-small"))``.
 
-In: a row (or a batch) with the columns of a manifest, the recording in `audio`. Out: plain columns, for each measure and
-stack its scores in one list with their shape and labels, and the cue's contribution. What is wrong with a row is a column, too.
+In: a row (or a batch) with the columns of a manifest, the recording in `audio`. Out: plain columns,
+for each measure and stack its scores in one list with their shape and labels, and the cue's
+contribution. What is wrong with a row is a column, too.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 _AUDIO = ("audio", "path", "file_name")
 _AS_THEY_ARE = ("cue", "target", "foil", "language", "translation", "name")
 _ERROR, _DOUBTS = "score_error", "score_doubts"
-# What is said of each map: the ending of its column, and the type in its lists as `datasets` names it.
+# What is said of each map: the ending of its column, and the type in its lists as `datasets` names
+# it.
 _PARTS = {
     "scores": "float32",
     "shape": "int64",
@@ -55,9 +58,11 @@ def scorer(
     Parameters
     ----------
     model : Model, str or path
-        Of a hub id or a folder only the name is pickled: each process of ``map(num_proc=...)`` loads it once.
+        Of a hub id or a folder only the name is pickled: each process of ``map(num_proc=...)``
+        loads it once.
     aligner : Model, str or path, optional
-        Aligns rows that have a text and no words; without one by synthesis, which needs the row's language.
+        Aligns rows that have a text and no words; without one by synthesis, which needs the row's
+        language.
     method : str
         Of `speechmix.align`.
     **options
@@ -86,10 +91,12 @@ def scorer(
 class Scorer:
     """Rows in, columns out; see `scorer`.
 
-    A row has the recording in `audio` (what a column of type `Audio` gives, decoded or not, or a path) or `path`, and may have
-    text, words (a list of [text, start, end] or of word, start, end, or the path of a word file), cue, target, foil, language.
-    For every measure and stack come the columns ``<measure>_<stack>_``: scores (flat), shape, targets, sources, layers,
-    cue_contribution; and `score_doubts` about word times, and `score_error`, null where all is well.
+    A row has the recording in `audio` (what a column of type `Audio` gives, decoded or not, or a
+    path) or `path`, and may have text, words (a list of [text, start, end] or of word, start, end,
+    or the path of a word file), cue, target, foil, language. For every measure and stack come the
+    columns ``<measure>_<stack>_``: scores (flat), shape, targets, sources, layers,
+    cue_contribution; and `score_doubts` about word times, and `score_error`, null where all is
+    well.
     """
 
     def __init__(
@@ -107,20 +114,32 @@ class Scorer:
 
     def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """Columns of a row; of a batch, lists of them."""
-        recordings = next((rows[name] for name in _AUDIO if name in rows and rows[name] is not None), None)
+        recordings = next(
+            (rows[name] for name in _AUDIO if name in rows and rows[name] is not None), None
+        )
         if not any(name in rows for name in _AUDIO):
-            raise InputError(f"expected one of the columns {', '.join(_AUDIO)}, found {', '.join(rows)}")
+            raise InputError(
+                f"expected one of the columns {', '.join(_AUDIO)}, found {', '.join(rows)}"
+            )
         if not isinstance(recordings, list):
             return self._scored(rows)
-        scored = [self._scored({name: rows[name][index] for name in rows}) for index in range(len(recordings))]
+        scored = [
+            self._scored({name: rows[name][index] for name in rows})
+            for index in range(len(recordings))
+        ]
         return {name: [columns[name] for columns in scored] for name in self._columns}
 
     def features(self, of_rows: Features) -> Features:
-        """Types of a data set's columns and of those that come: give them to `map`, whose first rows may all be errors."""
+        """Types of a data set's columns and of those that come: give them to `map`, whose first
+        rows may all be errors."""
         from datasets import Features, List, Value
 
-        parts = {name: Value(kind) for name, kind in self._columns.items() if name in (_ERROR, _DOUBTS)}
-        lists = {name: List(Value(kind)) for name, kind in self._columns.items() if name not in parts}
+        parts = {
+            name: Value(kind) for name, kind in self._columns.items() if name in (_ERROR, _DOUBTS)
+        }
+        lists = {
+            name: List(Value(kind)) for name, kind in self._columns.items() if name not in parts
+        }
         return Features({**of_rows, **lists, **parts})
 
     @property
@@ -152,7 +171,11 @@ class Scorer:
             return clip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # doubts are a column
-            return align(clip, model=None if self._aligner is None else self._at_hand("aligner"), method=self._method)
+            return align(
+                clip,
+                model=None if self._aligner is None else self._at_hand("aligner"),
+                method=self._method,
+            )
 
 
 def clip_of_cells(row: Mapping[str, Any]) -> Clip:
@@ -174,10 +197,13 @@ def clip_of_cells(row: Mapping[str, Any]) -> Clip:
     if not isinstance(details["text"], str | None):
         raise InputError(f"expected a text, found {details['text']!r:.80}")
     words = row.get("words")
-    words = (words.tolist() if isinstance(words, np.ndarray) else words) or None  # rows in the format "numpy"
+    words = (
+        words.tolist() if isinstance(words, np.ndarray) else words
+    ) or None  # rows in the format "numpy"
     if not isinstance(words, str | list | tuple | None):
         raise InputError(
-            f"expected words as a list of [text, start, end], or the path of a word file, found {words!r:.80}"
+            "expected words as a list of [text, start, end], or the path of a word file, found "
+            f"{words!r:.80}"
         )
     details["words"] = words if words is None or isinstance(words, str) else words_from_items(words)
     sound: Any = next((row[name] for name in _AUDIO if row.get(name) is not None), None)
@@ -193,7 +219,8 @@ def clip_of_cells(row: Mapping[str, Any]) -> Clip:
         samples, rate = np.asarray(sound["array"], np.float32), int(sound["sampling_rate"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"expected a recording as a column Audio gives it (array, sampling_rate), found {type(sound).__name__}: {error}"
+            "expected a recording as a column Audio gives it (array, sampling_rate), found "
+            f"{type(sound).__name__}: {error}"
         ) from error
     return Clip.from_array(samples, rate, **details)
 
@@ -204,7 +231,9 @@ def _decoded(content: bytes) -> tuple[np.ndarray, int]:
     try:
         return soundfile.read(io.BytesIO(content), dtype="float32")
     except (soundfile.LibsndfileError, TypeError) as error:
-        raise InputError(f"the recording cannot be read ({error}): expected WAV, FLAC, OGG or MP3") from error
+        raise InputError(
+            f"the recording cannot be read ({error}): expected WAV, FLAC, OGG or MP3"
+        ) from error
 
 
 def _cells(maps: Maps, clip: Clip) -> dict[str, Any]:

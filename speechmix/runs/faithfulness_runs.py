@@ -1,11 +1,15 @@
-"""A trial of measures over many clips: judged clip by clip into a journal, resumable, alone or in shards.
+"""A trial of measures over many clips: judged clip by clip into a journal, resumable, alone or in
+shards.
 
-In: a model, clips, what `speechmix.faithfulness` is asked, a folder (it may be that of a run). Out: in the folder
+In: a model, clips, what `speechmix.faithfulness` is asked, a folder (it may be that of a run). Out:
+in the folder
 
-    faithfulness/<model>.jsonl               what was found of each clip; in shards <model>/3-of-48.jsonl (stages.journal)
-    faithfulness.csv, faithfulness_values.csv   the trial, over all clips
+    faithfulness/<model>.jsonl               what was found of each clip; in shards
+    <model>/3-of-48.jsonl (stages.journal) faithfulness.csv, faithfulness_values.csv   the trial,
+    over all clips
 
-Whatever is a mean, a test or a layer chosen is of all clips: it is made when all shards are done, by the one that ends last.
+Whatever is a mean, a test or a layer chosen is of all clips: it is made when all shards are done,
+by the one that ends last.
 """
 
 from __future__ import annotations
@@ -23,7 +27,13 @@ from ..alignment import align
 from ..errors import InputError, SpeechmixError
 from ..evaluation.faithfulness.evaluated_item import Judged
 from ..evaluation.faithfulness.leaderboard import DROP_COLUMNS, VALUE_COLUMNS
-from ..evaluation.faithfulness.options import DEFAULT_MEASURES, FEWEST_WORDS, check_trial, measures_of, trial_options
+from ..evaluation.faithfulness.options import (
+    DEFAULT_MEASURES,
+    FEWEST_WORDS,
+    check_trial,
+    measures_of,
+    trial_options,
+)
 from ..evaluation.faithfulness.perturbations import custom_perturbations, name_and_fills
 from ..evaluation.faithfulness.results import Trial
 from ..evaluation.faithfulness.trial import judged, model_facts, trial_of
@@ -61,7 +71,8 @@ def faithfulness_of_clips(
     skipped: list[tuple[str, str]] | None = None,
     **options: Any,
 ) -> Trial | None:
-    """Put measures on trial as `speechmix.faithfulness` does, and keep what is found of each clip in a folder.
+    """Put measures on trial as `speechmix.faithfulness` does, and keep what is found of each clip
+    in a folder.
 
     Parameters
     ----------
@@ -90,15 +101,18 @@ def faithfulness_of_clips(
     Returns
     -------
     Trial or None
-        None while other shards are not done. Who ends last has the trial, with the tables of one process.
+        None while other shards are not done. Who ends last has the trial, with the tables of one
+        process.
 
     Raises
     ------
     InputError
-        For options that cannot be, two clips of one name, no clip that can be used, or a folder that holds a trial of this
-        model with other options, other clips, or in another number of shards.
+        For options that cannot be, two clips of one name, no clip that can be used, or a folder
+        that holds a trial of this model with other options, other clips, or in another number of
+        shards.
     StorageError
-        If another process does this shard, or the folder cannot be written to. What was judged is kept.
+        If another process does this shard, or the folder cannot be written to. What was judged is
+        kept.
 
     Examples
     --------
@@ -122,15 +136,25 @@ def faithfulness_of_clips(
 
     output = Path(out) / TRIALS / f"{safe_name(model.label)}.jsonl"
     run_stage(
-        output, ((clip.name, (at, clip)) for at, clip in enumerate(clips) if shard.holds(clip.name)), work,
+        output,
+        ((clip.name, (at, clip)) for at, clip in enumerate(clips) if shard.holds(clip.name)),
+        work,
         options={
-            **_described(model, aligner), **told, **asked, "align": align_method,
-            **revision_entry("trials", told["measures"]), **_custom_code(told["measures"], asked["judges"] or ()),
+            **_described(model, aligner),
+            **told,
+            **asked,
+            "align": align_method,
+            **revision_entry("trials", told["measures"]),
+            **_custom_code(told["measures"], asked["judges"] or ()),
         },
-        ingredients=items.ingredients, unimportant=(AT, _TIES), why="not judged",
-        inputs={"corpus": digest(item_table(clips).to_csv(index=False))}, shard=shard,
-        overwrite=overwrite, progress=progress,
-    )  # fmt: skip
+        ingredients=items.ingredients,
+        unimportant=(AT, _TIES),
+        why="not judged",
+        inputs={"corpus": digest(item_table(clips).to_csv(index=False))},
+        shard=shard,
+        overwrite=overwrite,
+        progress=progress,
+    )
     if stage_files(output).missing:
         return None
     with locked(output.parent, "tables", wait=_SECONDS_OF_A_LOCK):
@@ -140,7 +164,8 @@ def faithfulness_of_clips(
 
 
 def _custom_code(measures: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """Identities of custom measures and perturbations, so that results of edited functions are computed again."""
+    """Identities of custom measures and perturbations, so that results of edited functions are
+    computed again."""
     names = [name_and_fills(name)[0] for name in measures]
     custom = {**custom_identities(names), **custom_perturbations(references)}
     return {"custom": custom} if custom else {}
@@ -149,10 +174,17 @@ def _custom_code(measures: Sequence[str], references: Sequence[str]) -> dict[str
 def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
     """Which models judge and align, as the options of the journal say it."""
     of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
-    return {**model_facts(model), "model": model.label, "dtype": str(model.dtype), "aligner": of_aligner}
+    return {
+        **model_facts(model),
+        "model": model.label,
+        "dtype": str(model.dtype),
+        "aligner": of_aligner,
+    }
 
 
-def stored_trial(output: Path, told: Mapping[str, Any], skipped: list[tuple[str, str]] | None = None) -> Trial:
+def stored_trial(
+    output: Path, told: Mapping[str, Any], skipped: list[tuple[str, str]] | None = None
+) -> Trial:
     """Put the lines of a journal, or of all its shards, together.
 
     Parameters
@@ -172,7 +204,9 @@ def stored_trial(output: Path, told: Mapping[str, Any], skipped: list[tuple[str,
     left_out = [(line["key"], line["reason"]) for line in lines(output) if "why" in line]
     if skipped is not None:
         skipped += left_out
-    table = pd.DataFrame([{"clip": line["key"], **line["item"], **line[_TIES]} for line in kept(output)])
+    table = pd.DataFrame(
+        [{"clip": line["key"], **line["item"], **line[_TIES]} for line in kept(output)]
+    )
     if table.empty:
         reasons = "; ".join(reason for _, reason in left_out[:3])
         raise InputError(f"no clip can be used: {reasons or 'there are none'}")
@@ -196,7 +230,11 @@ class _Items:
     def tied_to(self, clip: Clip) -> list[Clip]:
         """The clip, and the others of its pair."""
         pair = clip.meta.get("pair")
-        return [clip, *(other for other in self._pairs[pair] if other.name != clip.name)] if pair else [clip]
+        return (
+            [clip, *(other for other in self._pairs[pair] if other.name != clip.name)]
+            if pair
+            else [clip]
+        )
 
     def aligned(self, clip: Clip) -> Clip:
         """The clip with words, or the error of one that cannot be aligned, raised."""
@@ -211,10 +249,17 @@ class _Items:
         return result
 
     def ingredients(self, item: tuple[int, Clip], stored: Mapping[str, Any]) -> dict[str, Any]:
-        """What decides the line of a clip: the clip and those of its pair, their sound too, and what ties it to others."""
+        """What decides the line of a clip: the clip and those of its pair, their sound too, and
+        what ties it to others."""
         at, clip = item
-        ties = {name: clip.meta[name] for name in TIED_BY if name in clip.meta and name not in _READ_OFF}
-        return {"of": digest([_decisive(other) for other in self.tied_to(clip)]), AT: at, _TIES: ties}
+        ties = {
+            name: clip.meta[name] for name in TIED_BY if name in clip.meta and name not in _READ_OFF
+        }
+        return {
+            "of": digest([_decisive(other) for other in self.tied_to(clip)]),
+            AT: at,
+            _TIES: ties,
+        }
 
     def pair_of(self, clip: Clip) -> Clip | None:
         """The other member of a pair of two that can be used."""
@@ -248,7 +293,9 @@ def _as_lists(result: Judged) -> dict[str, Any]:
 
 def _of_lists(line: Mapping[str, Any]) -> Judged:
     rows = [dict(zip(_ROWS, row, strict=True)) for row in line["rows"]]
-    return Judged(rows, [dict(zip(_DROPS, drop, strict=True)) for drop in line["drops"]], line["notes"])
+    return Judged(
+        rows, [dict(zip(_DROPS, drop, strict=True)) for drop in line["drops"]], line["notes"]
+    )
 
 
 def _plain(value: Any) -> Any:

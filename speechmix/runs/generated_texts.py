@@ -1,8 +1,10 @@
-"""What models wrote themselves about clips without a text, kept in the run's folder: once for each model and clip.
+"""What models wrote themselves about clips without a text, kept in the run's folder: once for each
+model and clip.
 
-In: a model with a decoder, a clip, and what is asked. Out: the model remembers (`Model.written`) what is kept, or writes it now
-and it is kept: tokens, text, and who wrote it. A random twin, which writes nothing of its own, is fed what the trained model
-of its name wrote: the two then differ in their weights alone (Mohebbi et al. 2023 do the same).
+In: a model with a decoder, a clip, and what is asked. Out: the model remembers (`Model.written`)
+what is kept, or writes it now and it is kept: tokens, text, and who wrote it. A random twin, which
+writes nothing of its own, is fed what the trained model of its name wrote: the two then differ in
+their weights alone (Mohebbi et al. 2023 do the same).
 """
 
 from __future__ import annotations
@@ -30,9 +32,14 @@ WRITTEN = "written"  # kind of result
 
 
 def remember_written(
-    results: Results, texts: Mapping[str, Mapping[str, Any]], model: Model, clip: Clip, question: Question
+    results: Results,
+    texts: Mapping[str, Mapping[str, Any]],
+    model: Model,
+    clip: Clip,
+    question: Question,
 ) -> list[Key]:
-    """Have the model know what is written about a clip without a text, if the decoder is asked about at all.
+    """Have the model know what is written about a clip without a text, if the decoder is asked
+    about at all.
 
     Parameters
     ----------
@@ -64,7 +71,9 @@ def remember_written(
         if {name: stored.get(name) for name in _heard(clip)} != _heard(clip):
             return []  # by no trained model of this name, or of another recording
     if question_of_text not in model.written:
-        model.written[question_of_text] = Written(**{**stored["written"], "ids": tuple(stored["written"]["ids"])})
+        model.written[question_of_text] = Written(
+            **{**stored["written"], "ids": tuple(stored["written"]["ids"])}
+        )
     return [key] if can_write(model) else []
 
 
@@ -72,14 +81,16 @@ def needs_text(model: Model, clip: Clip) -> bool:
     """Whether a model has a decoder to be fed and the clip brings no text for it."""
     if model.converses:
         return model.processor is not None and given_answer(model, clip) is None
-    return "cross" in model.stacks and model.tokenizer is not None and given_text(model, clip) is None
+    return (
+        "cross" in model.stacks and model.tokenizer is not None and given_text(model, clip) is None
+    )
 
 
 def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
     """What the trained model of a name wrote in this run, by clip; a damaged part is left out.
 
-    Of what several parts have of a clip the one that was written last counts: the others are of weights, a prefix or a
-    recording that an earlier start had.
+    Of what several parts have of a clip the one that was written last counts: the others are of
+    weights, a prefix or a recording that an earlier start had.
     """
     texts: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.part_files(), key=_time_of_change):
@@ -91,7 +102,9 @@ def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
         except InputError:
             continue
         rows = rows.filter(pc.equal(rows["kind"], WRITTEN))
-        for clip, content in zip(rows["clip"].to_pylist(), rows["content"].to_pylist(), strict=True):
+        for clip, content in zip(
+            rows["clip"].to_pylist(), rows["content"].to_pylist(), strict=True
+        ):
             texts[clip] = json.loads(content)
     return texts
 
@@ -105,7 +118,8 @@ def _time_of_change(path: Path) -> int:
 
 
 def written_of(model: Model, clip: Clip) -> dict[str, Any]:
-    """What a stored map of a clip without a text depends on besides the clip: the ids that were fed to the decoder."""
+    """What a stored map of a clip without a text depends on besides the clip: the ids that were fed
+    to the decoder."""
     if not needs_text(model, clip):
         return {}
     written = model.written.get(key_of(model, clip))

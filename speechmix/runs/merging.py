@@ -1,8 +1,9 @@
 """The end of a run: what its shards have done becomes its tables.
 
-In: a marker of each shard (one, where one process did it all), which says what it was asked, what it left out and which part
-files hold its results. Out: the run's tables, in the order of models and clips as they were given, whatever the shards;
-`run.json` says that they stand and which parts they are made of. Scores are not touched: they are where their part put them.
+In: a marker of each shard (one, where one process did it all), which says what it was asked, what
+it left out and which part files hold its results. Out: the run's tables, in the order of models and
+clips as they were given, whatever the shards; `run.json` says that they stand and which parts they
+are made of. Scores are not touched: they are where their part put them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Marker:
     ----------
     shard : str
     asked : str
-        Hash of clips and options of the whole run, which `run.json` has from the start, and of its models, once all are loaded:
-        shards of one run were asked the same.
+        Hash of clips and options of the whole run, which `run.json` has from the start, and of its
+        models, once all are loaded: shards of one run were asked the same.
     clips : list of str
         Part files of its clips, below the run's folder.
     models : list of (owner, part files, whether its states are probed)
@@ -54,7 +55,8 @@ class Marker:
     done : int
         (clip, model) pairs.
     told : str
-        Hash of all that its results follow from but the models; empty where it is of few clips (standing.py).
+        Hash of all that its results follow from but the models; empty where it is of few clips
+        (standing.py).
     figures : dict of str to (size, hash)
         Pictures of clips, by path below the run's folder, where `told` is there.
     """
@@ -71,14 +73,17 @@ class Marker:
     @property
     def made(self) -> dict[str, Any]:
         """What tables follow from."""
-        return {name: value for name, value in asdict(self).items() if name not in ("told", "figures")}
+        return {
+            name: value for name, value in asdict(self).items() if name not in ("told", "figures")
+        }
 
     def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part], *, probed: bool) -> None:
         """Note where the results of a model are."""
         self.models.append((vars(owner), folder.relative(parts), probed))
 
     def tell_asked(self, but_models: str) -> None:
-        """Note what the whole run was asked: the hash of clips and options that it began with, and the models it had."""
+        """Note what the whole run was asked: the hash of clips and options that it began with, and
+        the models it had."""
         self.asked = f"{but_models}+{digest([owner for owner, _, _ in self.models])}"
 
     def is_of(self, but_models: str) -> bool:
@@ -101,7 +106,9 @@ class Marker:
 
 def begun_shards(folder: RunFolder) -> list[str]:
     """Labels of the shards, of whatever number, that some process has held."""
-    return sorted(path.name.removeprefix(f"{LOCK}-") for path in folder.shards.glob(f"{LOCK}-*-of-*[0-9]"))
+    return sorted(
+        path.name.removeprefix(f"{LOCK}-") for path in folder.shards.glob(f"{LOCK}-*-of-*[0-9]")
+    )
 
 
 def missing_shards(folder: RunFolder, asked: str, count: int) -> list[int]:
@@ -111,9 +118,13 @@ def missing_shards(folder: RunFolder, asked: str, count: int) -> list[int]:
 
 
 def write_tables(
-    folder: RunFolder, markers: Sequence[Marker], clips: Sequence[Clip], report: Callable[[str], None]
+    folder: RunFolder,
+    markers: Sequence[Marker],
+    clips: Sequence[Clip],
+    report: Callable[[str], None],
 ) -> None:
-    """Write the tables of a run whose shards are all done, unless they stand; the caller holds the folder's lock.
+    """Write the tables of a run whose shards are all done, unless they stand; the caller holds the
+    folder's lock.
 
     Raises
     ------
@@ -139,7 +150,9 @@ def write_tables(
     write_csv(table_of_facts(facts), folder.clips)
     skipped = [row for marker in markers for row in marker.skipped]
     write_skipped(folder, skipped)
-    probed = {owner: stored_states(parts) for owner, (parts, is_probed) in models.items() if is_probed}
+    probed = {
+        owner: stored_states(parts) for owner, (parts, is_probed) in models.items() if is_probed
+    }
     if probed:
         placed_clips = [
             placed(clip, words[clip.name]) if clip.words is None and clip.name in words else clip
@@ -154,7 +167,9 @@ def write_tables(
 
 def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:
     """Write the table of what was left out."""
-    write_csv(pd.DataFrame(distinct_reasons(skipped), columns=["clip", "model", "reason"]), folder.skipped)
+    write_csv(
+        pd.DataFrame(distinct_reasons(skipped), columns=["clip", "model", "reason"]), folder.skipped
+    )
 
 
 def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -162,7 +177,9 @@ def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str
     return list({(row["clip"], row["model"], row["reason"]): dict(row) for row in skipped}.values())
 
 
-def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _facts(
+    folder: RunFolder, markers: Sequence[Marker]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows of the clip table, in the order in which clips were given; and word times, by clip."""
     facts, words = [], {}
     for path in (path for marker in markers for path in marker.clips):
@@ -188,7 +205,8 @@ def _models(folder: RunFolder, markers: Sequence[Marker]) -> dict[Owner, tuple[l
 
 
 def _in_order(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Table]:
-    """Rows of several parts, those of some thousand clips at a time, in the order of the clips; others are left out.
+    """Rows of several parts, those of some thousand clips at a time, in the order of the clips;
+    others are left out.
 
     The rows of a part are in that order already, so a few row groups are in memory.
     """
@@ -210,24 +228,34 @@ def _in_order(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Ta
             yield pa.concat_tables(pieces).take(place[np.asarray(positions)[place] >= 0])
 
 
-def _append_tables(writers: Mapping[str, TableWriter], rows: pa.Table, owner: Owner, about: Mapping[str, str]) -> None:
+def _append_tables(
+    writers: Mapping[str, TableWriter], rows: pa.Table, owner: Owner, about: Mapping[str, str]
+) -> None:
     """Put results of one model into the tables they belong to."""
     lists = rows["contributions"].combine_chunks()
     counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     shares = pa.Table.from_struct_array(lists.flatten()).to_pandas()
-    writers[CONTRIBUTIONS].append(_told(shares, np.repeat(rows["clip"].to_pylist(), counts).tolist(), owner, about))
+    writers[CONTRIBUTIONS].append(
+        _told(shares, np.repeat(rows["clip"].to_pylist(), counts).tolist(), owner, about)
+    )
     for name in (ABLATION, TRANSCRIPTS):
         of_kind = rows.filter(pc.equal(rows["kind"], name))
         told = [
             (clip, row)
-            for clip, content in zip(of_kind["clip"].to_pylist(), of_kind["content"].to_pylist(), strict=True)
+            for clip, content in zip(
+                of_kind["clip"].to_pylist(), of_kind["content"].to_pylist(), strict=True
+            )
             for row in json.loads(content)
         ]
-        table = _told(pd.DataFrame([row for _, row in told]), [clip for clip, _ in told], owner, about)
+        table = _told(
+            pd.DataFrame([row for _, row in told]), [clip for clip, _ in told], owner, about
+        )
         writers[name].append(table.astype({"layer": "Int64"}) if "layer" in table else table)
 
 
-def _told(table: pd.DataFrame, clips: Sequence[str], owner: Owner, about: Mapping[str, str]) -> pd.DataFrame:
+def _told(
+    table: pd.DataFrame, clips: Sequence[str], owner: Owner, about: Mapping[str, str]
+) -> pd.DataFrame:
     """Rows with columns that say of which clip and model they are, before the others."""
     names: dict[str, Any] = {"clip": list(clips), "fingerprint": [about[clip] for clip in clips]}
     names |= {"model": owner.name, "init": owner.init, "seed": owner.seed}

@@ -1,7 +1,7 @@
 """One model of a run: its clips scored in groups, ablated, transcribed, their states kept.
 
-In: a model, clips with words, what is wanted of them. Out: one part file that holds all of it; what an earlier start left is
-used, and what cannot be done is recorded and left out.
+In: a model, clips with words, what is wanted of them. Out: one part file that holds all of it; what
+an earlier start left is used, and what cannot be done is recorded and left out.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Wanted:
     clips : mapping of str to ClipAsked
         What each clip is, by name.
     few : frozenset of str, optional
-        Names of the clips that further random twins hear, which then only say how much the draw of weights matters; without it
-        they are treated as the first.
+        Names of the clips that further random twins hear, which then only say how much the draw of
+        weights matters; without it they are treated as the first.
     maps : bool
         Whether word maps are also kept in files of their own.
     maps_dtype : str, optional
@@ -121,14 +121,20 @@ class ModelRun:
         self._spells = wanted.ablation and model.can_spell and self._few is None
         self._drawn = frozenset() if is_further else wanted.drawn
         self._asked = MapsAsked(
-            model, wanted.question, wanted.clips, with_scores=self._few is None, maps_dtype=wanted.maps_dtype
+            model,
+            wanted.question,
+            wanted.clips,
+            with_scores=self._few is None,
+            maps_dtype=wanted.maps_dtype,
         )
         self._explains = model.init == "trained" and model.can_spell
         self._by_layer = wanted.by_layer if model.init == "trained" else frozenset()
         self.probed = wanted.probes and (model.init == "trained" or twin < PROBED_TWINS)
         self._of_trained: Mapping[str, Mapping[str, Any]] | None = None
 
-    def score(self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress) -> list[Part]:
+    def score(
+        self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress
+    ) -> list[Part]:
         """Score clips; returns the part files that hold what became of them."""
         keys_of_clip: dict[str, list[Key]] = {}
         with Results(self._folder, self._owner, shard, report) as results, self._model.unchanged():
@@ -138,7 +144,9 @@ class ModelRun:
                     run.done += 1
                 else:
                     run.skip(answer.clip.name, answer.error, self._model.label)
-            return results.settled([key for clip in clips for key in keys_of_clip.get(clip.name, ())])
+            return results.settled(
+                [key for clip in clips for key in keys_of_clip.get(clip.name, ())]
+            )
 
     def heard(self, clips: Sequence[Clip]) -> list[Clip]:
         """Return those of some clips that the model is to hear."""
@@ -160,7 +168,8 @@ class ModelRun:
             Of this model, which keep what is new.
         clips, report, progress
         begins : callable, optional
-            Is called with the clips that share a pass before it begins. Without it the report says how many were kept.
+            Is called with the clips that share a pass before it begins. Without it the report says
+            how many were kept.
         """
         clips = self.heard(clips)
         for clip, keys, maps in self._scored(results, clips, report, progress, begins):
@@ -177,8 +186,15 @@ class ModelRun:
             except StorageError:
                 raise
             except SpeechmixError as error:
-                answer.error = SpeechmixError(f"scored, but not all else was done: {error}") if answer.keys else error
-                report(f"{clip.name}  {self._model.label}  {'' if answer.keys else 'SKIPPED: '}{answer.error}")
+                answer.error = (
+                    SpeechmixError(f"scored, but not all else was done: {error}")
+                    if answer.keys
+                    else error
+                )
+                report(
+                    f"{clip.name}  {self._model.label}  "
+                    f"{'' if answer.keys else 'SKIPPED: '}{answer.error}"
+                )
             finally:
                 results.write_if_due()
             yield answer
@@ -202,12 +218,16 @@ class ModelRun:
 
         if self._explains and clip.words and clip in self._wanted.to_explain:
             written = partial(self._written, results, clip, keys)
-            keys.append(keep_explanation(results, self._model, clip, self._wanted.to_explain, written))
+            keys.append(
+                keep_explanation(results, self._model, clip, self._wanted.to_explain, written)
+            )
 
         def all_maps() -> Maps:
             computed = {name for name, _ in maps}
             stored = results.maps([key for key in of_maps if key.kind not in computed])
-            return Maps({key: {**stored, **maps}[key] for key in sorted({**stored, **maps}, key=place)})
+            return Maps(
+                {key: {**stored, **maps}[key] for key in sorted({**stored, **maps}, key=place)}
+            )
 
         stacks = list(self._model.stacks)
 
@@ -218,11 +238,14 @@ class ModelRun:
             keys.append(keep_map_rows(results, self._asked, clip, all_maps))
 
     def _transcript(self, results: Results, clip: Clip, keys: Sequence[Key]) -> str | None:
-        """What the model writes of a clip, for its line: as kept; else written now, of a clip that is drawn."""
+        """What the model writes of a clip, for its line: as kept; else written now, of a clip that
+        is drawn."""
         if (kept := self._kept_transcript(results, keys)) is not None:
             return kept
         model = self._model
-        transcribes = model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
+        transcribes = (
+            model.init == "trained" and model.can_spell and model.prefix.task == "transcribe"
+        )
         if not transcribes or clip.name not in self._drawn:
             return None
         if needs_text(model, clip) and (written := model.written.get(key_of(model, clip))):
@@ -250,7 +273,8 @@ class ModelRun:
         progress: Progress,
         begins: Callable[[Sequence[Clip]], object] | None,
     ) -> Iterator[tuple[Clip, list[Key], Maps | SpeechmixError]]:
-        """Each clip with keys of its scores and the maps that were computed now (or why not): first those that are kept."""
+        """Each clip with keys of its scores and the maps that were computed now (or why not): first
+        those that are kept."""
         todo = []
         for clip in clips:
             keys = self._asked.keys(clip) if clip.text is not None else []
@@ -259,7 +283,10 @@ class ModelRun:
             else:
                 todo.append(clip)
         if begins is None and len(todo) < len(clips):
-            report(f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored before")
+            report(
+                f"{self._model.label}: {len(clips) - len(todo)} of {len(clips)} clips were scored "
+                "before"
+            )
         at_once = clips_together(self._model)
         texts = self._texts(todo)
         with closing(prepare_ahead(self._model, todo, count=at_once)) as ahead:
@@ -277,7 +304,9 @@ class ModelRun:
         for clip in group:
             try:
                 with phase("decoding"):
-                    written[clip.name] = remember_written(results, texts, self._model, clip, self._wanted.question)
+                    written[clip.name] = remember_written(
+                        results, texts, self._model, clip, self._wanted.question
+                    )
             except SpeechmixError as error:
                 written[clip.name] = error
         able = [clip for clip in group if not isinstance(written[clip.name], SpeechmixError)]

@@ -1,4 +1,5 @@
-"""Memory that runs out, whatever raises it: one error, that of one clip, after what was taken is given back."""
+"""Memory that runs out, whatever raises it: one error, that of one clip, after what was taken is
+given back."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ class OutOfMemory(SpeechmixError):
 
 @contextmanager
 def memory_errors_named() -> Iterator[None]:
-    """Turn what Python, numpy and torch raise where memory runs out into `OutOfMemory`; what was taken is given back."""
+    """Turn what Python, numpy and torch raise where memory runs out into `OutOfMemory`; what was
+    taken is given back."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -28,12 +30,20 @@ def memory_errors_named() -> Iterator[None]:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     raise OutOfMemory(
-        f"{reason}. Cut the clip (Clip.cut, --cut), ask for the target's rows alone, or use a larger machine"
+        f"{reason}. Cut the clip (Clip.cut, --cut), ask for the target's rows alone, or use a "
+        "larger machine"
     )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
     import torch
 
-    words = ("can't allocate memory", "not enough memory", "out of memory", "Cannot allocate memory")
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(part in str(error) for part in words)
+    words = (
+        "can't allocate memory",
+        "not enough memory",
+        "out of memory",
+        "Cannot allocate memory",
+    )
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
+        part in str(error) for part in words
+    )

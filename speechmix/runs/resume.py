@@ -1,9 +1,11 @@
-"""Whether a large run that is started again asks just what it has answered: then it stands, and no clip is gone through again.
+"""Whether a large run that is started again asks just what it has answered: then it stands, and no
+clip is gone through again.
 
-In: what is asked, the clips of a shard, models; the marker that the shard left when it was done. Out: whether all of it is the
-same, to the package's own code, and all of its files are as they were written. Where anything differs, or a clip could not be
-scored, the start takes its usual way, clip by clip, which uses what is still true and makes the rest. Runs of few clips always
-do: that takes them a second at most.
+In: what is asked, the clips of a shard, models; the marker that the shard left when it was done.
+Out: whether all of it is the same, to the package's own code, and all of its files are as they were
+written. Where anything differs, or a clip could not be scored, the start takes its usual way, clip
+by clip, which uses what is still true and makes the rest. Runs of few clips always do: that takes
+them a second at most.
 """
 
 from __future__ import annotations
@@ -36,9 +38,13 @@ FEW_CLIPS = 1_000  # a run of no more is always gone through
 
 
 def told_of(
-    asked_of_all: str, question: Question, clips: Sequence[Clip], sound_of: Callable[[Clip], str | None]
+    asked_of_all: str,
+    question: Question,
+    clips: Sequence[Clip],
+    sound_of: Callable[[Clip], str | None],
 ) -> str:
-    """Hash of all that decides what a shard keeps, but its models; empty if it is of few clips, or a sound is not known.
+    """Hash of all that decides what a shard keeps, but its models; empty if it is of few clips, or
+    a sound is not known.
 
     Parameters
     ----------
@@ -76,7 +82,11 @@ def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> di
     """Size and hash of the pictures that are there of some clips, by the models of a marker."""
     labels = [str(owner["label"]) for owner, _, _ in marker.models]
     paths = [folder.figure(label, clip) for clip in drawn for label in labels]
-    return {path.relative_to(folder.path).as_posix(): FileMark.of(path) for path in paths if path.is_file()}
+    return {
+        path.relative_to(folder.path).as_posix(): FileMark.of(path)
+        for path in paths
+        if path.is_file()
+    }
 
 
 def stands(
@@ -105,7 +115,8 @@ def stands(
     clips : sequence of Clip
         Those of the shard.
     models : iterable of Model or callable
-        Loaded one after the other, if all else is the same; one that can be gone through but once is left alone.
+        Loaded one after the other, if all else is the same; one that can be gone through but once
+        is left alone.
     skipped : sequence of dict
         What was left out before the run began; if it left out more, that is tried again.
     drawn : iterable of Clip
@@ -119,13 +130,19 @@ def stands(
         return False
     with Results(folder, Owner(), shard, report) as of_clips:
         remember_recordings(of_clips)
-    if marker.told != told_of(asked_of_all, question, clips, _known_sound) or not _files_fit(folder, marker, drawn):
+    if marker.told != told_of(asked_of_all, question, clips, _known_sound) or not _files_fit(
+        folder, marker, drawn
+    ):
         return False
-    return all(_owner_of(model) == owner for model, (owner, _, _) in zip(models, marker.models, strict=True))
+    return all(
+        _owner_of(model) == owner
+        for model, (owner, _, _) in zip(models, marker.models, strict=True)
+    )
 
 
 def _known_sound(clip: Clip) -> str | None:
-    """Hash of a clip's recording, if an earlier start read it and the file is still the same, or it is in memory."""
+    """Hash of a clip's recording, if an earlier start read it and the file is still the same, or it
+    is in memory."""
     if clip.path is None:
         return clip.sound
     remembered = remembered_recording(clip.path)
@@ -140,7 +157,9 @@ def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool
             checked_part(folder, folder.path / name, standing.get(folder.path / name))
     except (InputError, OSError):
         return False
-    return {name: list(mark) for name, mark in figure_marks(folder, marker, drawn).items()} == marker.figures
+    return {
+        name: list(mark) for name, mark in figure_marks(folder, marker, drawn).items()
+    } == marker.figures
 
 
 def _owner_of(model: Model | Callable[[], Model]) -> dict[str, Any]:

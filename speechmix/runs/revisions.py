@@ -1,7 +1,8 @@
-"""Revisions of what a run keeps: raised by one when the same input gives another result from now on, as after a correction.
+"""Revisions of what a run keeps: raised by one when the same input gives another result from now
+on, as after a correction.
 
-In: a kind of result, or measures. Out: entries for the hash that a stored result is known by; none for a first revision.
-A measure's own revision is in `speechmix.mixing.maps.measure_registry`.
+In: a kind of result, or measures. Out: entries for the hash that a stored result is known by; none
+for a first revision. A measure's own revision is in `speechmix.mixing.maps.measure_registry`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Explanations of a run: why did its trained models write the words of some clips? Kept with the run's other results.
+"""Explanations of a run: why did its trained models write the words of some clips? Kept with the
+run's other results.
 
-In: a trained model that spells, and a clip with words, while a run scores it. Out: a row of kind `EXPLANATIONS` beside the
-clip's scores (``results/<model>/``): what `speechmix.explain` found, as the page shows it. Like everything of a run it is found
-again if model, clip and question are still the same; shards and workers keep those of their own clips.
+In: a trained model that spells, and a clip with words, while a run scores it. Out: a row of kind
+`EXPLANATIONS` beside the clip's scores (``results/<model>/``): what `speechmix.explain` found, as
+the page shows it. Like everything of a run it is found again if model, clip and question are still
+the same; shards and workers keep those of their own clips.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class ToExplain:
 
     @classmethod
     def of(cls, clips: Sequence[Clip], count: int) -> ToExplain:
-        """The first clips of a run; and of ten times as many those whose target is missed. The same whatever the shard.
+        """The first clips of a run; and of ten times as many those whose target is missed. The same
+        whatever the shard.
 
         Raises
         ------
@@ -72,14 +75,22 @@ class ToExplain:
 def keep_explanation(
     results: Results, model: Model, clip: Clip, to_explain: ToExplain, transcript: Callable[[], str]
 ) -> Key:
-    """Keep why a model wrote its words of a clip, unless it is there already; or that there is nothing to explain, and why."""
+    """Keep why a model wrote its words of a clip, unless it is there already; or that there is
+    nothing to explain, and why."""
     always = clip.name in to_explain.always
-    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, "against": _AGAINST}
+    asked = {
+        "weights": model.fingerprint,
+        "dtype": str(model.state_dtype),
+        **clip.ingredients,
+        "against": _AGAINST,
+    }
     asked |= {"always": always, "revision": 1, **revision_entry(EXPLANATIONS, FACTS)}
     key = Key(clip.name, EXPLANATIONS, digest(asked))
     if key not in results:
         with phase(EXPLANATIONS), memory_errors_named():
-            content = _explained(model, clip) if always or _misses_target(clip, transcript()) else {}
+            content = (
+                _explained(model, clip) if always or _misses_target(clip, transcript()) else {}
+            )
         results.put(key, content=json.dumps(content, ensure_ascii=False, separators=(",", ":")))
     return key
 
@@ -102,7 +113,8 @@ def _explained(model: Model, clip: Clip) -> dict[str, Any]:
 
 
 def first_shown(explanation: Explanation) -> int:
-    """Place of the choice that a study asks about: the target against its foil, or what stands for it, else the first."""
+    """Place of the choice that a study asks about: the target against its foil, or what stands for
+    it, else the first."""
     choices, clip = explanation.choices, explanation.clip
     target = None if clip is None or clip.target is None else (clip.words or ())[clip.target].text
 
@@ -115,7 +127,8 @@ def first_shown(explanation: Explanation) -> int:
 
 
 def stored_explanations(parts: Sequence[Part]) -> Iterator[tuple[Owner, str, dict[str, Any]]]:
-    """Model, clip and content of all explanations in parts of a run: text and view, or the reason why there is none.
+    """Model, clip and content of all explanations in parts of a run: text and view, or the reason
+    why there is none.
 
     Raises
     ------

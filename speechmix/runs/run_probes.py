@@ -1,12 +1,14 @@
-"""Probes of a run: states of each clip kept beside its maps, and what is read off them at the run's end.
+"""Probes of a run: states of each clip kept beside its maps, and what is read off them at the run's
+end.
 
 In: models and clips while a run scores them, one plain pass a clip. Out: in the run's folder
 
-    results/<model>/                    mean state of target and deciding position in every layer, a row for each clip
-    probes.csv, probe_answers.csv       `evaluation.probing`: trained models beside some of their random twins
+    results/<model>/                    mean state of target and deciding position in every layer, a
+    row for each clip probes.csv, probe_answers.csv       `evaluation.probing`: trained models
+    beside some of their random twins
 
-States are kept like everything else of a run: a later start uses them if model, clip and cue are still the same. The probes are
-fitted again only if some state, label or group has changed.
+States are kept like everything else of a run: a later start uses them if model, clip and cue are
+still the same. The probes are fitted again only if some state, label or group has changed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ from .revisions import revision_entry
 
 Report = Callable[[str], None]
 POSITIONS = ("target", "deciding")
-LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that the study asks about
+LABEL, SIDE, CONTROL = (
+    "number",
+    "side",
+    "control",
+)  # columns of a manifest that the study asks about
 PROBED_TWINS = 5  # of each model: the band in which a new one would lie needs no more
 STATES = "states"  # kind of result
 _REVISION = 2  # of the tables: raised when the same states give other columns or numbers
@@ -52,20 +58,32 @@ def keep_states(results: Results, model: Model, clip: Clip) -> Key:
     if key not in results:
         with phase(STATES), memory_errors_named():
             states = states_at(model, clip, POSITIONS)
-        missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
+        missing = [
+            [stack, position, reason] for (stack, position), reason in states.missing.items()
+        ]
         results.put(key, content=json.dumps(missing, ensure_ascii=False), vectors=_as_bytes(states))
     return key
 
 
 def _question(model: Model, clip: Clip) -> str:
-    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), "at": POSITIONS, **clip.ingredients}
+    asked = {
+        "weights": model.fingerprint,
+        "dtype": str(model.state_dtype),
+        "at": POSITIONS,
+        **clip.ingredients,
+    }
     return digest({**asked, **revision_entry(STATES)})
 
 
 def _as_bytes(states: States) -> bytes:
     from safetensors.numpy import save
 
-    return save({f"{stack} {position}": np.ascontiguousarray(at) for (stack, position), at in states.at.items()})
+    return save(
+        {
+            f"{stack} {position}": np.ascontiguousarray(at)
+            for (stack, position), at in states.at.items()
+        }
+    )
 
 
 def stored_states(parts: Sequence[Part]) -> dict[str, States]:
@@ -78,17 +96,24 @@ def stored_states(parts: Sequence[Part]) -> dict[str, States]:
         for row in rows.filter(pc.equal(rows["kind"], STATES)).to_pylist():
             vectors = load(row["vectors"])
             at: dict[tuple[str, str | int], np.ndarray] = {
-                (name.partition(" ")[0], name.partition(" ")[2]): vector for name, vector in vectors.items()
+                (name.partition(" ")[0], name.partition(" ")[2]): vector
+                for name, vector in vectors.items()
             }
-            missing = {(stack, position): reason for stack, position, reason in json.loads(row["content"])}
+            missing = {
+                (stack, position): reason for stack, position, reason in json.loads(row["content"])
+            }
             by_clip[row["clip"]] = States(at, missing)
     return by_clip
 
 
 def write_probes(
-    folder: RunFolder, models: Mapping[Owner, Mapping[str, States]], clips: Sequence[Clip], report: Report
+    folder: RunFolder,
+    models: Mapping[Owner, Mapping[str, States]],
+    clips: Sequence[Clip],
+    report: Report,
 ) -> None:
-    """Fit the probes of a run and write their tables; none where no clip has a number that the cue decides.
+    """Fit the probes of a run and write their tables; none where no clip has a number that the cue
+    decides.
 
     Parameters
     ----------
@@ -108,7 +133,10 @@ def write_probes(
         return
     unread = "its states were not read in this run"
     states: dict[Owner, list[States | str]] = {
-        model: [by_clip.get(item.name, unread) if isinstance(item, Clip) else unread for item in task.items]
+        model: [
+            by_clip.get(item.name, unread) if isinstance(item, Clip) else unread
+            for item in task.items
+        ]
         for model, by_clip in models.items()
     }
     question = _question_of_probes(folder, task, states)
@@ -126,11 +154,15 @@ def write_probes(
     write_json(noted, {"question": question})
 
 
-def _question_of_probes(folder: RunFolder, task: Task, states: Mapping[Owner, Sequence[States | str]]) -> str:
+def _question_of_probes(
+    folder: RunFolder, task: Task, states: Mapping[Owner, Sequence[States | str]]
+) -> str:
     """Hash of all that the tables are made of."""
     numbers = {
         str(tuple(vars(model).values())): [
-            of_item if isinstance(of_item, str) else [(str(key), at.tobytes().hex()) for key, at in of_item.at.items()]
+            of_item
+            if isinstance(of_item, str)
+            else [(str(key), at.tobytes().hex()) for key, at in of_item.at.items()]
             for of_item in of_model
         ]
         for model, of_model in states.items()
@@ -149,7 +181,8 @@ def _question_of_probes(folder: RunFolder, task: Task, states: Mapping[Owner, Se
 
 
 def _drop_label(path: Path) -> None:
-    """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe --out RUN`) stay."""
+    """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe
+    --out RUN`) stay."""
     try:
         table = read_csv(path) if path.is_file() else pd.DataFrame({"label": []})
         others = table[table["label"] != LABEL]

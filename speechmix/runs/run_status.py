@@ -1,6 +1,7 @@
 """How far a run is: what each of its shards has done, what is missing and what failed.
 
-In: a run's folder, while processes work there or after they have died. Out: a table and text; nothing is written.
+In: a run's folder, while processes work there or after they have died. Out: a table and text;
+nothing is written.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ class RunStatus:
     state : str
         "running", or "complete" when all tables stand.
     table : DataFrame
-        A row for each shard and model: shard, state, model, clips with results, clips that failed. A shard without results
-        has one row without a model. States are "done", "at work", "stopped", "not begun"; "outdated" for one that was asked
-        something else (other clips, options) than the one that began last, or had other models than the one that ended last;
+        A row for each shard and model: shard, state, model, clips with results, clips that failed.
+        A shard without results has one row without a model. States are "done", "at work",
+        "stopped", "not begun"; "outdated" for one that was asked something else (other clips,
+        options) than the one that began last, or had other models than the one that ended last;
         "damaged" for one whose results are no longer whole.
     failures : DataFrame
         clip, model, reason, as the shards that are done recorded them.
@@ -68,13 +70,24 @@ class RunStatus:
         counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
         told = f"{count} shards: {counted}" if count > 1 else next(iter(states))
         lines = [f"{self.folder}: {self.state}; {told}"]
-        by_model = self.table.dropna(subset=["model"]).groupby("model", sort=False)[["clips", "failed"]].sum()
-        lines += [f"  {model}: {row.clips} clips, {row.failed} failed" for model, row in by_model.iterrows()]
+        by_model = (
+            self.table.dropna(subset=["model"])
+            .groupby("model", sort=False)[["clips", "failed"]]
+            .sum()
+        )
+        lines += [
+            f"  {model}: {row.clips} clips, {row.failed} failed"
+            for model, row in by_model.iterrows()
+        ]
         if self.missing:
-            what = f"--shard {index_list(self.missing)}" if count > 1 else "the same command goes on"
+            what = (
+                f"--shard {index_list(self.missing)}" if count > 1 else "the same command goes on"
+            )
             lines.append(f"  to be started (again): {what}")
         elif self.state != COMPLETE and states[DONE] == count:
-            lines.append("  all shards are done and the tables are not written: start any shard again")
+            lines.append(
+                "  all shards are done and the tables are not written: start any shard again"
+            )
         reasons = Counter(self.failures["reason"])
         lines += [f"  failed {count} times: {reason}" for reason, count in reasons.most_common(10)]
         return "\n".join(lines)
@@ -99,13 +112,20 @@ def run_status(path: str | PathLike) -> RunStatus:
     """
     folder = RunFolder(Path(path))
     if not folder.description.is_file():
-        raise InputError(f"{folder.path} holds no run: expected run.json, as `speechmix score` leaves it")
+        raise InputError(
+            f"{folder.path} holds no run: expected run.json, as `speechmix score` leaves it"
+        )
     description = read_json_object(folder.description)
     if not isinstance(description.get("options"), dict):
-        raise InputError(f"{folder.description} is not of a run of `speechmix score` or `study`, or is damaged")
+        raise InputError(
+            f"{folder.description} is not of a run of `speechmix score` or `study`, or is damaged"
+        )
     state, count = str(description.get("state", COMPLETE)), description.get("shards", 1)
     if type(count) is not int or count < 1:
-        raise InputError(f"{folder.description} is damaged, its number of shards is {count!r:.40}: start the run again")
+        raise InputError(
+            f"{folder.description} is damaged, its number of shards is {count!r:.40}: start the "
+            "run again"
+        )
     shards = [Shard(index, count) for index in range(1, count + 1)]
     markers, last_asked = _markers(folder, shards, str(description.get("asked", "")))
     parts = _readable_parts(folder)
@@ -118,7 +138,13 @@ def run_status(path: str | PathLike) -> RunStatus:
         if marker is None:
             of_shard = _state_of_unmarked(folder, shard, has_results=bool(clips))
         else:
-            of_shard = OUTDATED if marker.asked != last_asked else DONE if paths.issuperset(_paths(marker)) else DAMAGED
+            of_shard = (
+                OUTDATED
+                if marker.asked != last_asked
+                else DONE
+                if paths.issuperset(_paths(marker))
+                else DAMAGED
+            )
         skipped = marker.skipped if marker and of_shard != OUTDATED else []
         failures += skipped
         failed = Counter(row["model"] for row in skipped)
@@ -128,7 +154,8 @@ def run_status(path: str | PathLike) -> RunStatus:
             *(label for label in failed if label and label not in clips),
         ]  # one may have failed on every clip
         rows += [
-            {**told, "model": label, "clips": len(clips.get(label, ())), "failed": failed[label]} for label in labels
+            {**told, "model": label, "clips": len(clips.get(label, ())), "failed": failed[label]}
+            for label in labels
         ]
         if not labels:
             rows.append({**told, "model": None, "clips": 0, "failed": sum(failed.values())})
@@ -146,8 +173,11 @@ def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
     return set.intersection(*clips) if len(clips) == models > 0 else set()
 
 
-def _markers(folder: RunFolder, shards: Sequence[Shard], asked_of_all: str) -> tuple[dict[Shard, Marker], str]:
-    """Markers of the shards that are done; and what the last to end was asked, of those that were asked what the run is now."""
+def _markers(
+    folder: RunFolder, shards: Sequence[Shard], asked_of_all: str
+) -> tuple[dict[Shard, Marker], str]:
+    """Markers of the shards that are done; and what the last to end was asked, of those that were
+    asked what the run is now."""
     markers: dict[Shard, Marker] = {}
     last: tuple[int, str] = (0, "")
     for shard in shards:
@@ -175,7 +205,8 @@ def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool) ->
 
 
 def _readable_parts(folder: RunFolder) -> list[tuple[Part, set[str]]]:
-    """Part files, each with the names of the clips that it has results of; without what is damaged, or was removed since."""
+    """Part files, each with the names of the clips that it has results of; without what is damaged,
+    or was removed since."""
     parts = []
     for path in folder.part_files():
         with suppress(InputError, FileNotFoundError):

@@ -2,23 +2,25 @@
 
 In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
 
-    run.json                                  options, versions, whether it is complete, which part files its tables are made of
-    results/<model>/<part>.parquet            what is known of each clip, as it was computed (results.py)
-    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py); not for frames
-    maps/<model>/<part>.parquet, .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
-    cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
-    transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
-    ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
-    clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
-    probes.csv, probe_answers.csv             with probes: what can be read off the target, layer by layer (probing.py)
-    skipped.csv                               what was left out and why
-    times.csv                                 where the time went, by model and phase (run_times.py)
-    words/<clip>.TextGrid                     where each word was placed, for runs of up to a thousand clips
-    figures/<model>/<clip>.png
+    run.json                                  options, versions, whether it is complete, which part
+    files its tables are made of results/<model>/<part>.parquet            what is known of each
+    clip, as it was computed (results.py) scores/model=.../.../stack=.../*.parquet  one row per
+    clip, layer, target and source (score_files.py); not for frames maps/<model>/<part>.parquet,
+    .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
+    cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and
+    layer transcripts.parquet, .csv                 with ablation: what each trained model writes,
+    and its error rate ablation.parquet, .csv                    with ablation: one row per clip,
+    model and silenced stack clips.csv                                 one row per clip: text, cue,
+    target, foil, alignment, what else is known probes.csv, probe_answers.csv             with
+    probes: what can be read off the target, layer by layer (probing.py) skipped.csv
+    what was left out and why times.csv                                 where the time went, by
+    model and phase (run_times.py) words/<clip>.TextGrid                     where each word was
+    placed, for runs of up to a thousand clips figures/<model>/<clip>.png
 
-Whatever is kept says what it is made of, so a run that was stopped goes on where it was, and one whose clips, models or aligner
-have changed makes again just what depends on them. One process writes to a folder at a time, or one for each shard of the run:
-each then does the clips whose names are its own, and the one that ends last writes the tables (merging.py).
+Whatever is kept says what it is made of, so a run that was stopped goes on where it was, and one
+whose clips, models or aligner have changed makes again just what depends on them. One process
+writes to a folder at a time, or one for each shard of the run: each then does the clips whose names
+are its own, and the one that ends last writes the tables (merging.py).
 """
 
 from __future__ import annotations
@@ -97,15 +99,16 @@ def score_clips(
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
     figures : int, optional
-        How many clips to draw a figure of, per model (all: None). Random twins are lines in that of the trained model.
+        How many clips to draw a figure of, per model (all: None). Random twins are lines in that of
+        the trained model.
     ablation : bool
-        Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and models that spell,
-        and let trained models transcribe the clips.
+        Also silence each clip's cue in each stack (`speechmix.ablate`), for clips with a foil and
+        models that spell, and let trained models transcribe the clips.
     overwrite : bool
         Go on in a folder that holds a run with other options: what depends on them is made again.
     progress : bool or callable
-        Show a bar on standard error; or a function that is told each stage ("align", "score MODEL"), how many clips of it are
-        done, and of how many.
+        Show a bar on standard error; or a function that is told each stage ("align", "score
+        MODEL"), how many clips of it are done, and of how many.
     report : callable
         Gets one line a clip, and one for whatever is found damaged.
     skipped : sequence of (clip, reason)
@@ -113,28 +116,33 @@ def score_clips(
     batch_size : int or "auto"
         Of `speechmix.mix`.
     twin_clips : int, optional
-        How many clips the random twins of a model hear after its first one (`few_of`). They only say how much the draw of
-        weights matters: they have cue contributions, and no maps, figures, ablation or rows in the table of scores.
-        By default they are treated as the first.
+        How many clips the random twins of a model hear after its first one (`few_of`). They only
+        say how much the draw of weights matters: they have cue contributions, and no maps, figures,
+        ablation or rows in the table of scores. By default they are treated as the first.
     probes : bool
-        Also read the states of the target and of the deciding position, of trained models and a few of their twins, and probe
-        them for the clips' number (a column `number`), at the end.
+        Also read the states of the target and of the deciding position, of trained models and a few
+        of their twins, and probe them for the clips' number (a column `number`), at the end.
     shard : Shard or str, optional
-        "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on several machines; the one that
-        ends last writes the tables.
+        "3/48": do the third of 48 shards of the run. Shards may run at once, in one folder, on
+        several machines; the one that ends last writes the tables.
     profile : bool
-        Wait for the GPU after every phase, so that each is charged its own time in ``times.csv``; without, a phase is charged
-        what it waits for. Nothing else changes, and nothing at all on a CPU.
+        Wait for the GPU after every phase, so that each is charged its own time in ``times.csv``;
+        without, a phase is charged what it waits for. Nothing else changes, and nothing at all on a
+        CPU.
     engine : BlockEngine, optional
-        Hand the clips out to the workers of a cluster (`RayEngine`); the folder is the same as without.
+        Hand the clips out to the workers of a cluster (`RayEngine`); the folder is the same as
+        without.
     maps : bool
-        Also keep maps of words in files of their own, a row for each map in plain columns: ``maps/<model>/<part>.parquet``.
-        Maps of frames (``units="frame"``) always have files of their own, safetensors, instead of rows in the table of scores.
+        Also keep maps of words in files of their own, a row for each map in plain columns:
+        ``maps/<model>/<part>.parquet``. Maps of frames (``units="frame"``) always have files of
+        their own, safetensors, instead of rows in the table of scores.
     maps_dtype : {"float32", "float16"}, optional
-        Of maps of frames; as they are computed by default. Float16 keeps three digits, and scores up to 65,504.
+        Of maps of frames; as they are computed by default. Float16 keeps three digits, and scores
+        up to 65,504.
     explain : int
-        Of so many clips, the first, keep why trained models wrote their words (`speechmix.explain`), for the page; and of ten
-        times as many where the transcript lacks the target.
+        Of so many clips, the first, keep why trained models wrote their words
+        (`speechmix.explain`), for the page; and of ten times as many where the transcript lacks the
+        target.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -147,18 +155,23 @@ def score_clips(
     InputError
         If two clips or two models share a name, or `out` holds a run with other options.
     StorageError
-        If `out` cannot be written to: another process holds it, the disk is full, ... What was finished is kept.
+        If `out` cannot be written to: another process holds it, the disk is full, ... What was
+        finished is kept.
     """
     models, clips = [models] if isinstance(models, Model) else models, list(clips)
     strangers = [clip for clip in clips if not isinstance(clip, Clip)]
     if strangers:
-        raise InputError(f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file")
+        raise InputError(
+            f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file"
+        )
     refuse_doubled(clips)
     question = Question.of_run({"measures": measures, **options})
     check_maps_dtype(maps_dtype, question)
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
     if engine is not None and shard.count > 1:
-        raise InputError(f"expected an engine or a shard, found both (shard {shard}): an engine does all clips")
+        raise InputError(
+            f"expected an engine or a shard, found both (shard {shard}): an engine does all clips"
+        )
     run, folder = Run(Path(out)), RunFolder(Path(out))
     alignment = {
         "method": align_method,
@@ -184,27 +197,57 @@ def score_clips(
         run.skip(name, reason)
     with _held(folder, shard):
         with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
-            folder.begin(question, alignment, overwrite, report, shards=shard.count, asked_of_all=asked_of_all)
+            folder.begin(
+                question,
+                alignment,
+                overwrite,
+                report,
+                shards=shard.count,
+                asked_of_all=asked_of_all,
+            )
         own = [clip for clip in clips if shard.holds(clip.name)]
         drawn_clips = [clip for clip in clips[:figures] if shard.holds(clip.name)]
         former = Marker.read(folder, shard)
         if former and stands(
-            folder, shard, former, asked_of_all, question, own, models, run.skipped, drawn_clips, report
+            folder,
+            shard,
+            former,
+            asked_of_all,
+            question,
+            own,
+            models,
+            run.skipped,
+            drawn_clips,
+            report,
         ):
-            report(f"{folder.path} stands as it was finished: clips, models and options are the same")
+            report(
+                f"{folder.path} stands as it was finished: clips, models and options are the same"
+            )
             run.done = former.done
             _finish(folder, former, clips, shard, report)
             return run
         had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
         (folder.shards / f"{shard.label}.json").unlink(missing_ok=True)
         marker = Marker(shard.label, asked="", skipped=run.skipped)
-        aligned = AlignedClips(folder, clips, shard, aligner, align_method, needs_words=question.units == "word")
+        aligned = AlignedClips(
+            folder, clips, shard, aligner, align_method, needs_words=question.units == "word"
+        )
         times = RunTimes(folder, shard, exact=profile)
         with times.counted():
             ready, marker.clips = aligned.kept(run.skip, report, progress)
         asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
         wanted = Wanted(
-            question, batch_size, ablation, probes, drawn, by_layer, asked_of, few, maps, maps_dtype, to_explain
+            question,
+            batch_size,
+            ablation,
+            probes,
+            drawn,
+            by_layer,
+            asked_of,
+            few,
+            maps,
+            maps_dtype,
+            to_explain,
         )
         if engine is None:
             _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
@@ -215,11 +258,16 @@ def score_clips(
         marker.done, sounds = run.done, {name: clip.sound for name, clip in asked_of.items()}
         marker.told = told_of(asked_of_all, question, own, lambda clip: sounds.get(clip.name))
         if marker.told:
-            marker.figures = {name: list(mark) for name, mark in figure_marks(folder, marker, drawn_clips).items()}
+            marker.figures = {
+                name: list(mark) for name, mark in figure_marks(folder, marker, drawn_clips).items()
+            }
         marker.tell_asked(asked_of_all)
         if had_tables and not run.done and shard.count == 1:
             write_skipped(folder, run.skipped)
-            report(f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are")
+            report(
+                f"nothing could be scored, and {run.out} has tables of an earlier start: they stay "
+                "as they are"
+            )
             return run
         marker.write(folder)
         _finish(folder, marker, clips, shard, report)
@@ -228,7 +276,8 @@ def score_clips(
 
 @contextmanager
 def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
-    """Hold the whole folder for a run of one process, while no shard is at work there; for a shard what is the shard's."""
+    """Hold the whole folder for a run of one process, while no shard is at work there; for a shard
+    what is the shard's."""
     if shard.count > 1:
         with writing_to(folder.shards, shard.label):
             yield
@@ -240,7 +289,8 @@ def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
 
 
 def _described(clips: Sequence[Clip]) -> list[list[Any]]:
-    """What each clip is, but for its sound: one that changes is found by the shard that holds the clip."""
+    """What each clip is, but for its sound: one that changes is found by the shard that holds the
+    clip."""
     return [[clip.name, clip.annotations, dict(clip.meta)] for clip in clips]
 
 
@@ -260,7 +310,8 @@ def _score(
     progress: Progress,
     times: RunTimes,
 ) -> None:
-    """Score the clips with one model after the other, and note in the marker where its results are."""
+    """Score the clips with one model after the other, and note in the marker where its results
+    are."""
     labels: dict[str, str] = {}
     twins: dict[str, int] = {}
     for model in models:
@@ -272,11 +323,21 @@ def _score(
             twins[model.name] = twin + (model.init == "random")
             counting.owner = owner = Owner.of(model)
             of_model = ModelRun(folder, model, owner, wanted, twin=twin)
-            marker.add(folder, owner, of_model.score(ready, shard, run, report, progress), probed=of_model.probed)
+            marker.add(
+                folder,
+                owner,
+                of_model.score(ready, shard, run, report, progress),
+                probed=of_model.probed,
+            )
 
 
 def _draw(
-    run: Run, folder: RunFolder, marker: Marker, ready: Sequence[Clip], wanted: Wanted, report: Callable[[str], None]
+    run: Run,
+    folder: RunFolder,
+    marker: Marker,
+    ready: Sequence[Clip],
+    wanted: Wanted,
+    report: Callable[[str], None],
 ) -> None:
     """Draw the figures of the clips that were scored, now that all models are."""
     if not wanted.drawn and not folder.path.joinpath("figures").is_dir():
@@ -287,19 +348,31 @@ def _draw(
         report(f"{name}  {label}  {error}")
 
     parts = [opened_part(folder.path / name) for _, names, _ in marker.models for name in names]
-    draw_clips(folder, parts, ready, wanted=wanted.drawn, measures=wanted.question.measures, failed=failed)
+    draw_clips(
+        folder, parts, ready, wanted=wanted.drawn, measures=wanted.question.measures, failed=failed
+    )
 
 
 def _finish(
-    folder: RunFolder, marker: Marker, clips: Sequence[Clip], shard: Shard, report: Callable[[str], None]
+    folder: RunFolder,
+    marker: Marker,
+    clips: Sequence[Clip],
+    shard: Shard,
+    report: Callable[[str], None],
 ) -> None:
-    """Write the tables if all shards are done; only one who is alone there removes what is needed no more."""
+    """Write the tables if all shards are done; only one who is alone there removes what is needed
+    no more."""
     with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
         missing = missing_shards(folder, marker.asked, shard.count)
         if missing:
-            report(f"shard {shard} is done; {len(missing)} of {shard.count} are not: `speechmix status {folder.path}`")
+            report(
+                f"shard {shard} is done; {len(missing)} of {shard.count} are not: `speechmix "
+                f"status {folder.path}`"
+            )
             return
-        markers = [Marker.read(folder, Shard(index, shard.count)) for index in range(1, shard.count + 1)]
+        markers = [
+            Marker.read(folder, Shard(index, shard.count)) for index in range(1, shard.count + 1)
+        ]
         write_tables(folder, [marker for marker in markers if marker is not None], clips, report)
         with ExitStack() as shards:
             try:

@@ -1,6 +1,8 @@
-"""What a run did: how many clips were scored, what was left out and why, and the tables that it left.
+"""What a run did: how many clips were scored, what was left out and why, and the tables that it
+left.
 
-In: a run's folder, counts and reasons while it goes on. Out: `Run`, which reads a table each time it is asked for.
+In: a run's folder, counts and reasons while it goes on. Out: `Run`, which reads a table each time
+it is asked for.
 """
 
 from __future__ import annotations
@@ -69,7 +71,13 @@ class Run:
                 continue
             reasons.setdefault((row["clip"], row["reason"]), []).append(row["model"])
         for (clip, reason), models in list(reasons.items())[:20]:
-            by = f" by {len(models)} models" if len(models) > 1 else f" by {models[0]}" if models[0] else ""
+            by = (
+                f" by {len(models)} models"
+                if len(models) > 1
+                else f" by {models[0]}"
+                if models[0]
+                else ""
+            )
             lines.append(f"  skipped {clip}{by}: {reason}")
         if len(reasons) > 20:
             lines.append(f"  ... and {len(reasons) - 20} more in skipped.csv")

@@ -1,11 +1,13 @@
-"""The published ablation of speech over clips and models, kept clip by clip, resumable; trained models and random twins.
+"""The published ablation of speech over clips and models, kept clip by clip, resumable; trained
+models and random twins.
 
-In: models (or functions that load them), clips, a folder. Out: a `SpeechAblation`, and in the folder (it may be that of a run)
+In: models (or functions that load them), clips, a folder. Out: a `SpeechAblation`, and in the
+folder (it may be that of a run)
 
     speech_ablation/<model>/<clip>.json       what was read of each clip
-    speech_ablation.parquet, .csv             one row per clip, model, way to take a word away, reading and aggregation
-    speech_ablation_means.csv                 over clips, by template and number, beside untrained models
-    speech_ablation.png, .pdf                 the same drawn
+    speech_ablation.parquet, .csv             one row per clip, model, way to take a word away,
+    reading and aggregation speech_ablation_means.csv                 over clips, by template and
+    number, beside untrained models speech_ablation.png, .pdf                 the same drawn
     speech_ablation_skipped.csv               what was left out and why
 """
 
@@ -58,8 +60,9 @@ class SpeechAblation:
     Parameters
     ----------
     table : DataFrame
-        A row for each clip, model, way to take a word away, reading and aggregation: clip, fingerprint, model, init, seed,
-        side, template, number, control, group, and the columns of `ablate_speech`.
+        A row for each clip, model, way to take a word away, reading and aggregation: clip,
+        fingerprint, model, init, seed, side, template, number, control, group, and the columns of
+        `ablate_speech`.
     skipped : list of dict
         clip, model, reason.
     ties : str
@@ -75,11 +78,13 @@ class SpeechAblation:
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        """Mean drops by template and number, with intervals, twins and tests; see `evaluation.ablated_speech`."""
+        """Mean drops by template and number, with intervals, twins and tests; see
+        `evaluation.ablated_speech`."""
         return ablated_speech(self.table)
 
     def figure(self, **options: Any) -> Figure:
-        """Drops by template and number as points with intervals; options of `plots.speech_ablation_figure`."""
+        """Drops by template and number as points with intervals; options of
+        `plots.speech_ablation_figure`."""
         from ..reporting.plots.ablated_speech import speech_ablation_figure
 
         return speech_ablation_figure(self.means, **options)
@@ -98,22 +103,24 @@ def speech_ablation(
     report: Callable[[str], None] = lambda line: None,
     skipped: Sequence[tuple[str, str]] = (),
 ) -> SpeechAblation:
-    """Take the cue out of the sound, the decoder's tokens, and both, in every clip, and say what the target loses.
+    """Take the cue out of the sound, the decoder's tokens, and both, in every clip, and say what
+    the target loses.
 
-    The experiment of Mohebbi et al. 2023 (EMNLP) on cue words, with its control (the target), another word beside it, and
-    random twins. What each number is: `speechmix.interventions.speech_ablation.ablate_speech`.
+    The experiment of Mohebbi et al. 2023 (EMNLP) on cue words, with its control (the target),
+    another word beside it, and random twins. What each number is:
+    `speechmix.interventions.speech_ablation.ablate_speech`.
 
     Parameters
     ----------
     models : Model, or iterable of Model or of functions that load one
-        Whisper or CTC, with heads. Taken one after the other. Random twins (``load(..., init="random")``) are compared with the
-        trained model of their name.
+        Whisper or CTC, with heads. Taken one after the other. Random twins (``load(...,
+        init="random")``) are compared with the trained model of their name.
     clips : sequence of Clip
-        With text, cue and target; those without words are aligned first. ``clip.meta`` may say template, number, side, pair,
-        lemma and control.
+        With text, cue and target; those without words are aligned first. ``clip.meta`` may say
+        template, number, side, pair, lemma and control.
     out : path, optional
-        A folder of its own or that of a run, whose page then shows the result. A call that was stopped goes on there. By
-        default nothing is written.
+        A folder of its own or that of a run, whose page then shows the result. A call that was
+        stopped goes on there. By default nothing is written.
     sound_fills, fills_of_tokens
         As in `ablate_speech`.
     aligner, align_method
@@ -143,7 +150,10 @@ def speech_ablation(
     """
     refuse_doubled(clips)
     models = [models] if isinstance(models, Model) else models
-    options = {"sound_fills": tuple(sound_fills), "fills_of_tokens": fills_of_tokens and tuple(fills_of_tokens)}
+    options = {
+        "sound_fills": tuple(sound_fills),
+        "fills_of_tokens": fills_of_tokens and tuple(fills_of_tokens),
+    }
     left_out = [{"clip": name, "model": "", "reason": reason} for name, reason in skipped]
     if out is None:
         clips = _with_words(clips, None, aligner, align_method, left_out, report)
@@ -156,12 +166,18 @@ def speech_ablation(
         clips = _with_words(clips, folder, aligner, align_method, left_out, report)
         facts, ties = _facts(clips)
         with TableWriter(folder.path / SPEECH_ABLATION) as writer:
-            for table in _tables(models, clips, facts, folder, options, twin_clips, left_out, report):
+            for table in _tables(
+                models, clips, facts, folder, options, twin_clips, left_out, report
+            ):
                 writer.append(table)
             writer.keep_former = not writer.has_rows
-        write_csv(pd.DataFrame(left_out, columns=["clip", "model", "reason"]), folder.path / SKIPPED)
+        write_csv(
+            pd.DataFrame(left_out, columns=["clip", "model", "reason"]), folder.path / SKIPPED
+        )
         _refuse_nothing(writer.has_rows, left_out)
-        result = SpeechAblation(read_parquet(folder.table(SPEECH_ABLATION)), left_out, ties, folder.path)
+        result = SpeechAblation(
+            read_parquet(folder.table(SPEECH_ABLATION)), left_out, ties, folder.path
+        )
         _write_means(result, folder)
     return result
 
@@ -174,7 +190,8 @@ def _with_words(
     left_out: list[dict[str, str]],
     report: Callable[[str], None],
 ) -> list[Clip]:
-    """Clips with words: their own, those that the folder keeps, or placed now. What cannot be aligned is recorded."""
+    """Clips with words: their own, those that the folder keeps, or placed now. What cannot be
+    aligned is recorded."""
     placed = []
     with ExitStack() as files:
         results = files.enter_context(Results(folder, Owner(), Shard(), report)) if folder else None
@@ -220,7 +237,9 @@ def _tables(
     for model in models:
         model = model if isinstance(model, Model) else model()
         if model.label in labels:
-            raise InputError(f"two models are called {model.label!r}: give each its own name or seed")
+            raise InputError(
+                f"two models are called {model.label!r}: give each its own name or seed"
+            )
         labels.add(model.label)
         model.forget_fingerprint()
         further = twin_clips is not None and model.init == "random" and model.name in with_twin
@@ -242,13 +261,22 @@ def _tables(
 
 
 def _rows_of(
-    folder: RunFolder | None, model: Model, clip: Clip, options: dict[str, Any], report: Callable[[str], None]
+    folder: RunFolder | None,
+    model: Model,
+    clip: Clip,
+    options: dict[str, Any],
+    report: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """What is read of one clip: kept, or read now and then kept."""
     if folder is None:
         return _read(model, clip, options)
     path = folder.path / SPEECH_ABLATION / safe_name(model.label) / f"{clip.name}.json"
-    asked = {"weights": model.fingerprint, "dtype": str(model.state_dtype), **clip.ingredients, **options}
+    asked = {
+        "weights": model.fingerprint,
+        "dtype": str(model.state_dtype),
+        **clip.ingredients,
+        **options,
+    }
     question = digest({**asked, **revision_entry(SPEECH_ABLATION)})
     stored = stored_json(path, report)
     if stored.get("question") == question and isinstance(stored.get("rows"), list):
@@ -265,7 +293,9 @@ def _read(model: Model, clip: Clip, options: dict[str, Any]) -> list[dict[str, A
 
 def _refuse_nothing(done: Any, left_out: list[dict[str, str]]) -> None:
     if not done:
-        reasons = "; ".join(dict.fromkeys(row["reason"] for row in left_out[:3])) or "there are no clips"
+        reasons = (
+            "; ".join(dict.fromkeys(row["reason"] for row in left_out[:3])) or "there are no clips"
+        )
         raise InputError(f"no clip could be used: {reasons}")
 
 

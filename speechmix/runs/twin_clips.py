@@ -1,7 +1,9 @@
-"""Which clips a further random twin hears: enough to say how much the draw of untrained weights matters, and no more.
+"""Which clips a further random twin hears: enough to say how much the draw of untrained weights
+matters, and no more.
 
-In: the clips of a run. Out: some of them, whole groups (`evaluation.groups`) and evenly over sides, templates and controls, so
-that the same question is asked of fewer clips. The first random twin of a model hears all clips, as the trained model does.
+In: the clips of a run. Out: some of them, whole groups (`evaluation.groups`) and evenly over sides,
+templates and controls, so that the same question is asked of fewer clips. The first random twin of
+a model hears all clips, as the trained model does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ _KINDS = ("control", "side", "template")
 
 
 def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
-    """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the order in which they came.
+    """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the
+    order in which they came.
 
     Examples
     --------
@@ -27,13 +30,17 @@ def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
     >>> len(few), len({clip.meta["pair"] for clip in few})
     (24, 12)
     """
-    asked = [clip for clip in clips if clip.cue is not None and clip.target is not None] or list(clips)
+    asked = [clip for clip in clips if clip.cue is not None and clip.target is not None] or list(
+        clips
+    )
     if len(asked) <= most:
         return asked
     table = item_table(asked)
     table["group"], _ = groups_of(table)
     kinds = [name for name in _KINDS if name in table]
-    groups = list(dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"]))
+    groups = list(
+        dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])
+    )
     count = max(round(most * len(groups) / len(asked)), 1)
     names = set(table[table["group"].isin(evenly(groups, count))]["clip"])
     return [clip for clip in asked if clip.name in names]

@@ -1,6 +1,8 @@
-"""Word times of a run's clips: kept as they were placed, with the hash of what decides where the words are.
+"""Word times of a run's clips: kept as they were placed, with the hash of what decides where the
+words are.
 
-In: a clip with text. Out: the clip with words, from the run's results or aligned now and then kept; and its TextGrid.
+In: a clip with text. Out: the clip with words, from the run's results or aligned now and then kept;
+and its TextGrid.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ WORDS = "words"  # kind of result
 MOST_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each
 
 
-def with_words(results: Results, clip: Clip, aligner: Model | None, method: str) -> tuple[Clip, Key, bool]:
-    """Return a clip that has text with its words, their key, and whether they were aligned now and not by an earlier start.
+def with_words(
+    results: Results, clip: Clip, aligner: Model | None, method: str
+) -> tuple[Clip, Key, bool]:
+    """Return a clip that has text with its words, their key, and whether they were aligned now and
+    not by an earlier start.
 
     Parameters
     ----------
@@ -41,7 +46,11 @@ def with_words(results: Results, clip: Clip, aligner: Model | None, method: str)
     if key in results:
         return placed(clip, results.row(key)["content"]), key, False
     aligned = _quietly_aligned(clip, aligner, method)
-    content: dict[str, Any] = {"alignment": aligned.alignment, "doubts": list(aligned.doubts), "text": aligned.text}
+    content: dict[str, Any] = {
+        "alignment": aligned.alignment,
+        "doubts": list(aligned.doubts),
+        "text": aligned.text,
+    }
     content |= {"words": [_stored(word) for word in aligned.words or ()]}
     results.put(key, content=json.dumps(content, ensure_ascii=False))
     return aligned, key, True
@@ -64,11 +73,14 @@ def placed(clip: Clip, content: str) -> Clip:
         words = [Word(**word) for word in stored["words"]]
         return clip.with_words(words, alignment=stored["alignment"]).with_doubts(stored["doubts"])
     except (SpeechmixError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"the word times that are kept of {clip.name!r} cannot be used ({error})") from error
+        raise InputError(
+            f"the word times that are kept of {clip.name!r} cannot be used ({error})"
+        ) from error
 
 
 def keep_textgrid(folder: RunFolder, clip: Clip, *, replace: bool) -> None:
-    """Write the TextGrid of an aligned clip; one that is there, which a hand may have corrected, only to be replaced."""
+    """Write the TextGrid of an aligned clip; one that is there, which a hand may have corrected,
+    only to be replaced."""
     path = folder.words / f"{clip.name}.TextGrid"
     if path.is_file() and not replace:
         return
@@ -85,4 +97,11 @@ def _quietly_aligned(clip: Clip, aligner: Model | None, method: str) -> Clip:
 def _question(clip: Clip, aligner: Model | None, method: str) -> str:
     """Hash of what decides where the words are."""
     clip_says = {name: clip.ingredients[name] for name in ("sound", "text", "language")}
-    return digest({**clip_says, "method": method, "aligner": aligner and aligner.fingerprint, "revision": REVISION})
+    return digest(
+        {
+            **clip_says,
+            "method": method,
+            "aligner": aligner and aligner.fingerprint,
+            "revision": REVISION,
+        }
+    )

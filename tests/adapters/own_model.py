@@ -1,4 +1,5 @@
-"""A speech encoder of its own: nothing is named as in transformers, and its attention is torch's function."""
+"""A speech encoder of its own: nothing is named as in transformers, and its attention is torch's
+function."""
 
 from __future__ import annotations
 
@@ -16,22 +17,35 @@ class OwnConfig(transformers.PretrainedConfig):
 
     def __init__(self, width=24, depth=2, n_heads=3, fault="", bare=(), **kwargs):
         self.width, self.depth, self.n_heads, self.fault = width, depth, n_heads, fault
-        self.bare = list(bare)  # which modules return a bare tensor, as plain torch modules do, and not a tuple
+        self.bare = list(
+            bare
+        )  # which modules return a bare tensor, as plain torch modules do, and not a tuple
         super().__init__(**kwargs)
 
 
 class Mixer(torch.nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.wq, self.wk, self.wv, self.wo = (torch.nn.Linear(config.width, config.width) for _ in range(4))
-        self.n_heads, self.fault, self.bare = config.n_heads, config.fault, "attention" in config.bare
+        self.wq, self.wk, self.wv, self.wo = (
+            torch.nn.Linear(config.width, config.width) for _ in range(4)
+        )
+        self.n_heads, self.fault, self.bare = (
+            config.n_heads,
+            config.fault,
+            "attention" in config.bare,
+        )
 
     def forward(self, x):
-        q, k, v = (w(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        q, k, v = (
+            w(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for w in (self.wq, self.wk, self.wv)
+        )
         if self.fault == "by hand":
             mixed = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1) @ v
         else:
-            mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.fault == "causal")
+            mixed = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=self.fault == "causal"
+            )
         mixed = self.wo(mixed.transpose(1, 2).flatten(2))
         return mixed if self.bare else (mixed, None)
 
@@ -39,7 +53,10 @@ class Mixer(torch.nn.Module):
 class OwnLayer(torch.nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.before, self.between = torch.nn.LayerNorm(config.width), torch.nn.LayerNorm(config.width)
+        self.before, self.between = (
+            torch.nn.LayerNorm(config.width),
+            torch.nn.LayerNorm(config.width),
+        )
         self.mixer = Mixer(config)
         self.up, self.down = torch.nn.Linear(config.width, 30), torch.nn.Linear(30, config.width)
         if config.fault == "convolution":
@@ -59,7 +76,10 @@ class Tower(torch.nn.Module):
     def __init__(self, config):
         super().__init__()
         self.blocks = torch.nn.ModuleList(OwnLayer(config) for _ in range(config.depth))
-        self.closing, self.unused = torch.nn.LayerNorm(config.width), torch.nn.LayerNorm(config.width)
+        self.closing, self.unused = (
+            torch.nn.LayerNorm(config.width),
+            torch.nn.LayerNorm(config.width),
+        )
         self.bare, self.skip = "tower" in config.bare, config.fault == "skip"
 
     def forward(self, x):
@@ -103,9 +123,13 @@ def own_family(**changes):
         model_types=("own_speech",),
         stacks=lambda config: (StackPlan(**{**plan, **changes}),),
         grid=lambda config, n_samples: FrameGrid.from_convolutions(n_samples, [400], [320]),
-        prepare=lambda model, clip, stacks: Prepared({"waveform": torch.as_tensor(clip.audio(16_000))[None]}),
+        prepare=lambda model, clip, stacks: Prepared(
+            {"waveform": torch.as_tensor(clip.audio(16_000))[None]}
+        ),
         run=lambda base, inputs, stacks: base(**inputs),
-        tiny_inputs=lambda config: {"waveform": torch.randn(1, 4_000, generator=torch.Generator().manual_seed(0))},
+        tiny_inputs=lambda config: {
+            "waveform": torch.randn(1, 4_000, generator=torch.Generator().manual_seed(0))
+        },
         auto_class=lambda config: "AutoModel",
         heads=lambda config, stack: heads,
     )

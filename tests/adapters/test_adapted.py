@@ -30,7 +30,9 @@ def peft():
 def adapted(peft, name, **options):
     """A model with LoRA weights that are not zero."""
     module = build(name)
-    config = peft.LoraConfig(r=3, lora_alpha=9, lora_dropout=0.2, target_modules=MODELS[name], **options)
+    config = peft.LoraConfig(
+        r=3, lora_alpha=9, lora_dropout=0.2, target_modules=MODELS[name], **options
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = peft.get_peft_model(module, config)
@@ -41,7 +43,9 @@ def adapted(peft, name, **options):
 
 
 def assert_scores_are_those_of_merging(model, merged):
-    inputs = {key: x.float() if x.is_floating_point() else x for key, x in inputs_of(merged).items()}
+    inputs = {
+        key: x.float() if x.is_floating_point() else x for key, x in inputs_of(merged).items()
+    }
     measures = ["value_zeroing", "attention", "alti"]
     found, expected = (speechmix.mix(one, inputs, measures=measures) for one in (model, merged))
     assert list(found) == list(expected)
@@ -63,7 +67,9 @@ def test_scores_are_not_those_of_the_base(peft):
     model, base = speechmix.load(given), speechmix.load(build("llama"))
     assert model.fingerprint != base.fingerprint
     inputs = inputs_of(base)
-    found, expected = (speechmix.mix(one, inputs)["value_zeroing", "decoder"].scores for one in (model, base))
+    found, expected = (
+        speechmix.mix(one, inputs)["value_zeroing", "decoder"].scores for one in (model, base)
+    )
     assert np.abs(found - expected).max() > 1e-3
 
 
@@ -93,7 +99,9 @@ def folders(peft, tmp_path):
 
     def saved(name, base="base"):
         model = adapted(peft, name)
-        build(name).save_pretrained(tmp_path / "adapter" / base if base == "beside" else tmp_path / base)
+        build(name).save_pretrained(
+            tmp_path / "adapter" / base if base == "beside" else tmp_path / base
+        )
         model.save_pretrained(tmp_path / "adapter")
         path = tmp_path / "adapter" / "adapter_config.json"
         config = json.loads(path.read_text())
@@ -110,7 +118,9 @@ def test_a_folder_is_loaded_onto_its_base(peft, folders, name, base):
     model = speechmix.load(folders(name, base), device="cpu")
     assert model.name == "adapter"
     assert not any(part.training for part in model.module.modules())
-    assert_scores_are_those_of_merging(model, speechmix.load(adapted(peft, name).merge_and_unload()))
+    assert_scores_are_those_of_merging(
+        model, speechmix.load(adapted(peft, name).merge_and_unload())
+    )
 
 
 def test_a_twin_of_an_adapted_model_is_that_of_its_base(folders):
@@ -137,7 +147,8 @@ def test_an_adapter_that_fits_in_part(folders):
 
 
 def test_adapters_given_after_loading_are_noticed(peft):
-    """Their change of the weights would be in the forward pass, and not in what is made of the weights."""
+    """Their change of the weights would be in the forward pass, and not in what is made of the
+    weights."""
     module = build("llama")
     model = speechmix.load(module)
     peft.get_peft_model(module, peft.LoraConfig(r=3, target_modules=MODELS["llama"]))
@@ -146,7 +157,9 @@ def test_adapters_given_after_loading_are_noticed(peft):
 
 
 def test_prompts_change_no_weights(peft):
-    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3, token_dim=32, num_layers=3)
+    config = peft.PromptTuningConfig(
+        task_type="CAUSAL_LM", num_virtual_tokens=3, token_dim=32, num_layers=3
+    )
     with pytest.raises(ModelError, match=r"prompts.*get_base_model"):
         speechmix.load(peft.get_peft_model(build("llama"), config))
 
@@ -159,7 +172,8 @@ def test_an_adapter_with_whole_numbers_below_is_quantised(peft):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"base_model_name_or_path": null}', '{"base_model_name_or_path": 3}']
+    "content",
+    ["", "[]", "{}", '{"base_model_name_or_path": null}', '{"base_model_name_or_path": 3}'],
 )
 def test_a_damaged_adapter_config(tmp_path, content):
     (tmp_path / "adapter_config.json").write_text(content)
@@ -168,14 +182,18 @@ def test_a_damaged_adapter_config(tmp_path, content):
 
 
 def test_a_base_that_is_not_there(tmp_path):
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/no/such/base"}))
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "/no/such/base"})
+    )
     with pytest.raises(ModelError, match="no such folder: '/no/such/base'"):
         speechmix.load(tmp_path)
 
 
 def test_without_peft_the_extra_is_named(tmp_path, monkeypatch):
     build("llama").save_pretrained(tmp_path / "base")
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "base")}))
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(tmp_path / "base")})
+    )
     imported = builtins.__import__
 
     def without_peft(name, *arguments, **options):

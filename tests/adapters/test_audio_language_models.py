@@ -1,4 +1,5 @@
-"""Audio language models: a folder, a clip, a prompt; which positions of the decoder stand for which word; the answer."""
+"""Audio language models: a folder, a clip, a prompt; which positions of the decoder stand for which
+word; the answer."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def qwen():
 
 
 def decoder_map(model, clip=CLIP, **options):
-    return speechmix.mix(model, clip, stacks="decoder", measures="attention", **options)["attention", "decoder"]
+    return speechmix.mix(model, clip, stacks="decoder", measures="attention", **options)[
+        "attention", "decoder"
+    ]
 
 
 @pytest.mark.parametrize("name", ["qwen2-audio", "qwen2.5-omni", "granite-speech"])
@@ -55,7 +58,9 @@ def test_a_folder_with_its_processor_is_loaded_and_asked(name, tmp_path):
 
 def test_of_a_model_that_thinks_and_talks_the_thinker_is_measured(tmp_path):
     thinker, processor = tiny.qwen2_5_omni()
-    config = transformers.Qwen2_5OmniConfig(thinker_config=thinker.config.to_dict(), enable_audio_output=False)
+    config = transformers.Qwen2_5OmniConfig(
+        thinker_config=thinker.config.to_dict(), enable_audio_output=False
+    )
     whole = transformers.Qwen2_5OmniForConditionalGeneration(config).eval()
     whole.thinker.load_state_dict(thinker.state_dict())
     whole.save_pretrained(tmp_path)
@@ -72,9 +77,15 @@ def test_qwen2_5_omni_is_asked_by_its_own_processor(tmp_path):
     module, processor = tiny.qwen2_5_omni()
     module.save_pretrained(tmp_path)
     tiny.own_processor_of_omni().save_pretrained(tmp_path)
-    own, stand_in = speechmix.load(tmp_path, device="cpu"), speechmix.load(module, processor=processor)
+    own, stand_in = (
+        speechmix.load(tmp_path, device="cpu"),
+        speechmix.load(module, processor=processor),
+    )
     assert type(own.processor).__name__ == "Qwen2_5OmniProcessor"
-    asked = [model.with_prompt("<|audio_bos|><|AUDIO|><|audio_eos|>Who?", answer="le") for model in (own, stand_in)]
+    asked = [
+        model.with_prompt("<|audio_bos|><|AUDIO|><|audio_eos|>Who?", answer="le")
+        for model in (own, stand_in)
+    ]
     inputs = [model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs for model in asked]
     assert inputs[0].keys() == inputs[1].keys()
     assert all(torch.equal(inputs[0][name], tensor) for name, tensor in inputs[1].items())
@@ -86,9 +97,14 @@ def test_what_lies_behind_the_sound_is_not_carried_along():
     model = speechmix.load(module, processor=processor)
     inputs = model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs
     assert inputs["input_features"].shape == (1, 16, 150)
-    made = processor(text="<|AUDIO|>", audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt")
+    made = processor(
+        text="<|AUDIO|>", audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt"
+    )
     assert made["input_features"].shape == (1, 16, 200)
-    whole = {**inputs, **{name: made[name] for name in ("input_features", "feature_attention_mask")}}
+    whole = {
+        **inputs,
+        **{name: made[name] for name in ("input_features", "feature_attention_mask")},
+    }
     with torch.no_grad():
         assert torch.equal(module(**inputs).logits, module(**whole).logits)
 
@@ -97,9 +113,13 @@ def test_the_adapter_that_granite_speech_hears_with_is_merged(tmp_path):
     peft = pytest.importorskip("peft")
     folder = tiny.saved("granite-speech", tmp_path)
     adapted, _ = tiny.granite_speech()
-    adapted.add_adapter(peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    adapted.add_adapter(
+        peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    )
     adapted.peft_config["default"].base_model_name_or_path = str(folder)
-    transformers.PreTrainedModel.save_pretrained(adapted, folder)  # the adapter alone, beside the model, as on the hub
+    transformers.PreTrainedModel.save_pretrained(
+        adapted, folder
+    )  # the adapter alone, beside the model, as on the hub
     model = speechmix.load(folder, device="cpu")
     inputs = model.family.prepare(model, CLIP, ("encoder", "decoder")).inputs
     with torch.no_grad():
@@ -119,7 +139,9 @@ def test_prompt_sound_and_answer_stand_in_one_row(model):
     assert [span.label for span in sound] == ["le", "chat", "dort"]
     assert [span.word for span in sound] == [0, 1, 2]
     assert all(span.onset is not None for span in sound)
-    assert [(span.start, span.stop) for span in found.sources] == [(span.start, span.stop) for span in found.targets]
+    assert [(span.start, span.stop) for span in found.sources] == [
+        (span.start, span.stop) for span in found.targets
+    ]
     fed = [span for span in found.sources if span.start >= answer]
     written = [span for span in found.targets if span.start >= answer - 1]
     assert "".join(span.label for span in fed) == "le␣chat␣dort"
@@ -130,35 +152,58 @@ def test_prompt_sound_and_answer_stand_in_one_row(model):
 
 def test_what_is_fed_is_what_the_processor_makes(qwen):
     _, processor = tiny.qwen2_audio()
-    told = [{"role": "user", "content": [{"type": "audio", "audio": "x"}, {"type": "text", "text": "Who speaks?"}]}]
+    told = [
+        {
+            "role": "user",
+            "content": [{"type": "audio", "audio": "x"}, {"type": "text", "text": "Who speaks?"}],
+        }
+    ]
     text = processor.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
-    expected = processor(text=text, audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt")
+    expected = processor(
+        text=text, audio=CLIP.audio(16_000), sampling_rate=16_000, return_tensors="pt"
+    )
     asked = qwen.with_prompt("Who speaks?", answer="le chat")
     prepared = asked.family.prepare(asked, CLIP, ("encoder", "decoder"))
     n_prompt = expected["input_ids"].shape[1]
     assert torch.equal(prepared.inputs["input_ids"][:, :n_prompt], expected["input_ids"])
     assert torch.equal(prepared.inputs["input_features"], expected["input_features"])
-    assert torch.equal(prepared.inputs["feature_attention_mask"], expected["feature_attention_mask"])
+    assert torch.equal(
+        prepared.inputs["feature_attention_mask"], expected["feature_attention_mask"]
+    )
     assert processor.tokenizer.decode(prepared.inputs["input_ids"][0, n_prompt:]) == "le chat"
 
 
 def test_a_position_belongs_to_the_word_that_the_centre_of_its_frames_lies_in():
     words = [(0.0, 0.5), (0.5, 1.0), (1.0, 1.5)]
-    for name, frames, positions, centre in (("qwen2-audio", 2, 1, 0.01), ("granite-speech", 15, 3, 0.145)):
+    for name, frames, positions, centre in (
+        ("qwen2-audio", 2, 1, 0.01),
+        ("granite-speech", 15, 3, 0.145),
+    ):
         module, processor = tiny.MODELS[name]()
         found = decoder_map(speechmix.load(module, processor=processor))
         start, stop = found.provenance["sound_positions"]
         step = 0.02 * frames
-        for (onset, end), span in zip(words, [s for s in found.sources if start <= s.start < stop], strict=True):
-            held = [k for k in range((stop - start) // positions) if onset <= centre + k * step < end - 1e-9]
-            assert (span.start - start, span.stop - start) == (positions * held[0], positions * (held[-1] + 1))
+        for (onset, end), span in zip(
+            words, [s for s in found.sources if start <= s.start < stop], strict=True
+        ):
+            held = [
+                k
+                for k in range((stop - start) // positions)
+                if onset <= centre + k * step < end - 1e-9
+            ]
+            assert (span.start - start, span.stop - start) == (
+                positions * held[0],
+                positions * (held[-1] + 1),
+            )
 
 
 def test_frames_of_the_sound_are_positions_of_their_own(qwen):
     found = decoder_map(qwen, units="frame")
     start, stop = found.provenance["sound_positions"]
     heard = [span for span in found.sources if span.kind == "frame"]
-    assert [(span.start, span.stop) for span in heard] == [(place, place + 1) for place in range(start, stop)]
+    assert [(span.start, span.stop) for span in heard] == [
+        (place, place + 1) for place in range(start, stop)
+    ]
 
 
 def test_padding_is_a_unit_where_the_decoder_hears_it():
@@ -175,7 +220,9 @@ def test_the_answer_is_written_where_none_is_given(qwen, monkeypatch):
     asked = qwen.with_prompt("Who speaks?")
     ids = asked.family.prepare(asked, CLIP, ("encoder",)).inputs
     with torch.no_grad():
-        own = module.generate(**ids, do_sample=False, max_new_tokens=8)[0, ids["input_ids"].shape[1] :].tolist()
+        own = module.generate(**ids, do_sample=False, max_new_tokens=8)[
+            0, ids["input_ids"].shape[1] :
+        ].tolist()
     assert list(written_about(asked, CLIP).ids) == own
     assert found.provenance["answer"] == processor.tokenizer.decode(own, skip_special_tokens=True)
 
@@ -185,14 +232,19 @@ def test_a_twin_writes_nothing_and_is_fed_what_is_given(qwen):
     twin = speechmix.load(module, processor=processor, init="random", seed=1)
     with pytest.raises(InputError, match="answer="):
         decoder_map(twin, prompt="Who speaks?")
-    assert decoder_map(twin, prompt="Who speaks?", answer="le chat").provenance["answer_by"] == "answer given"
+    assert (
+        decoder_map(twin, prompt="Who speaks?", answer="le chat").provenance["answer_by"]
+        == "answer given"
+    )
 
 
 def test_a_prompt_makes_another_model_of_it(qwen):
     asked = qwen.with_prompt("Who speaks?")
     assert asked.name.endswith("(Who speaks?)")
     assert asked.with_prompt("Why?").name.endswith("ForConditionalGeneration (Why?)")
-    assert len({qwen.fingerprint, asked.fingerprint, asked.with_prompt(answer="x").fingerprint}) == 3
+    assert (
+        len({qwen.fingerprint, asked.fingerprint, asked.with_prompt(answer="x").fingerprint}) == 3
+    )
     with pytest.raises(InputError, match="give one"):
         qwen.with_prompt("Why?", answer="x", transcribes=True)
     other = shared_models.shared(("whisperless", 0), lambda: speechmix.load(_bert()))
@@ -201,7 +253,12 @@ def test_a_prompt_makes_another_model_of_it(qwen):
 
 
 def _bert():
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     return transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes))
 
 
@@ -210,19 +267,28 @@ def test_sound_and_audio_tokens_that_do_not_fit_are_refused(qwen):
     ids = inputs["input_ids"]
     place = int((ids[0] == tiny.SOUND).nonzero()[0, 0])
     one_less = torch.cat([ids[:, :place], ids[:, place + 1 :]], dim=1)
-    for wrong in (one_less, torch.cat([ids[:, :place], ids[:, place : place + 1], ids[:, place:]], dim=1)):
+    for wrong in (
+        one_less,
+        torch.cat([ids[:, :place], ids[:, place : place + 1], ids[:, place:]], dim=1),
+    ):
         with pytest.raises(InputError, match="audio token"):
-            speechmix.mix(qwen, {**inputs, "input_ids": wrong, "attention_mask": torch.ones_like(wrong)})
+            speechmix.mix(
+                qwen, {**inputs, "input_ids": wrong, "attention_mask": torch.ones_like(wrong)}
+            )
     with pytest.raises(InputError, match="no audio token"):
         speechmix.mix(qwen, {**inputs, "input_ids": torch.zeros_like(ids)})
     apart = ids.clone()
     apart[0, place + 3] = 5
     with pytest.raises(InputError, match="side by side"):
         speechmix.mix(qwen, {**inputs, "input_ids": apart})
-    legacy = torch.cat([ids[:, :place], ids[:, place : place + 1], ids[:, ids.shape[1] - 20 :]], dim=1)
+    legacy = torch.cat(
+        [ids[:, :place], ids[:, place : place + 1], ids[:, ids.shape[1] - 20 :]], dim=1
+    )
     with pytest.raises(InputError, match="audio token"):
         speechmix.mix(
-            qwen, {**inputs, "input_ids": legacy, "attention_mask": torch.ones_like(legacy)}, stacks="decoder"
+            qwen,
+            {**inputs, "input_ids": legacy, "attention_mask": torch.ones_like(legacy)},
+            stacks="decoder",
         )
 
 

@@ -1,4 +1,5 @@
-"""The delta engine against replay (the layer's own modules), in every family; its precision; its pieces."""
+"""The delta engine against replay (the layer's own modules), in every family; its precision; its
+pieces."""
 
 from __future__ import annotations
 
@@ -18,14 +19,17 @@ from speechmix.errors import ModelError
 from speechmix.mixing.maps.numerics import DISTANCES, distance_named
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
-# transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no better than that.
+# transformers' RMS norms compute in float32 whatever they are given, so that replayed states are no
+# better than that.
 RMS = ("llama", "mistral", "qwen2", "qwen3", "gemma")
 REPLAYED = ("gemma3_text",)
 
 
 def both(model, **options):
     inputs = inputs_of(model)
-    return (speechmix.mix(model, inputs, engine=engine, **options) for engine in ("delta", "replay"))
+    return (
+        speechmix.mix(model, inputs, engine=engine, **options) for engine in ("delta", "replay")
+    )
 
 
 def error(found, expected) -> float:
@@ -46,14 +50,17 @@ def test_is_replay(name, heads):
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_every_distance_and_pooling(distance, pooling):
     model = tiny("whisper-80")
-    delta, replay = both(model, distance=distance, pooling=pooling, spans=[(0, 4), (4, 30), (50, 60)])
+    delta, replay = both(
+        model, distance=distance, pooling=pooling, spans=[(0, 4), (4, 30), (50, 60)]
+    )
     for key, expected in replay.items():
         assert error(delta[key].scores, expected.scores) < 1e-11
 
 
 @functools.cache
 def short(name):
-    """Model and inputs of about 20 frames: what is done one by one is done 400 times a layer, and not 3,600 times."""
+    """Model and inputs of about 20 frames: what is done one by one is done 400 times a layer, and
+    not 3,600 times."""
     model = tiny(name, max_source_positions=20) if name.startswith("whisper") else tiny(name)
     inputs = inputs_of(model)
     inputs = {key: x[:, :6_500] if key == "input_values" else x for key, x in inputs.items()}
@@ -83,7 +90,10 @@ def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longes
 
     monkeypatch.setattr(value_zeroing, "_PADDED", 4)
     spans = [(0, 1), (1, 2), (2, 40), (40, 42), (42, 60)]
-    assert list(value_zeroing._batches([stop - start for start, stop in spans], 10)) == [(0, 2), (2, 5)]
+    assert list(value_zeroing._batches([stop - start for start, stop in spans], 10)) == [
+        (0, 2),
+        (2, 5),
+    ]
     model = tiny("wav2vec2-stable")
     delta, replay = both(model, spans=spans)
     for key, expected in replay.items():
@@ -92,7 +102,9 @@ def test_spans_of_any_lengths_are_batched_without_padding_them_all_to_the_longes
 
 def test_causal_rows_see_nothing_later_however_they_are_cut():
     model = speechmix.load(build("gpt2", n_positions=200).double())
-    inputs = {"input_ids": torch.randint(4, 50, (1, 150), generator=torch.Generator().manual_seed(0))}
+    inputs = {
+        "input_ids": torch.randint(4, 50, (1, 150), generator=torch.Generator().manual_seed(0))
+    }
     delta, replay = (speechmix.mix(model, inputs, engine=engine) for engine in ("delta", "replay"))
     scores = delta["value_zeroing", "decoder"].scores
     assert error(scores, replay["value_zeroing", "decoder"].scores) < 1e-12
@@ -110,16 +122,22 @@ class TestPrecision:
 
     def test_scores_of_1e_7_keep_their_precision_better_than_in_replay(self):
         # Attention is spread, so that its own rounding stays small.
-        module = build("wav2vec2-stable", hidden_size=256, intermediate_size=1024, initializer_range=0.04)
+        module = build(
+            "wav2vec2-stable", hidden_size=256, intermediate_size=1024, initializer_range=0.04
+        )
         for layer in module.encoder.layers:
             layer.attention.v_proj.weight.data *= 0.05
         model = speechmix.load(module)
         inputs = {name: x.float() for name, x in inputs_of(model).items()}
         options = {"spans": [(0, 1), (20, 21), (40, 44)]}
-        expected = speechmix.mix(model, inputs, dtype="float64", **options)["value_zeroing", "encoder"].scores
+        expected = speechmix.mix(model, inputs, dtype="float64", **options)[
+            "value_zeroing", "encoder"
+        ].scores
         assert expected.min() < 1e-7
         delta, replay = (
-            speechmix.mix(model, inputs, engine=engine, **options)["value_zeroing", "encoder"].scores
+            speechmix.mix(model, inputs, engine=engine, **options)[
+                "value_zeroing", "encoder"
+            ].scores
             for engine in ("delta", "replay")
         )
         delta, replay = (np.abs(found - expected) / expected for found in (delta, replay))
@@ -127,7 +145,9 @@ class TestPrecision:
         assert np.median(delta) < np.median(replay)
 
     def test_bfloat16_products_keep_small_scores_too(self):
-        module = build("wav2vec2-stable", hidden_size=256, intermediate_size=512, initializer_range=0.05)
+        module = build(
+            "wav2vec2-stable", hidden_size=256, intermediate_size=512, initializer_range=0.05
+        )
         for layer in module.encoder.layers:
             layer.attention.v_proj.weight.data *= 1e-2
         model = speechmix.load(module)
@@ -136,7 +156,10 @@ class TestPrecision:
         found = speechmix.mix(model, inputs, product_dtype="bfloat16")["value_zeroing", "encoder"]
         assert np.median(expected) < 1e-7
         assert (np.abs(found.scores - expected) / expected).max() < 5e-3
-        assert (found.provenance["product_dtype"], found.provenance["dtype"]) == ("bfloat16", "float32")
+        assert (found.provenance["product_dtype"], found.provenance["dtype"]) == (
+            "bfloat16",
+            "float32",
+        )
 
     def test_half_precision_states_take_products_of_any_precision(self):
         model = speechmix.load(build("wav2vec2-stable"), dtype="bfloat16")
@@ -149,11 +172,15 @@ class TestPrecision:
 class TestPieces:
     @pytest.mark.parametrize("size", [1e-8, 1e-3, 1.0, 30.0])
     @pytest.mark.parametrize(
-        "norm", [nn.LayerNorm(40), nn.LayerNorm(40, elementwise_affine=False), nn.RMSNorm(40, eps=1e-6)]
+        "norm",
+        [nn.LayerNorm(40), nn.LayerNorm(40, elementwise_affine=False), nn.RMSNorm(40, eps=1e-6)],
     )
     def test_norm_of_a_changed_input(self, norm, size):
         norm = norm.double()
-        x, dx = torch.randn(2, 40, dtype=torch.double), size * torch.randn(5, 2, 40, dtype=torch.double)
+        x, dx = (
+            torch.randn(2, 40, dtype=torch.double),
+            size * torch.randn(5, 2, 40, dtype=torch.double),
+        )
         with torch.no_grad():
             found = Norm(norm, x).change(dx)
             torch.testing.assert_close(found, norm(x + dx) - norm(x), rtol=1e-6, atol=1e-14)
@@ -176,7 +203,9 @@ class TestPieces:
         with torch.no_grad():
             first, second, third = taylor(activation, x)
             found = dx * (first + dx * (second + dx * third))
-            torch.testing.assert_close(found, activation(x + dx) - activation(x), rtol=1e-10, atol=3e-16)
+            torch.testing.assert_close(
+                found, activation(x + dx) - activation(x), rtol=1e-10, atol=3e-16
+            )
 
     def test_relu_has_no_series(self):
         assert not isinstance(ACT2FN["relu"], smooth_activations())
@@ -184,7 +213,10 @@ class TestPieces:
     @pytest.mark.parametrize("name", DISTANCES)
     def test_distance_of_a_change_is_that_of_the_states(self, name):
         x, dx = torch.randn(7, 30, dtype=torch.double), torch.randn(4, 7, 30, dtype=torch.double)
-        found, expected = distance_named(name, of_change=True)(x, dx), distance_named(name)(x, x + dx)
+        found, expected = (
+            distance_named(name, of_change=True)(x, dx),
+            distance_named(name)(x, x + dx),
+        )
         torch.testing.assert_close(found, expected)
 
     def test_cosine_distance_of_a_change_that_turns_it_round_or_lengthens_it(self):
@@ -192,7 +224,9 @@ class TestPieces:
         cosine = distance_named("cosine", of_change=True)
         assert cosine(x, -2 * x) == pytest.approx(2.0)
         assert cosine(x, 5 * x) == 0
-        assert cosine(x, torch.tensor([-8.0, 0.0], dtype=torch.double)) == pytest.approx(1 - (-15 + 16) / (5 * 41**0.5))
+        assert cosine(x, torch.tensor([-8.0, 0.0], dtype=torch.double)) == pytest.approx(
+            1 - (-15 + 16) / (5 * 41**0.5)
+        )
 
     def test_a_table_that_misdescribes_the_layer_is_found_out_at_loading(self, monkeypatch):
         from dataclasses import replace

@@ -1,4 +1,5 @@
-"""The self-check: a table that is wrong anywhere is refused, or the measures that would use it refuse; never scored."""
+"""The self-check: a table that is wrong anywhere is refused, or the measures that would use it
+refuse; never scored."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def tables(monkeypatch):
     """Put another table in a family's place for one test: ``tables("llama", final_norm=None)``."""
     monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
 
-    def changed(model_type, *, like=None, attention=None, run=None, tiny_inputs=None, heads=None, **changes):
+    def changed(
+        model_type, *, like=None, attention=None, run=None, tiny_inputs=None, heads=None, **changes
+    ):
         family = family_of_type(like or model_type)
 
         def stacks(config):
@@ -36,7 +39,9 @@ def tables(monkeypatch):
 
         given = {"run": run, "tiny_inputs": tiny_inputs, "heads": heads}
         given = {name: function for name, function in given.items() if function is not None}
-        speechmix.register(replace(family, name=model_type, model_types=(model_type,), stacks=stacks, **given))
+        speechmix.register(
+            replace(family, name=model_type, model_types=(model_type,), stacks=stacks, **given)
+        )
 
     return changed
 
@@ -64,9 +69,18 @@ class TestFinalNorm:
 
     def test_pooled_outputs_are_no_reason_to_refuse(self, tables):
         """Qwen2-Audio's encoder halves its frames behind the last layer."""
-        options = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48}
-        config = transformers.Qwen2AudioEncoderConfig(num_mel_bins=16, max_source_positions=60, **options)
-        plan = replace(family_of_type("whisper").stacks(None)[0], layers="layers", final_norm="layer_norm")
+        options = {
+            "d_model": 32,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "encoder_ffn_dim": 48,
+        }
+        config = transformers.Qwen2AudioEncoderConfig(
+            num_mel_bins=16, max_source_positions=60, **options
+        )
+        plan = replace(
+            family_of_type("whisper").stacks(None)[0], layers="layers", final_norm="layer_norm"
+        )
         family = replace(
             family_of_type("whisper"),
             name="qwen2_audio_encoder",
@@ -74,12 +88,16 @@ class TestFinalNorm:
             stacks=lambda config: (plan,),
             run=lambda base, inputs, stacks: base(**inputs),
             tiny_inputs=lambda config: {
-                "input_features": torch.randn(1, 16, 120, generator=torch.Generator().manual_seed(0))
+                "input_features": torch.randn(
+                    1, 16, 120, generator=torch.Generator().manual_seed(0)
+                )
             },
         )
         speechmix.register(family)
         model = speechmix.load(transformers.Qwen2AudioEncoder(config), init="random", seed=0)
-        maps = speechmix.mix(model, {"input_features": torch.randn(1, 16, 120)}, spans=[(0, 10), (20, 50)])
+        maps = speechmix.mix(
+            model, {"input_features": torch.randn(1, 16, 120)}, spans=[(0, 10), (20, 50)]
+        )
         assert maps["value_zeroing", "encoder"].scores.shape == (2, 2, 2)
 
 
@@ -93,7 +111,8 @@ def with_norms_that_differ(module):
 
 
 class TestResidualSum:
-    """Attention norms with the residual and ALTI count what attention is added to: it has to be that."""
+    """Attention norms with the residual and ALTI count what attention is added to: it has to be
+    that."""
 
     WRONG = types.MappingProxyType(
         {
@@ -103,7 +122,10 @@ class TestResidualSum:
             "norm of a post-norm model": ("bert", {"attention": {"norm": "output.LayerNorm"}}),
             "norm of a decoder": ("llama", {"attention": {"norm": "post_attention_layernorm"}}),
             "norm of a branch": ("gemma3_text", {"attention": {"branch_norm": None}}),
-            "another norm of a branch": ("gemma3_text", {"attention": {"branch_norm": "post_feedforward_layernorm"}}),
+            "another norm of a branch": (
+                "gemma3_text",
+                {"attention": {"branch_norm": "post_feedforward_layernorm"}},
+            ),
         }
     )
 
@@ -122,15 +144,27 @@ class TestResidualSum:
         model = speechmix.load(module)
         inputs = inputs_of(model)
         expected = speechmix.mix(
-            model, inputs, measures=["value_zeroing", "attention", "attention_norm"], engine="replay"
+            model,
+            inputs,
+            measures=["value_zeroing", "attention", "attention_norm"],
+            engine="replay",
         )
         tables(module.config.model_type, feed_forwards=(), **changes)
         model = speechmix.load(module)
-        found = speechmix.mix(model, inputs, measures=["value_zeroing", "attention", "attention_norm"], engine="replay")
+        found = speechmix.mix(
+            model,
+            inputs,
+            measures=["value_zeroing", "attention", "attention_norm"],
+            engine="replay",
+        )
         for key in expected:
-            np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-8, atol=1e-14)
+            np.testing.assert_allclose(
+                found[key].scores, expected[key].scores, rtol=1e-8, atol=1e-14
+            )
         for measure in RESIDUAL:
-            with pytest.raises(ModelError, match=r"residual stream of the .* cannot be read.*does not add up"):
+            with pytest.raises(
+                ModelError, match=r"residual stream of the .* cannot be read.*does not add up"
+            ):
                 speechmix.mix(model, inputs, measures=measure)
 
     @pytest.mark.parametrize("name", ["wav2vec2-stable", "bert", "llama", "gemma3_text", "gpt2"])
@@ -142,14 +176,18 @@ class TestResidualSum:
         tables(module.config.model_type, feed_forwards=())
         found = speechmix.mix(speechmix.load(module), inputs, measures=RESIDUAL)
         for key in expected:
-            np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-9, atol=1e-13)
+            np.testing.assert_allclose(
+                found[key].scores, expected[key].scores, rtol=1e-9, atol=1e-13
+            )
 
     @pytest.mark.parametrize("check", [True, False])
     def test_norm_left_out(self, tables, check):
         tables("wav2vec2", attention={"norm": None}, feed_forwards=())
         model = speechmix.load(build("wav2vec2-stable").double(), check=check)
         inputs = inputs_of(model)
-        assert speechmix.mix(model, inputs, measures=["value_zeroing", "attention_norm"], spans=[(0, 9), (9, 30)])
+        assert speechmix.mix(
+            model, inputs, measures=["value_zeroing", "attention_norm"], spans=[(0, 9), (9, 30)]
+        )
         for measure in RESIDUAL:
             with pytest.raises(ModelError, match="names no norm"):
                 speechmix.mix(model, inputs, measures=measure)
@@ -170,7 +208,12 @@ class TestResidualSum:
             norm="input_layernorm",
         )
         tables(
-            "gpt_neox", like="gpt2", layers="layers", blocks=(plan,), final_norm="final_layer_norm", feed_forwards=()
+            "gpt_neox",
+            like="gpt2",
+            layers="layers",
+            blocks=(plan,),
+            final_norm="final_layer_norm",
+            feed_forwards=(),
         )
         config = transformers.GPTNeoXConfig(
             num_attention_heads=4, num_hidden_layers=2, hidden_size=32, intermediate_size=48, **_IDS
@@ -183,7 +226,8 @@ class TestResidualSum:
 
 
 class TestLeaks:
-    """What takes positions to others behind attention, near or far, is found in whichever layer it first is."""
+    """What takes positions to others behind attention, near or far, is found in whichever layer it
+    first is."""
 
     @pytest.mark.parametrize("layers", [(0, 1, 2), (2,)])
     @pytest.mark.parametrize("lag", [1, 2, 5, 6, -1, -3, -6])
@@ -200,7 +244,8 @@ class TestLeaks:
         for layer in layers:
             module.encoder.layers[layer].feed_forward.__class__ = Leaking
         with pytest.raises(
-            ModelError, match=rf"encoder layer {layers[0]} .* something besides attention mixes positions"
+            ModelError,
+            match=rf"encoder layer {layers[0]} .* something besides attention mixes positions",
         ):
             speechmix.load(module)
 
@@ -218,7 +263,9 @@ class TestPartsAndVariants:
     @pytest.mark.parametrize("check", [True, False])
     def test_a_decoder_without_its_encoder(self, config_class, model_class, options, check):
         module = getattr(transformers, model_class)(getattr(transformers, config_class)(**options))
-        with pytest.raises(ModelError, match=rf"{model_class} is the decoder alone.*load the whole model"):
+        with pytest.raises(
+            ModelError, match=rf"{model_class} is the decoder alone.*load the whole model"
+        ):
             speechmix.load(module, check=check)
 
     def test_an_encoder_without_its_decoder(self):
@@ -230,25 +277,38 @@ class TestPartsAndVariants:
             raise KeyError("nothing")
 
         tables("bert", run=run)
-        with pytest.raises(ModelError, match=r"cannot be run and replayed on a tiny input \(KeyError: 'nothing'\)"):
+        with pytest.raises(
+            ModelError, match=r"cannot be run and replayed on a tiny input \(KeyError: 'nothing'\)"
+        ):
             speechmix.load(build("bert"))
 
 
 class TestMoreThanStatesIsPassedOn:
-    """Rotary tables and lengths beside the states of an encoder: they cannot be cut to a few positions with them."""
+    """Rotary tables and lengths beside the states of an encoder: they cannot be cut to a few
+    positions with them."""
 
     def test_moonshine(self):
         plan = StackPlan(
             name="encoder",
             layers="encoder.layers",
             blocks=(AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm"),),
-            feed_forwards=(FeedForwardPlan("post_attention_layernorm", "mlp.fc1", "mlp.fc2", "mlp.activation_fn"),),
+            feed_forwards=(
+                FeedForwardPlan(
+                    "post_attention_layernorm", "mlp.fc1", "mlp.fc2", "mlp.activation_fn"
+                ),
+            ),
             norm_order="pre",
             final_norm="encoder.layer_norm",
         )
-        register_like_wav2vec2("moonshine", plan, lambda base, inputs, stacks: base.encoder(**inputs))
+        register_like_wav2vec2(
+            "moonshine", plan, lambda base, inputs, stacks: base.encoder(**inputs)
+        )
         sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
-        sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+        sizes = {
+            f"{side}_{name}": size
+            for side in ("encoder", "decoder")
+            for name, size in sizes.items()
+        }
         config = transformers.MoonshineConfig(
             hidden_size=32,
             intermediate_size=48,
@@ -262,9 +322,18 @@ class TestMoreThanStatesIsPassedOn:
 
     def test_sew(self):
         """Its layers see every second frame; what it returns has all of them again."""
-        options = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+        options = {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 48,
+        }
         config = transformers.SEWConfig(
-            conv_dim=(16,) * 13, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, vocab_size=20, **options
+            conv_dim=(16,) * 13,
+            num_conv_pos_embeddings=16,
+            num_conv_pos_embedding_groups=2,
+            vocab_size=20,
+            **options,
         )
         plan = family_of_type("wav2vec2").stacks(config)[0]
         register_like_wav2vec2("sew", plan, lambda base, inputs, stacks: base(**inputs))
@@ -272,9 +341,15 @@ class TestMoreThanStatesIsPassedOn:
 
     @staticmethod
     def assert_engines_agree(model):
-        audio = {"input_values": torch.randn(1, 16_000, dtype=torch.double, generator=torch.Generator().manual_seed(1))}
+        audio = {
+            "input_values": torch.randn(
+                1, 16_000, dtype=torch.double, generator=torch.Generator().manual_seed(1)
+            )
+        }
         delta, replay = (
-            speechmix.mix(model, audio, spans=[(0, 9), (10, 20)], engine=engine)["value_zeroing", "encoder"].scores
+            speechmix.mix(model, audio, spans=[(0, 9), (10, 20)], engine=engine)[
+                "value_zeroing", "encoder"
+            ].scores
             for engine in ("delta", "replay")
         )
         assert (delta > 0).all()
@@ -302,7 +377,10 @@ def families_of_one_test(monkeypatch):
 
 
 _DEBERTA = AttentionPlan(
-    "attention.self", "attention.self.value_proj", "attention.self.key_proj", "attention.output.dense"
+    "attention.self",
+    "attention.self.value_proj",
+    "attention.self.key_proj",
+    "attention.output.dense",
 )
 
 
@@ -320,17 +398,28 @@ class TestAttentionOfItsOwn:
                 ),
             ),
             "bloom": (
-                lambda: transformers.BloomModel(transformers.BloomConfig(n_layer=2, n_head=4, hidden_size=32, **_IDS)),
+                lambda: transformers.BloomModel(
+                    transformers.BloomConfig(n_layer=2, n_head=4, hidden_size=32, **_IDS)
+                ),
                 (
                     "gpt2",
                     "h",
-                    AttentionPlan.of("self_attention", value="query_key_value", key="query_key_value", output="dense"),
+                    AttentionPlan.of(
+                        "self_attention",
+                        value="query_key_value",
+                        key="query_key_value",
+                        output="dense",
+                    ),
                 ),
             ),
             "gpt_neo": (
                 lambda: transformers.GPTNeoModel(
                     transformers.GPTNeoConfig(
-                        hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global"], 2]], **_IDS
+                        hidden_size=32,
+                        num_layers=2,
+                        num_heads=4,
+                        attention_types=[[["global"], 2]],
+                        **_IDS,
                     )
                 ),
                 ("gpt2", "h", AttentionPlan.of("attn.attention")),
@@ -345,7 +434,9 @@ class TestAttentionOfItsOwn:
         expected = "layer 0.*attention by code of its own, which cannot be read"
         if (
             name == "bloom"
-        ):  # whose own code lets positions see later ones under "sdpa", so that it is read off its softmax
+            # whose own code lets positions see later ones under "sdpa", so that it is read off its
+            # softmax
+        ):
             expected = "layer 0.*running the layer's modules.*Value Zeroing cannot be replayed"
         with pytest.raises(ModelError, match=expected) as error:
             speechmix.load(make())
@@ -354,7 +445,8 @@ class TestAttentionOfItsOwn:
 
 class TestTolerance:
     @pytest.mark.parametrize(
-        ("attention", "convolution"), [(1, 1), (1, 1e-3), (1, 3e-4), (1e-2, 1e-4), (1e-4, 1e-4), (1e-5, 1e-6)]
+        ("attention", "convolution"),
+        [(1, 1), (1, 1e-3), (1, 3e-4), (1e-2, 1e-4), (1e-4, 1e-4), (1e-5, 1e-6)],
     )
     def test_a_weak_convolution_is_found(self, attention, convolution):
         """What counts is its size beside what attention changes, not beside the states."""
@@ -390,7 +482,9 @@ class TestTolerance:
             widths = {"n_embd": 512}
         small = {"init_std": 0.05} if name == "whisper-80" else {"initializer_range": 0.05}
         module = build(name, **widths, **small, **({"head_dim": 128} if name == "llama" else {}))
-        with torch.no_grad():  # a few states a thousand times the others, as in trained language models
+        with (
+            torch.no_grad()
+        ):  # a few states a thousand times the others, as in trained language models
             for path, weight in module.named_parameters():
                 if path.endswith(("fc2.bias", "mlp.c_proj.bias", "output_dense.bias")):
                     weight[7] += 300.0
@@ -399,7 +493,9 @@ class TestTolerance:
 
 
 def test_the_check_is_quick_for_a_full_window_of_whisper():
-    module = build("whisper-80", d_model=256, max_source_positions=1500, encoder_ffn_dim=1024, init_std=0.05)
+    module = build(
+        "whisper-80", d_model=256, max_source_positions=1500, encoder_ffn_dim=1024, init_std=0.05
+    )
     speechmix.load(module)
     begun = time.perf_counter()
     speechmix.load(module)

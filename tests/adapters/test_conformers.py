@@ -19,7 +19,11 @@ from tests.models import shared_models
 from tests.models.more_families import MORE_FAMILIES, built
 
 SPANS = [(0, 1), (3, 9), (30, 40)]
-MASKED = {"wav2vec2-bert": 1, "seamless-m4t-v2, in chunks": 1, "parakeet": 8}  # rows of features for a position
+MASKED = {
+    "wav2vec2-bert": 1,
+    "seamless-m4t-v2, in chunks": 1,
+    "parakeet": 8,
+}  # rows of features for a position
 
 
 def loaded(name):
@@ -29,10 +33,15 @@ def loaded(name):
 def inputs(name, length, *, padding=0, seed=0):
     """Features of so many positions, and a mask that leaves out what is padded behind them."""
     each = MASKED[name]
-    heard = torch.randn(1, each * length, 16, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+    heard = torch.randn(
+        1, each * length, 16, dtype=torch.double, generator=torch.Generator().manual_seed(seed)
+    )
     mask = (torch.arange(each * (length + padding)) < each * length)[None]
     mask = mask if name == "parakeet" else mask.long()
-    return {"input_features": torch.nn.functional.pad(heard, (0, 0, 0, each * padding)), "attention_mask": mask}
+    return {
+        "input_features": torch.nn.functional.pad(heard, (0, 0, 0, each * padding)),
+        "attention_mask": mask,
+    }
 
 
 def scores(model, item, **options):
@@ -43,13 +52,19 @@ def scores(model, item, **options):
 def test_padding_that_the_mask_leaves_out_is_no_unit_and_changes_nothing(name):
     model, padded = loaded(name), inputs(name, 41, padding=12)
     rows = [list(range(*span)) for span in SPANS]
-    expected = oracle.value_zeroing(model.module, padded, MORE_FAMILIES[name].stacks["encoder"], rows, rows)
+    expected = oracle.value_zeroing(
+        model.module, padded, MORE_FAMILIES[name].stacks["encoder"], rows, rows
+    )
     for engine in ("delta", "replay"):
-        np.testing.assert_allclose(scores(model, padded, spans=SPANS, engine=engine), expected, rtol=1e-10, atol=1e-15)
+        np.testing.assert_allclose(
+            scores(model, padded, spans=SPANS, engine=engine), expected, rtol=1e-10, atol=1e-15
+        )
     whole = scores(model, padded)
     assert whole.shape == (2, 41, 41)
     np.testing.assert_allclose(whole, scores(model, inputs(name, 41)), rtol=1e-10, atol=1e-15)
-    np.testing.assert_allclose(scores(model, padded, targets={"encoder": [40, 3]}), whole[:, [40, 3]], rtol=1e-11)
+    np.testing.assert_allclose(
+        scores(model, padded, targets={"encoder": [40, 3]}), whole[:, [40, 3]], rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -58,7 +73,9 @@ def test_clips_of_a_batch_are_those_alone(name):
     together = speechmix.mix(model, items, spans=SPANS, clips_at_once=2)
     for item, maps in zip(items, together, strict=True):
         alone = scores(model, item, spans=SPANS)
-        np.testing.assert_allclose(maps["value_zeroing", "encoder"].scores, alone, rtol=1e-10, atol=1e-15)
+        np.testing.assert_allclose(
+            maps["value_zeroing", "encoder"].scores, alone, rtol=1e-10, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize("batch_size", [1, 50, 100_000])
@@ -70,15 +87,20 @@ def test_batch_size_changes_nothing(batch_size):
 
 
 def test_a_change_of_one_row_reaches_no_further_than_the_kernel():
-    """Frames of the chunk before, which none attends to, give only what the convolution brings over the border."""
-    found = scores(loaded("seamless-m4t-v2, in chunks"), inputs("seamless-m4t-v2, in chunks", 130))[0]
+    """Frames of the chunk before, which none attends to, give only what the convolution brings over
+    the border."""
+    found = scores(loaded("seamless-m4t-v2, in chunks"), inputs("seamless-m4t-v2, in chunks", 130))[
+        0
+    ]
     reached = np.abs(found[60:, :60]).max(axis=1) > 1e-12
     assert reached[:6].all()
     assert not reached[6:].any()
 
 
 EXTRACTORS = {
-    "wav2vec2-bert": lambda: transformers.SeamlessM4TFeatureExtractor(feature_size=8, num_mel_bins=8),
+    "wav2vec2-bert": lambda: transformers.SeamlessM4TFeatureExtractor(
+        feature_size=8, num_mel_bins=8
+    ),
     "parakeet": lambda: transformers.ParakeetFeatureExtractor(feature_size=16),
 }
 
@@ -93,7 +115,9 @@ def test_the_grid_of_a_clip_has_the_frames_that_the_model_gives(name, n_samples)
         prepared = model.family.prepare(model, clip, ("encoder",))
     found = speechmix.mix(model, prepared.inputs, measures=["attention"])["attention", "encoder"]
     assert len(found.sources) == model.grid(n_samples).n_frames
-    of_clip = speechmix.mix(model, clip, units="frame", measures=["attention"])["attention", "encoder"]
+    of_clip = speechmix.mix(model, clip, units="frame", measures=["attention"])[
+        "attention", "encoder"
+    ]
     np.testing.assert_allclose(of_clip.scores, found.scores)
 
 
@@ -118,5 +142,8 @@ def test_the_change_of_a_sigmoid_neither_cancels_nor_overflows():
         derivative = x.sigmoid() * (-x).sigmoid()
         exact = derivative * dx if abs(dx) < 1e-9 else (x + dx).sigmoid() - x.sigmoid()
         np.testing.assert_allclose(
-            sigmoid_change(x, torch.full_like(x, dx)), exact, rtol=1e-9, atol=1e-60 if abs(dx) < 1 else 1e-16
+            sigmoid_change(x, torch.full_like(x, dx)),
+            exact,
+            rtol=1e-9,
+            atol=1e-60 if abs(dx) < 1 else 1e-16,
         )

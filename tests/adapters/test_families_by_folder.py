@@ -1,4 +1,5 @@
-"""Families whose encoder lies inside a larger model, or whose checkpoints name another class: loaded from a folder."""
+"""Families whose encoder lies inside a larger model, or whose checkpoints name another class:
+loaded from a folder."""
 
 from __future__ import annotations
 
@@ -13,28 +14,42 @@ from tests.models.audio_language_models import VOCABULARY, tokenizer
 from tests.models.more_families import _SIDES, _SPEECH, built
 
 _SIZES = {
-    name: _SPEECH[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    name: _SPEECH[name]
+    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 }
 _OF_ENCODER = {"layers": 2, "attention_heads": 4, "intermediate_size": 48}
 
 
 def parakeet():
     encoder = {**_SIZES, "num_mel_bins": 16, "subsampling_conv_channels": 8, "conv_kernel_size": 7}
-    config = transformers.ParakeetTDTConfig(vocab_size=20, encoder_config=encoder, decoder_hidden_size=16)
+    config = transformers.ParakeetTDTConfig(
+        vocab_size=20, encoder_config=encoder, decoder_hidden_size=16
+    )
     return transformers.ParakeetForTDT(config)
 
 
 def seamless():
     sizes = {f"speech_encoder_{name}": size for name, size in _OF_ENCODER.items()}
     config = transformers.SeamlessM4Tv2Config(
-        hidden_size=32, feature_projection_input_dim=16, conv_depthwise_kernel_size=7, vocab_size=60, **_SIDES, **sizes
+        hidden_size=32,
+        feature_projection_input_dim=16,
+        conv_depthwise_kernel_size=7,
+        vocab_size=60,
+        **_SIDES,
+        **sizes,
     )
     return transformers.SeamlessM4Tv2ForSpeechToText(config)
 
 
 def granite():
     encoder = {"input_dim": 16, "num_layers": 2, "hidden_dim": 32, "num_heads": 4, "output_dim": 12}
-    text = {"model_type": "granite", "vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    text = {
+        "model_type": "granite",
+        "vocab_size": 60,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
     config = transformers.GraniteSpeechConfig(
         encoder_config={**encoder, "context_size": 20, "max_pos_emb": 30},
         projector_config={"model_type": "blip_2_qformer", "encoder_hidden_size": 32, **_SIZES},
@@ -45,7 +60,9 @@ def granite():
 
 
 def ast():
-    return transformers.ASTForAudioClassification(transformers.ASTConfig(**_SIZES, max_length=40, num_mel_bins=32))
+    return transformers.ASTForAudioClassification(
+        transformers.ASTConfig(**_SIZES, max_length=40, num_mel_bins=32)
+    )
 
 
 @pytest.mark.parametrize("build", [parakeet, seamless, granite, ast])
@@ -56,12 +73,16 @@ def test_a_model_is_loaded_from_its_folder_and_scored(build, tmp_path):
     module.save_pretrained(tmp_path)
     model = speechmix.load(tmp_path, device="cpu")
     assert type(model.module) is type(module)
-    assert {name: len(stack) for name, stack in model.stacks.items() if name == "encoder" or build is not granite} == {
-        "encoder": 2
-    }
+    assert {
+        name: len(stack)
+        for name, stack in model.stacks.items()
+        if name == "encoder" or build is not granite
+    } == {"encoder": 2}
     (name, tiny), *_ = model.family.tiny_inputs(model.config).items()
     long = torch.randn(1, 4 * tiny.shape[1], tiny.shape[2]) if build is not ast else tiny
-    found = speechmix.mix(model, {name: long}, spans=[(0, 1), (1, 4)])["value_zeroing", "encoder"].scores
+    found = speechmix.mix(model, {name: long}, spans=[(0, 1), (1, 4)])[
+        "value_zeroing", "encoder"
+    ].scores
     assert found.shape == (2, 2, 2)
     assert (found.max(axis=(1, 2)) > 0).all()
 
@@ -69,7 +90,9 @@ def test_a_model_is_loaded_from_its_folder_and_scored(build, tmp_path):
 def test_ast_says_that_a_word_is_no_range_of_its_positions():
     model = speechmix.load(ast())
     with pytest.raises(InputError, match="patches of time and frequency"):
-        speechmix.mix(model, speechmix.Clip.from_array(torch.zeros(16_000).numpy(), 16_000), units="frame")
+        speechmix.mix(
+            model, speechmix.Clip.from_array(torch.zeros(16_000).numpy(), 16_000), units="frame"
+        )
 
 
 def test_a_gemma3_that_sees_says_that_its_folder_has_no_tokenizer(tmp_path):
@@ -94,9 +117,13 @@ def test_the_language_model_in_a_gemma3_that_sees_is_that_of_one_that_only_reads
     assert [model.family.name for model in models] == ["gemma3-multimodal", "gemma3"]
     sentence = speechmix.Sentence("the keys are here", cue="keys", target="are", foil="is")
     names = ["value_zeroing", "attention", "alti", "gradient_input"]
-    maps = [speechmix.mix(model, sentence, measures=names, objective="contrast") for model in models]
+    maps = [
+        speechmix.mix(model, sentence, measures=names, objective="contrast") for model in models
+    ]
     for key, found in maps[0].items():
-        assert [span.label for span in found.sources] == [span.label for span in maps[1][key].sources]
+        assert [span.label for span in found.sources] == [
+            span.label for span in maps[1][key].sources
+        ]
         assert np.array_equal(found.scores, maps[1][key].scores)
         assert (found.scores.max(axis=(1, 2)) > 0).all()
     drops = [speechmix.knock_out(model, sentence).scores("decoder") for model in models]

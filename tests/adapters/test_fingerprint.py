@@ -1,4 +1,5 @@
-"""The fingerprint of a model: everything that decides a result is in it, nothing else is, and edits are noticed."""
+"""The fingerprint of a model: everything that decides a result is in it, nothing else is, and edits
+are noticed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def model(request):
     return speechmix.load(models()[request.param], device="cpu")
 
 
-@pytest.mark.parametrize("name", ["llama", pytest.param("whisper-80", marks=pytest.mark.long), "wav2vec2-stable"])
+@pytest.mark.parametrize(
+    "name", ["llama", pytest.param("whisper-80", marks=pytest.mark.long), "wav2vec2-stable"]
+)
 def test_every_single_number_counts(name):
     module = build(name)
     before = fingerprint(module)
@@ -79,7 +82,9 @@ def test_buffers_that_no_checkpoint_stores_count():
 def test_made_once_and_kept(model, monkeypatch):
     first = model.fingerprint
     calls = []
-    monkeypatch.setattr("speechmix.adapters.model.fingerprint", lambda *parts: calls.append(parts) or "again")
+    monkeypatch.setattr(
+        "speechmix.adapters.model.fingerprint", lambda *parts: calls.append(parts) or "again"
+    )
     assert [model.fingerprint for _ in range(3)] == [first] * 3
     assert not calls
 
@@ -91,7 +96,9 @@ def test_measuring_does_not_change_it(name, dtype, monkeypatch):
 
     model = speechmix.load(build(name).to(dtype).train().requires_grad_(True))
     before = model.fingerprint
-    monkeypatch.setattr("speechmix.adapters.model.fingerprint", lambda *parts: pytest.fail("made again"))
+    monkeypatch.setattr(
+        "speechmix.adapters.model.fingerprint", lambda *parts: pytest.fail("made again")
+    )
     inputs = {key: x.float() if x.is_floating_point() else x for key, x in inputs_of(model).items()}
     speechmix.mix(model, inputs)
     assert model.fingerprint == before
@@ -99,7 +106,11 @@ def test_measuring_does_not_change_it(name, dtype, monkeypatch):
 
 def test_config_class_precision_and_shape_count():
     module = build("bert")
-    prints = [fingerprint(module), fingerprint(copy.deepcopy(module).double()), fingerprint(module.bert)]
+    prints = [
+        fingerprint(module),
+        fingerprint(copy.deepcopy(module).double()),
+        fingerprint(module.bert),
+    ]
     module.config.layer_norm_eps *= 2
     prints.append(fingerprint(module))
     module.config.name_or_path = "/elsewhere"
@@ -112,7 +123,8 @@ def elsewhere():
     """Fingerprints that another process finds."""
     code = (
         "import sys, json, speechmix; from speechmix.bundled import models; "
-        "prints = {name: speechmix.load(models()[name], device='cpu', check=False).fingerprint for name in sys.argv[1:]}; "
+        "prints = {name: speechmix.load(models()[name], device='cpu', check=False).fingerprint for "
+        "name in sys.argv[1:]}; "
         "print(json.dumps(prints))"
     )
     done = subprocess.run(
@@ -120,7 +132,11 @@ def elsewhere():
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": "7",
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        },
     )
     return json.loads(done.stdout)
 
@@ -139,7 +155,9 @@ def test_feature_extractor_settings_count():
 
 def test_vocabulary_counts_but_not_what_a_call_asked_of_the_tokenizer(model):
     before = model.fingerprint
-    model.tokenizer(["un", "des livres"], padding=bool(model.tokenizer.pad_token), truncation=True, max_length=4)
+    model.tokenizer(
+        ["un", "des livres"], padding=bool(model.tokenizer.pad_token), truncation=True, max_length=4
+    )
     model._fingerprint = None
     assert model.fingerprint == before
     model.tokenizer.add_tokens(["chou"])
@@ -155,7 +173,9 @@ def test_rules_of_a_fast_tokenizer_count(part):
             "pre_tokenizer": None,
             **changes,
         }
-        plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(options["vocabulary"], unk_token="<unk>"))
+        plain = tokenizers.Tokenizer(
+            tokenizers.models.WordLevel(options["vocabulary"], unk_token="<unk>")
+        )
         for name in ("normalizer", "pre_tokenizer"):
             if options[name] is not None:
                 setattr(plain, name, options[name])
@@ -167,7 +187,10 @@ def test_rules_of_a_fast_tokenizer_count(part):
         "vocabulary": {"a": 0, "truncation": 1, "<unk>": 2},
     }[part]
     module = build("bert")
-    plain, other = (fingerprint(module, None, made(**{part: value} if value else {})) for value in (None, change))
+    plain, other = (
+        fingerprint(module, None, made(**{part: value} if value else {}))
+        for value in (None, change)
+    )
     assert plain == fingerprint(module, None, made())
     assert plain != other
 

@@ -1,4 +1,5 @@
-"""Frames against the sound itself: where a stretch of noise falls silent, those frames change that the grid puts there."""
+"""Frames against the sound itself: where a stretch of noise falls silent, those frames change that
+the grid puts there."""
 
 from __future__ import annotations
 
@@ -34,17 +35,23 @@ def model(request, tmp_path):
 def entering(model, clip):
     """States [T, D] that enter the first layer of the encoder."""
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
-    return hidden_states(model, inputs, lambda stack, states: states[0], stacks=["encoder"])["encoder"][0]
+    return hidden_states(model, inputs, lambda stack, states: states[0], stacks=["encoder"])[
+        "encoder"
+    ][0]
 
 
 def noise(seconds, silent=None):
-    audio = 0.1 * torch.randn(round(RATE * seconds), generator=torch.Generator().manual_seed(3)).numpy()
+    audio = (
+        0.1 * torch.randn(round(RATE * seconds), generator=torch.Generator().manual_seed(3)).numpy()
+    )
     if silent is not None:
         audio[round(RATE * (silent - 0.03)) : round(RATE * (silent + 0.03))] = 0
     return speechmix.Clip.from_array(audio, RATE, text="le chat dort ici")
 
 
-@pytest.mark.parametrize("seconds", [0.31, 0.7999, 0.8, 1.234, 1.6])  # chunks of this Omni are 0.8 s
+@pytest.mark.parametrize(
+    "seconds", [0.31, 0.7999, 0.8, 1.234, 1.6]
+)  # chunks of this Omni are 0.8 s
 def test_a_clip_has_as_many_frames_as_the_grid_says(model, seconds):
     assert len(entering(model, noise(seconds))) == model.grid(round(RATE * seconds)).n_frames
 

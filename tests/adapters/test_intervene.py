@@ -1,4 +1,5 @@
-"""Many changed runs in one pass are what one pass each gives, with values zeroed, values or states put in."""
+"""Many changed runs in one pass are what one pass each gives, with values zeroed, values or states
+put in."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def zeroed_by_oracle(model, inputs, branch):
 def all_branches(model):
     """Each layer of each stack alone, a window and all layers; one position and two."""
     for name, stack in model.stacks.items():
-        windows = [range(index, index + 1) for index in range(len(stack))] + [range(1, len(stack)), range(len(stack))]
+        windows = [range(index, index + 1) for index in range(len(stack))] + [
+            range(1, len(stack)),
+            range(len(stack)),
+        ]
         yield from (Branch(name, layers, POSITIONS[: 1 + layers.start]) for layers in windows)
 
 
@@ -69,7 +73,8 @@ def blocks_of(model, inputs):
 
 
 @pytest.mark.parametrize(
-    "name", ["wav2vec2-stable", "wavlm-post", "whisper-80", "bert", "gpt2", "llama", "gemma3_text", "bart"]
+    "name",
+    ["wav2vec2-stable", "wavlm-post", "whisper-80", "bert", "gpt2", "llama", "gemma3_text", "bart"],
 )
 def test_own_values_and_states_change_nothing_and_all_of_another_s_states_give_the_other(name):
     model = tiny(name)
@@ -100,14 +105,20 @@ def test_values_put_in_are_those_a_plain_hook_puts_in(name):
     other = blocks_of(model, inputs_of(model, seed=2))[stack_name, layer][0][:, POSITIONS]
     branch = Branch(stack_name, range(layer, layer + 1), POSITIONS, values={layer: other})
     _, runs = branch_outputs(model, inputs, [branch], states_of)
-    if name == "wavlm-post":  # its projection is a weight, not a module: exact only through the run itself
+    if (
+        name == "wavlm-post"
+    ):  # its projection is a weight, not a module: exact only through the run itself
         assert not torch.allclose(runs[0], plainly(model, inputs), atol=1e-8)
         return
-    attention = oracle.attention_module(oracle.layers_of(model.module, stack_name)[layer], stack_name)
+    attention = oracle.attention_module(
+        oracle.layers_of(model.module, stack_name)[layer], stack_name
+    )
 
     def put(module, args, output):
         output = output.clone()
-        held = output.shape[-1] // other.shape[-1]  # heads of values: fewer in grouped-query attention
+        held = (
+            output.shape[-1] // other.shape[-1]
+        )  # heads of values: fewer in grouped-query attention
         output[0, POSITIONS] = other[:: len(other) // held].transpose(0, 1).flatten(1)
         return output
 
@@ -120,9 +131,15 @@ def test_values_put_in_are_those_a_plain_hook_puts_in(name):
 def test_nothing_is_left_behind(any_model):
     inputs = inputs_of(any_model)
     before = plainly(any_model, inputs)
-    hooks = [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in any_model.module.modules()]
+    hooks = [
+        len(part._forward_hooks) + len(part._forward_pre_hooks)
+        for part in any_model.module.modules()
+    ]
     branch_outputs(any_model, inputs, list(all_branches(any_model))[:2], states_of)
-    assert hooks == [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in any_model.module.modules()]
+    assert hooks == [
+        len(part._forward_hooks) + len(part._forward_pre_hooks)
+        for part in any_model.module.modules()
+    ]
     assert torch.equal(plainly(any_model, inputs), before)
 
 
@@ -132,7 +149,10 @@ def test_nothing_is_left_behind(any_model):
         (Branch("heart", range(1), [0]), "no stack 'heart'"),
         (Branch("encoder", range(2, 9), [0]), "within the 3 of the encoder"),
         (Branch("encoder", range(1), [999]), "position 999 is not among"),
-        (Branch("cross", range(1), [0], states=torch.zeros(1, 32)), "ask for the encoder or the decoder"),
+        (
+            Branch("cross", range(1), [0], states=torch.zeros(1, 32)),
+            "ask for the encoder or the decoder",
+        ),
     ],
 )
 def test_what_is_not_there_is_refused(branch, said):

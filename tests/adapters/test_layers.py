@@ -1,4 +1,5 @@
-"""Layers bound when a model is loaded: modules found once, and found again where they were exchanged."""
+"""Layers bound when a model is loaded: modules found once, and found again where they were
+exchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ MEASURES = ("value_zeroing", "attention_norm", "alti")
 
 
 def scores_of(model, inputs):
-    return {key: found.scores for key, found in speechmix.mix(model, inputs, measures=MEASURES).items()}
+    return {
+        key: found.scores for key, found in speechmix.mix(model, inputs, measures=MEASURES).items()
+    }
 
 
 def assert_same_scores(model, other):
@@ -43,12 +46,20 @@ def test_bound_modules_are_those_the_table_names(any_model):
             for plan, bound in zip(stack.plan.blocks, layer.attentions, strict=True):
                 for name in ("module", "value", "key", "output", "norm", "query", "branch_norm"):
                     path = getattr(plan, name)
-                    assert getattr(bound, name) is (path and layer.module.get_submodule(path)), (stack.name, name)
-                assert bound.projects == any(part is bound.output for part in bound.module.modules())
+                    assert getattr(bound, name) is (path and layer.module.get_submodule(path)), (
+                        stack.name,
+                        name,
+                    )
+                assert bound.projects == any(
+                    part is bound.output for part in bound.module.modules()
+                )
             for plan, bound in zip(stack.plan.feed_forwards, layer.feed_forwards, strict=True):
                 for name in ("norm", "up", "down", "activation", "gate", "branch_norm"):
                     path = getattr(plan, name)
-                    assert getattr(bound, name) is (path and layer.module.get_submodule(path)), (stack.name, name)
+                    assert getattr(bound, name) is (path and layer.module.get_submodule(path)), (
+                        stack.name,
+                        name,
+                    )
 
 
 def test_stacks_know_what_runs_their_layers():
@@ -74,7 +85,12 @@ def test_the_rest_of_a_layer_is_there_where_all_of_it_is_described():
         {"blocks": (stack.plan.blocks[0], replace(stack.plan.blocks[1], query=None))},
         {"blocks": (stack.plan.blocks[0], replace(stack.plan.blocks[1], norm=None))},
         {"blocks": (replace(stack.plan.blocks[0], norm=None), stack.plan.blocks[1])},
-        {"blocks": (stack.plan.blocks[0], replace(stack.plan.blocks[1], branch_norm="final_layer_norm"))},
+        {
+            "blocks": (
+                stack.plan.blocks[0],
+                replace(stack.plan.blocks[1], branch_norm="final_layer_norm"),
+            )
+        },
     ):
         assert bind(replace(stack.plan, **changes), model.base, 4).layers[0].rest is None, changes
     # Gemma 3 norms what a block gives.
@@ -83,10 +99,15 @@ def test_the_rest_of_a_layer_is_there_where_all_of_it_is_described():
 
 def test_a_feed_forward_runs_without_its_norm_and_residual():
     states = torch.randn(3, 32, dtype=torch.double)
-    for name, path, up in (("wav2vec2-stable", "feed_forward", "encoder"), ("llama", "mlp", "decoder")):
+    for name, path, up in (
+        ("wav2vec2-stable", "feed_forward", "encoder"),
+        ("llama", "mlp", "decoder"),
+    ):
         model = speechmix.load(build(name).double())
         layer = model.stacks[up].layers[1]
-        torch.testing.assert_close(layer.feed_forwards[0](states), layer.module.get_submodule(path)(states))
+        torch.testing.assert_close(
+            layer.feed_forwards[0](states), layer.module.get_submodule(path)(states)
+        )
 
 
 def test_a_path_that_leads_nowhere_fails_when_it_is_bound():
@@ -94,11 +115,14 @@ def test_a_path_that_leads_nowhere_fails_when_it_is_bound():
     plan = model.stacks["encoder"].plan
     block = replace(plan.blocks[0], norm="attention.output.norm")
     with pytest.raises(
-        ModelError, match=r"attention of the encoder: expected 'attention.output.norm' inside BertLayer"
+        ModelError,
+        match=r"attention of the encoder: expected 'attention.output.norm' inside BertLayer",
     ):
         bind(replace(plan, blocks=(block,)), model.base, 4)
     with pytest.raises(ModelError, match=r"feed-forward of the encoder: .* has no 'fc1'"):
-        bind(replace(plan, feed_forwards=(replace(plan.feed_forwards[0], up="fc1"),)), model.base, 4)
+        bind(
+            replace(plan, feed_forwards=(replace(plan.feed_forwards[0], up="fc1"),)), model.base, 4
+        )
     assert bind(replace(plan, layers="nowhere.layer"), model.base, 4) is None
 
 
@@ -116,7 +140,11 @@ def test_nothing_is_looked_up_by_its_path_while_blocks_are_handled(name, monkeyp
 def another_linear(module: torch.nn.Linear) -> torch.nn.Linear:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        return torch.nn.Linear(module.in_features, module.out_features).to(module.weight.dtype).requires_grad_(False)
+        return (
+            torch.nn.Linear(module.in_features, module.out_features)
+            .to(module.weight.dtype)
+            .requires_grad_(False)
+        )
 
 
 EXCHANGED = {
@@ -128,7 +156,8 @@ EXCHANGED = {
 
 @pytest.mark.parametrize("name", EXCHANGED)
 def test_parts_exchanged_after_loading_are_those_that_are_measured(name):
-    """An experiment puts other modules into layers of a model that is loaded: scores are those of loading it again."""
+    """An experiment puts other modules into layers of a model that is loaded: scores are those of
+    loading it again."""
     module = build(name).double()
     model = speechmix.load(module)
     inputs = inputs_of(model)
@@ -158,7 +187,9 @@ def test_an_attention_module_exchanged_before_its_values_are_set_to_zero():
     branch = Branch("encoder", range(3), [3, 4])
     intact, (zeroed,) = branch_outputs(model, inputs, [branch], lambda output: output.logits)
     assert not torch.equal(intact, zeroed)
-    _, (again,) = branch_outputs(speechmix.load(module), inputs, [branch], lambda output: output.logits)
+    _, (again,) = branch_outputs(
+        speechmix.load(module), inputs, [branch], lambda output: output.logits
+    )
     torch.testing.assert_close(again, zeroed)
 
 
@@ -166,7 +197,9 @@ def test_a_part_exchanged_for_what_the_table_does_not_fit():
     module = build("bert")
     model = speechmix.load(module)
     module.bert.encoder.layer[1].output = torch.nn.Identity()
-    with pytest.raises(ModelError, match=r"feed-forward of the encoder: .*Identity has no 'LayerNorm'"):
+    with pytest.raises(
+        ModelError, match=r"feed-forward of the encoder: .*Identity has no 'LayerNorm'"
+    ):
         speechmix.mix(model, inputs_of(model))
 
 
@@ -191,7 +224,11 @@ def test_a_random_twin_is_bound_to_its_own_modules():
     twin = speechmix.load(module, init="random", seed=1)
     own = {id(part) for part in module.modules()}
     for layer in twin.stacks["encoder"].layers:
-        assert not own & {id(layer.module), id(layer.attention.value), id(layer.feed_forwards[0].up)}
+        assert not own & {
+            id(layer.module),
+            id(layer.attention.value),
+            id(layer.feed_forwards[0].up),
+        }
 
 
 def test_layers_and_adapters_are_refused_as_often_as_the_model_is_used():
@@ -200,7 +237,9 @@ def test_layers_and_adapters_are_refused_as_often_as_the_model_is_used():
     before = module.bert.encoder.layer[0]
     module.bert.encoder.layer[0] = copy.deepcopy(before)
     for _ in range(2):
-        with pytest.raises(ModelError, match=r"layers of the encoder were exchanged after loading: load it again"):
+        with pytest.raises(
+            ModelError, match=r"layers of the encoder were exchanged after loading: load it again"
+        ):
             speechmix.mix(model, inputs_of(model))
     module.bert.encoder.layer[0] = before
     assert speechmix.mix(model, inputs_of(model))

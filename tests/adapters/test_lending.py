@@ -1,4 +1,5 @@
-"""A module that is measured is given back as it was, bit for bit, and was in evaluation mode meanwhile."""
+"""A module that is measured is given back as it was, bit for bit, and was in evaluation mode
+meanwhile."""
 
 from __future__ import annotations
 
@@ -24,17 +25,26 @@ def state_of(module):
     """All that can be seen of a module, with the identity and the bits of every tensor."""
 
     def bits(tensor):
-        return None if tensor is None else (id(tensor), tensor.data_ptr(), tensor.dtype, tensor.device, tensor.clone())
+        return (
+            None
+            if tensor is None
+            else (id(tensor), tensor.data_ptr(), tensor.dtype, tensor.device, tensor.clone())
+        )
 
     parts = {}
     for name, part in module.named_modules():
         parts[name] = {
             "training": part.training,
-            "parameters": {key: (bits(x), x is not None and x.requires_grad) for key, x in part._parameters.items()},
+            "parameters": {
+                key: (bits(x), x is not None and x.requires_grad)
+                for key, x in part._parameters.items()
+            },
             "buffers": {key: bits(x) for key, x in part._buffers.items()},
             "not stored": set(part._non_persistent_buffers_set),
             "attributes": {
-                key: value for key, value in vars(part).items() if isinstance(value, (int, float, str, type(None)))
+                key: value
+                for key, value in vars(part).items()
+                if isinstance(value, (int, float, str, type(None)))
             },
             "hooks": (len(part._forward_hooks), len(part._forward_pre_hooks)),
             "config": getattr(getattr(part, "config", None), "_attn_implementation", None),
@@ -58,16 +68,23 @@ def _assert_same_bits(a, b, where):
         assert a == b, where
     elif isinstance(a[-1], torch.Tensor):
         assert a[:-1] == b[:-1], where
-        assert torch.equal(a[-1].view(-1).view(torch.uint8), b[-1].view(-1).view(torch.uint8)), where
+        assert torch.equal(a[-1].view(-1).view(torch.uint8), b[-1].view(-1).view(torch.uint8)), (
+            where
+        )
     else:
         _assert_same_bits(a[0], b[0], where)
         assert a[1] == b[1], where
 
 
 def in_training(name, **changes):
-    """A model as somebody has it who trains it: dropout, training mode but for a frozen part, gradients but for a part."""
+    """A model as somebody has it who trains it: dropout, training mode but for a frozen part,
+    gradients but for a part."""
     config = tiny(name).config
-    rates = {key: 0.3 for key, value in vars(config).items() if "drop" in key and isinstance(value, float)}
+    rates = {
+        key: 0.3
+        for key, value in vars(config).items()
+        if "drop" in key and isinstance(value, float)
+    }
     module = build(name, **{**rates, **changes}).train().requires_grad_(True)
     for part in [*module.modules()][3:9]:
         part.training = False
@@ -124,8 +141,14 @@ def test_half_precision_asked_of_load_rounds_no_rotary_table(tmp_path, origin):
 def test_rotary_tables_that_grow_with_the_text_are_given_back(kind):
     scaling = {"rope_type": kind, "factor": 2.0, "rope_theta": 10_000.0}
     if kind == "longrope":
-        scaling |= {"long_factor": [2.0] * 4, "short_factor": [1.0] * 4, "original_max_position_embeddings": 20}
-    module = build("llama", max_position_embeddings=20 if kind == "dynamic" else 40, rope_parameters=scaling)
+        scaling |= {
+            "long_factor": [2.0] * 4,
+            "short_factor": [1.0] * 4,
+            "original_max_position_embeddings": 20,
+        }
+    module = build(
+        "llama", max_position_embeddings=20 if kind == "dynamic" else 40, rope_parameters=scaling
+    )
     before = state_of(module)
     model = speechmix.load(module)
     speechmix.mix(model, {"input_ids": torch.arange(4, 40)[None]})
@@ -176,7 +199,11 @@ def test_scores_of_a_model_put_into_training_mode_are_those_of_evaluation(name):
     model = speechmix.load(module)
     module.train()
     inputs = inputs_of(model)
-    measures = [*MEASURES, "gradient_input"] if hasattr(module, "lm_head") and name in ("llama", "gpt2") else MEASURES
+    measures = (
+        [*MEASURES, "gradient_input"]
+        if hasattr(module, "lm_head") and name in ("llama", "gpt2")
+        else MEASURES
+    )
     objective = (3, 5) if len(measures) > 3 else "auto"
     found = speechmix.mix(model, inputs, measures=measures, layers=[0, 2], objective=objective)
     module.eval()
@@ -194,15 +221,29 @@ def test_ablation_spelling_likelihood_and_alignment_of_a_model_in_training(name)
         text = transcribe(model, clip)
         table = ablate(model, clip)
         likely = log_likelihoods(model, clip, [clip.text, clip.meta["other_text"]])
-        words = place_words(clip, clip.text, model=model, method="ctc" if name.endswith("ctc") else "whisper").words
+        words = place_words(
+            clip, clip.text, model=model, method="ctc" if name.endswith("ctc") else "whisper"
+        ).words
         maps = speechmix.mix(model, clip, measures="gradient_input", targets="target")
-        return text, table.margin.tolist(), likely.tolist(), words, [m.scores.tolist() for m in maps.values()]
+        return (
+            text,
+            table.margin.tolist(),
+            likely.tolist(),
+            words,
+            [m.scores.tolist() for m in maps.values()],
+        )
 
     expected = answers()
     for part in model.module.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.4
-        for rate in ("dropout", "activation_dropout", "layerdrop", "hidden_dropout", "attention_dropout"):
+        for rate in (
+            "dropout",
+            "activation_dropout",
+            "layerdrop",
+            "hidden_dropout",
+            "attention_dropout",
+        ):
             if isinstance(getattr(part, rate, None), float):
                 setattr(part, rate, 0.4)
     model.module.train().requires_grad_(True)
@@ -223,7 +264,9 @@ def test_a_feed_forward_run_in_chunks_is_run_whole_meanwhile():
     chunked, plain = (build("bert", chunk_size_feed_forward=size).double() for size in (4, 0))
     inputs = inputs_of(speechmix.load(plain))
     found, expected = (
-        speechmix.mix(speechmix.load(module), inputs, units="token")["value_zeroing", "encoder"].scores
+        speechmix.mix(speechmix.load(module), inputs, units="token")[
+            "value_zeroing", "encoder"
+        ].scores
         for module in (chunked, plain)
     )
     np.testing.assert_array_equal(found, expected)
@@ -232,7 +275,9 @@ def test_a_feed_forward_run_in_chunks_is_run_whole_meanwhile():
 
 @pytest.mark.parametrize("measure", ["value_zeroing", "gradient_input"])
 def test_threads_that_share_a_model_take_turns(measure):
-    shared, other = (speechmix.load(build("wav2vec2-post"), init="random", seed=0) for _ in range(2))
+    shared, other = (
+        speechmix.load(build("wav2vec2-post"), init="random", seed=0) for _ in range(2)
+    )
     inputs = inputs_of(shared)
     asked = {"measures": measure, "spans": [(0, 5), (5, 20)], "objective": (3, 2)}
 

@@ -1,4 +1,5 @@
-"""load(): objects and folders of every family, random twins, precision, refusals, and a model that stays as it was."""
+"""load(): objects and folders of every family, random twins, precision, refusals, and a model that
+stays as it was."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ class TestSources:
     def test_folder_and_object_give_the_same_scores(self, family_name, saved):
         inputs = inputs_of(tiny(family_name))
         a = speechmix.mix(tiny(family_name), inputs, spans=SPANS)
-        b = speechmix.mix(speechmix.load(saved(family_name), device="cpu", dtype="float64"), inputs, spans=SPANS)
+        b = speechmix.mix(
+            speechmix.load(saved(family_name), device="cpu", dtype="float64"), inputs, spans=SPANS
+        )
         assert list(a) == list(b)
         for key in a:
             np.testing.assert_allclose(a[key].scores, b[key].scores, rtol=1e-10)
@@ -94,7 +97,8 @@ class TestSources:
         assert same_weights(weights(speechmix.load(str(folder))), weights(speechmix.load(folder)))
 
     def test_evaluation_mode_and_no_gradients(self, family_name, saved):
-        """What load() made itself is so for good, an object while it is in use (tests/adapters/test_lending.py)."""
+        """What load() made itself is so for good, an object while it is in use
+        (tests/adapters/test_lending.py)."""
         for source in (build(family_name).train().requires_grad_(True), saved(family_name)):
             model = speechmix.load(source, device="cpu")
             for module in (model.module,) if source is not model.module else ():
@@ -105,7 +109,9 @@ class TestSources:
                 assert not any(parameter.requires_grad for parameter in model.module.parameters())
 
     def test_stacks_are_those_of_the_family(self, model, family_name):
-        expected = ["encoder", "decoder", "cross"] if family_name.startswith("whisper") else ["encoder"]
+        expected = (
+            ["encoder", "decoder", "cross"] if family_name.startswith("whisper") else ["encoder"]
+        )
         assert list(model.stacks) == expected
         for stack in model.stacks.values():
             assert (len(stack), stack.heads, stack.width) == (3, 4, 32)
@@ -121,7 +127,9 @@ class TestSources:
         for name, bins in (("whisper-80", 80), ("whisper-128", 128)):
             model = speechmix.load(saved(name), device="cpu")
             assert model.config.num_mel_bins == bins
-            scores = speechmix.mix(model, in_float32(inputs_of(model)), spans=SPANS)["value_zeroing", "cross"].scores
+            scores = speechmix.mix(model, in_float32(inputs_of(model)), spans=SPANS)[
+                "value_zeroing", "cross"
+            ].scores
             assert scores.shape == (3, 7, 3)
             assert (scores > 0).all()
 
@@ -145,7 +153,8 @@ class TestRandomTwin:
         source = build(family_name) if origin == "object" else saved(family_name)
         trained = speechmix.load(source, device="cpu", check=False)
         first, again, other = (
-            speechmix.load(source, init="random", seed=s, device="cpu", check=False) for s in (3, 3, 4)
+            speechmix.load(source, init="random", seed=s, device="cpu", check=False)
+            for s in (3, 3, 4)
         )
         assert same_weights(weights(first), weights(again))
         assert not same_weights(weights(first), weights(other))
@@ -158,15 +167,24 @@ class TestRandomTwin:
         trained = speechmix.load(source, device="cpu", check=False)
         twin = speechmix.load(source, init="random", device="cpu", check=False)
         assert type(twin.module) is type(trained.module)
-        assert {n: x.shape for n, x in weights(twin).items()} == {n: x.shape for n, x in weights(trained).items()}
+        assert {n: x.shape for n, x in weights(twin).items()} == {
+            n: x.shape for n, x in weights(trained).items()
+        }
         differing = {"_name_or_path", "dtype", "transformers_version", "architectures"}
-        a, b = ({k: v for k, v in m.config.to_dict().items() if k not in differing} for m in (trained, twin))
+        a, b = (
+            {k: v for k, v in m.config.to_dict().items() if k not in differing}
+            for m in (trained, twin)
+        )
         assert a == b
 
     def test_folder_and_object_give_the_same_twin(self, family_name, saved):
-        folder = speechmix.load(saved(family_name), init="random", seed=5, device="cpu", check=False)
+        folder = speechmix.load(
+            saved(family_name), init="random", seed=5, device="cpu", check=False
+        )
         module = speechmix.load(saved(family_name), device="cpu", check=False).module
-        assert same_weights(weights(folder), weights(speechmix.load(module, init="random", seed=5, check=False)))
+        assert same_weights(
+            weights(folder), weights(speechmix.load(module, init="random", seed=5, check=False))
+        )
 
     def test_given_object_stays_as_it_is(self):
         module = build("wav2vec2-stable")
@@ -188,7 +206,8 @@ class TestRandomTwin:
         twin = speechmix.load(build("wav2vec2-post"), init="random")
         assert twin.seed == 0
         assert same_weights(
-            weights(twin), weights(speechmix.load(build("wav2vec2-post"), init="random", seed=0, check=False))
+            weights(twin),
+            weights(speechmix.load(build("wav2vec2-post"), init="random", seed=0, check=False)),
         )
 
     def test_callers_seed_has_no_influence(self):
@@ -196,26 +215,32 @@ class TestRandomTwin:
         first = speechmix.load(build("wav2vec2-post"), init="random", seed=0, check=False)
         torch.manual_seed(2)
         assert same_weights(
-            weights(first), weights(speechmix.load(build("wav2vec2-post"), init="random", seed=0, check=False))
+            weights(first),
+            weights(speechmix.load(build("wav2vec2-post"), init="random", seed=0, check=False)),
         )
 
     def test_twin_keeps_the_precision_of_an_object(self):
         assert speechmix.load(build("wav2vec2-post").double(), init="random").dtype == torch.float64
 
     @pytest.mark.parametrize("name", ["wav2vec2-post", "wav2vec2-stable", "whisper-80"])
-    def test_float32_twin_of_a_half_precision_checkpoint_is_not_rounded_to_half(self, tmp_path, name):
+    def test_float32_twin_of_a_half_precision_checkpoint_is_not_rounded_to_half(
+        self, tmp_path, name
+    ):
         build(name).half().save_pretrained(tmp_path)
         twin = speechmix.load(tmp_path, init="random", seed=0, device="cpu")
         weight = (
             twin.stacks["encoder"]
             .layers[0]
-            .module.get_parameter("self_attn.v_proj.weight" if name == "whisper-80" else "attention.v_proj.weight")
+            .module.get_parameter(
+                "self_attn.v_proj.weight" if name == "whisper-80" else "attention.v_proj.weight"
+            )
         )
         assert weight.dtype == torch.float32
         assert not torch.equal(weight, weight.half().float())
         build(name).save_pretrained(tmp_path / "float32")
         assert same_weights(
-            weights(twin), weights(speechmix.load(tmp_path / "float32", init="random", seed=0, device="cpu"))
+            weights(twin),
+            weights(speechmix.load(tmp_path / "float32", init="random", seed=0, device="cpu")),
         )
 
 
@@ -230,19 +255,25 @@ class TestPrecisionAndDevice:
 
     def test_device(self, saved):
         assert speechmix.load(saved("wav2vec2-post"), device="cpu").device == torch.device("cpu")
-        assert speechmix.load(build("wav2vec2-post"), device=torch.device("cpu")).device == torch.device("cpu")
+        assert speechmix.load(
+            build("wav2vec2-post"), device=torch.device("cpu")
+        ).device == torch.device("cpu")
 
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
     def test_cuda_scores_are_those_of_the_cpu(self, family_name):
         inputs = inputs_of(speechmix.load(build(family_name)))
-        found = speechmix.mix(speechmix.load(build(family_name).double(), device="cuda"), inputs, spans=SPANS)
+        found = speechmix.mix(
+            speechmix.load(build(family_name).double(), device="cuda"), inputs, spans=SPANS
+        )
         expected = speechmix.mix(speechmix.load(build(family_name).double()), inputs, spans=SPANS)
         for key in expected:
             np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-8)
 
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-    def test_half_precision_model_is_scored_in_float32_and_given_back_bit_by_bit(self, family_name, tmp_path, dtype):
+    def test_half_precision_model_is_scored_in_float32_and_given_back_bit_by_bit(
+        self, family_name, tmp_path, dtype
+    ):
         build(family_name).to(getattr(torch, dtype)).save_pretrained(tmp_path)
         half = speechmix.load(tmp_path, device="cpu", dtype=dtype)
         full = speechmix.load(tmp_path, device="cpu", dtype="float32")
@@ -280,15 +311,28 @@ class TestRefusals:
 
     @pytest.mark.parametrize("origin", ["object", "folder"])
     @pytest.mark.parametrize("init", ["trained", "random"])
-    def test_unsupported_architecture_names_what_is_supported_and_register(self, tmp_path, origin, init):
-        config = transformers.XLNetConfig(d_model=16, n_layer=1, n_head=2, d_inner=16, vocab_size=20)
+    def test_unsupported_architecture_names_what_is_supported_and_register(
+        self, tmp_path, origin, init
+    ):
+        config = transformers.XLNetConfig(
+            d_model=16, n_layer=1, n_head=2, d_inner=16, vocab_size=20
+        )
         source = transformers.XLNetModel(config)
         if origin == "folder":
             source.save_pretrained(tmp_path)
             source = tmp_path
         with pytest.raises(ModelError) as error:
             speechmix.load(source, init=init)
-        for known in ("'xlnet'", "wav2vec2", "bert", "hubert", "wavlm", "data2vec-audio", "whisper", "register"):
+        for known in (
+            "'xlnet'",
+            "wav2vec2",
+            "bert",
+            "hubert",
+            "wavlm",
+            "data2vec-audio",
+            "whisper",
+            "register",
+        ):
             assert known in str(error.value)
 
     def test_folder_without_a_model(self, tmp_path):
@@ -328,7 +372,9 @@ class TestRefusals:
     def test_checkpoint_without_the_head_its_config_names(self, tmp_path):
         build("wav2vec2-stable").save_pretrained(tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["Wav2Vec2ForCTC"]}))
+        (tmp_path / "config.json").write_text(
+            json.dumps({**config, "architectures": ["Wav2Vec2ForCTC"]})
+        )
         with pytest.raises(ModelError, match="lm_head"):
             speechmix.load(tmp_path, device="cpu")
 
@@ -357,7 +403,9 @@ class TestNothingIsLeftBehind:
     @staticmethod
     def attention_of(module):
         """What every part's config says; WavLM stays "eager" whatever is asked."""
-        return [part.config._attn_implementation for part in module.modules() if hasattr(part, "config")]
+        return [
+            part.config._attn_implementation for part in module.modules() if hasattr(part, "config")
+        ]
 
     @staticmethod
     def assert_untouched(module):
@@ -401,20 +449,28 @@ class TestNothingIsLeftBehind:
             module = build(family_name).double()
             module.set_attn_implementation(attention)
             model = speechmix.load(module)
-            maps.append(speechmix.mix(model, inputs_of(model), spans=SPANS, measures=["value_zeroing", "attention"]))
+            maps.append(
+                speechmix.mix(
+                    model, inputs_of(model), spans=SPANS, measures=["value_zeroing", "attention"]
+                )
+            )
         for key in maps[0]:
             np.testing.assert_array_equal(maps[0][key].scores, maps[1][key].scores)
 
     def test_loading_twice_and_mixing_twice_gives_the_same(self, family_name):
         module = build(family_name).double()
         inputs = inputs_of(speechmix.load(module))
-        first, second = (speechmix.mix(speechmix.load(module), inputs, spans=SPANS) for _ in range(2))
+        first, second = (
+            speechmix.mix(speechmix.load(module), inputs, spans=SPANS) for _ in range(2)
+        )
         for key in first:
             np.testing.assert_array_equal(first[key].scores, second[key].scores)
 
     def test_hooks_of_the_caller_stay(self):
         module, calls = build("wav2vec2-post").double(), []
-        handle = module.encoder_hooked = module.base_model.encoder.register_forward_hook(lambda *_: calls.append(1))
+        handle = module.encoder_hooked = module.base_model.encoder.register_forward_hook(
+            lambda *_: calls.append(1)
+        )
         model = speechmix.load(module)
         speechmix.mix(model, inputs_of(model), spans=SPANS)
         assert list(module.base_model.encoder._forward_hooks) == [handle.id]
@@ -450,7 +506,9 @@ def by_rerunning(module, inputs, spans):
                     return output
 
                 handle = block.mixer.wv.register_forward_hook(zero)
-                moved = 1 - torch.nn.functional.cosine_similarity(norm(clean)[0], norm(unpacked(block(x)))[0], dim=-1)
+                moved = 1 - torch.nn.functional.cosine_similarity(
+                    norm(clean)[0], norm(unpacked(block(x)))[0], dim=-1
+                )
                 handle.remove()
                 columns.append(torch.stack([moved[a:b].mean() for a, b in spans]))
             maps.append(torch.stack(columns, dim=1))
@@ -461,17 +519,26 @@ def by_rerunning(module, inputs, spans):
 class TestRegister:
     spans = ((0, 4), (4, 5), (9, 17))
     inputs = types.MappingProxyType(
-        {"waveform": torch.randn(1, 6_480, generator=torch.Generator().manual_seed(3), dtype=torch.double)}
+        {
+            "waveform": torch.randn(
+                1, 6_480, generator=torch.Generator().manual_seed(3), dtype=torch.double
+            )
+        }
     )
 
     @pytest.mark.parametrize(
-        "bare", [(), ("attention",), ("layer",), ("tower",), ("attention", "layer", "tower")], ids="-".join
+        "bare",
+        [(), ("attention",), ("layer",), ("tower",), ("attention", "layer", "tower")],
+        ids="-".join,
     )
     def test_own_architecture_gives_the_scores_of_rerunning_its_layers(self, registered, bare):
-        """Attention, layer and the module that holds the layers may return a tuple or a bare tensor."""
+        """Attention, layer and the module that holds the layers may return a tuple or a bare
+        tensor."""
         registered()
         model = speechmix.load(own_model(bare=bare))
-        found = speechmix.mix(model, self.inputs, spans=self.spans)["value_zeroing", "encoder"].scores
+        found = speechmix.mix(model, self.inputs, spans=self.spans)[
+            "value_zeroing", "encoder"
+        ].scores
         expected = by_rerunning(model.module, self.inputs, self.spans)
         assert np.abs(found - expected).max() <= 1e-9 * expected.max()
 
@@ -495,7 +562,8 @@ class TestRegister:
 
 
 class TestSelfCheck:
-    """A table that does not fit, or a model that cannot be replayed, is an error on loading that names the place."""
+    """A table that does not fit, or a model that cannot be replayed, is an error on loading that
+    names the place."""
 
     def found(self, registered, pattern, module=None, **changes):
         registered(**changes)
@@ -511,13 +579,19 @@ class TestSelfCheck:
         from speechmix.adapters import AttentionPlan
 
         paths = {"value": "wv", "key": "wk", "output": "wo", part: "nowhere"}
-        self.found(registered, r"mixer\.nowhere.*Mixer has no 'nowhere'", blocks=(AttentionPlan.of("mixer", **paths),))
+        self.found(
+            registered,
+            r"mixer\.nowhere.*Mixer has no 'nowhere'",
+            blocks=(AttentionPlan.of("mixer", **paths),),
+        )
 
     def test_wrong_path_of_the_layers(self, registered):
         self.found(registered, "Tower has no 'layers'", layers="tower.layers")
 
     def test_final_norm_that_does_not_exist(self, registered):
-        self.found(registered, "final norm of the encoder.*Tower has no 'norm'", final_norm="tower.norm")
+        self.found(
+            registered, "final norm of the encoder.*Tower has no 'norm'", final_norm="tower.norm"
+        )
 
     @pytest.mark.parametrize("final_norm", [None, "tower.unused"])
     def test_final_norm_forgotten_or_another_one(self, registered, final_norm):
@@ -527,13 +601,19 @@ class TestSelfCheck:
         from speechmix.adapters import AttentionPlan
 
         plan = AttentionPlan("between", "mixer.wv", "mixer.wk", "mixer.wo")
-        self.found(registered, "encoder layer 0.*'between'.*scaled_dot_product_attention", blocks=(plan,))
+        self.found(
+            registered, "encoder layer 0.*'between'.*scaled_dot_product_attention", blocks=(plan,)
+        )
 
     def test_output_projection_that_is_another_one(self, registered):
         from speechmix.adapters import AttentionPlan
 
         plan = AttentionPlan.of("mixer", value="wv", key="wk", output="wq")
-        self.found(registered, "encoder layer 0.*something besides attention mixes positions", blocks=(plan,))
+        self.found(
+            registered,
+            "encoder layer 0.*something besides attention mixes positions",
+            blocks=(plan,),
+        )
 
     def test_attention_written_out_by_hand_cannot_be_read(self, registered):
         module = own_model(fault="by hand")

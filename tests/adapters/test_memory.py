@@ -16,12 +16,16 @@ from tests.conftest import build, tiny
 def model():
     import transformers
 
-    return speechmix.load(build("wav2vec2-stable"), processor=transformers.Wav2Vec2FeatureExtractor())
+    return speechmix.load(
+        build("wav2vec2-stable"), processor=transformers.Wav2Vec2FeatureExtractor()
+    )
 
 
 def test_a_clip_that_does_not_fit_is_refused_before_memory_is_taken(model, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2**20)
-    with pytest.raises(InputError, match=r"a clip of 10 s .* 0\.0 GiB are free: cut it .* to less than \d+ s"):
+    with pytest.raises(
+        InputError, match=r"a clip of 10 s .* 0\.0 GiB are free: cut it .* to less than \d+ s"
+    ):
         speechmix.mix(model, speechmix.Clip.from_array(np.ones(160_000) / 9, 16_000), units="frame")
     short = speechmix.Clip.from_array(np.ones(16_000) / 9, 16_000)
     assert len(speechmix.mix(model, short, units="frame", targets=[0])) == 1

@@ -49,14 +49,19 @@ def norm(request):
 
 @pytest.fixture
 def states():
-    return 3 * torch.randn(5, 12, dtype=torch.double, generator=torch.Generator().manual_seed(1)) + 1
+    return (
+        3 * torch.randn(5, 12, dtype=torch.double, generator=torch.Generator().manual_seed(1)) + 1
+    )
 
 
 def test_parts_make_the_whole(norm, states):
     module, tolerance = norm
     taken = Norm(module, states)
     torch.testing.assert_close(
-        taken.scale[:, None] * taken.direction(states) + taken.bias, module(states), rtol=0, atol=tolerance
+        taken.scale[:, None] * taken.direction(states) + taken.bias,
+        module(states),
+        rtol=0,
+        atol=tolerance,
     )
     torch.testing.assert_close(taken.scale, 1 / taken.deviation[:, 0], rtol=tolerance, atol=0)
 
@@ -65,30 +70,40 @@ def test_changes_are_differences(norm, states):
     module, tolerance = norm
     dx = torch.randn(4, 5, 12, dtype=torch.double, generator=torch.Generator().manual_seed(2))
     change = Norm(module, states).change(dx)
-    torch.testing.assert_close(change, module(states + dx) - module(states), rtol=0, atol=10 * tolerance)
+    torch.testing.assert_close(
+        change, module(states + dx) - module(states), rtol=0, atol=10 * tolerance
+    )
 
 
 def test_direction_is_linear(norm, states):
     taken = Norm(norm[0], states)
     vectors = torch.randn(3, 12, dtype=torch.double, generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close(
-        taken.direction(2 * vectors + states[:3]), 2 * taken.direction(vectors) + taken.direction(states[:3])
+        taken.direction(2 * vectors + states[:3]),
+        2 * taken.direction(vectors) + taken.direction(states[:3]),
     )
 
 
 def test_scale_does_not_ask_what_an_rms_norm_calls_its_epsilon(states):
     module = with_weights(RootMeanSquare(12))
     taken = Norm(module, 0.01 * states)
-    torch.testing.assert_close(taken.scale[:, None] * taken.direction(0.01 * states), module(0.01 * states))
+    torch.testing.assert_close(
+        taken.scale[:, None] * taken.direction(0.01 * states), module(0.01 * states)
+    )
 
 
 @pytest.mark.parametrize("module", [nn.Tanh(), nn.Linear(12, 12).double()])
 def test_what_is_no_norm_is_refused(module, states):
-    with pytest.raises(ModelError, match=f"{type(module).__name__} is neither a layer norm nor an RMS norm"):
+    with pytest.raises(
+        ModelError, match=f"{type(module).__name__} is neither a layer norm nor an RMS norm"
+    ):
         _ = Norm(module.requires_grad_(False), states).scale
 
 
 def test_gain_has_the_states_precision():
     assert (
-        gain_of(nn.LayerNorm(3, elementwise_affine=False), torch.zeros(2, 3, dtype=torch.double)).dtype == torch.double
+        gain_of(
+            nn.LayerNorm(3, elementwise_affine=False), torch.zeros(2, 3, dtype=torch.double)
+        ).dtype
+        == torch.double
     )

@@ -1,4 +1,5 @@
-"""Packed states (the audio tower of Qwen2.5-Omni): chunks of a sound one behind the other, against hooks on the model itself.
+"""Packed states (the audio tower of Qwen2.5-Omni): chunks of a sound one behind the other, against
+hooks on the model itself.
 
 211 frames in chunks of 60, 60, 60 and 31; words within a chunk and across the border of two.
 """
@@ -29,7 +30,9 @@ READ = 113  # the last of 105 positions of sound and 9 others
 
 @pytest.fixture
 def model():
-    return shared_models.shared(("more", "qwen2.5-omni"), lambda: speechmix.load(built("qwen2.5-omni")))
+    return shared_models.shared(
+        ("more", "qwen2.5-omni"), lambda: speechmix.load(built("qwen2.5-omni"))
+    )
 
 
 @pytest.fixture
@@ -79,7 +82,9 @@ def values_instead(layer, rows, values):
 
 
 def test_attention_is_a_softmax_within_each_chunk(model, inputs):
-    shown = speechmix.mix(model, inputs, stacks="encoder", measures="attention", heads="each")["attention", "encoder"]
+    shown = speechmix.mix(model, inputs, stacks="encoder", measures="attention", heads="each")[
+        "attention", "encoder"
+    ]
     seen = oracle.run(model.module, inputs, layers(model))
     for layer, (args, _, _), alpha in zip(layers(model), seen, shown.scores, strict=True):
         hidden = layer.self_attn_layer_norm(args[0])
@@ -101,15 +106,19 @@ def test_nothing_comes_from_another_chunk(model, inputs, engine):
     options = {"stacks": "encoder", "spans": frames, "engine": engine}
     scores = speechmix.mix(model, inputs, **options)["value_zeroing", "encoder"].scores
     together = np.equal.outer([0, 0, 1, 2, 3], [0, 0, 1, 2, 3])
-    # Where a processor rounds a row otherwise when more rows run beside it, replayed states differ by 1e-16, and their
-    # cosine distance is the square of that.
+    # Where a processor rounds a row otherwise when more rows run beside it, replayed states differ
+    # by 1e-16, and their cosine distance is the square of that.
     assert (scores[:, ~together] <= {"delta": 0, "replay": 1e-30}[engine]).all()
     assert (scores[:, together] > 1e-12).all()
 
 
 def test_a_knocked_out_word_is_a_pass_with_its_values_zeroed(model, inputs):
     words = list(range(len(WORDS)))
-    branches = [Branch("encoder", range(layer, layer + 1), range(*word)) for layer in range(2) for word in WORDS]
+    branches = [
+        Branch("encoder", range(layer, layer + 1), range(*word))
+        for layer in range(2)
+        for word in WORDS
+    ]
     with model.in_use():
         clean, found = branch_outputs(model, inputs, branches, read)
         again = branch_outputs(model, inputs, branches, read, at_once=3)[1]
@@ -147,7 +156,9 @@ def test_states_and_values_of_another_sound_are_put_in(model, inputs):
 
 def test_states_have_an_axis_of_clips(model, inputs):
     seen = oracle.run(model.module, inputs, layers(model))
-    found = hidden_states(model, inputs, lambda stack, states: states, stacks=["encoder"])["encoder"]
+    found = hidden_states(model, inputs, lambda stack, states: states, stacks=["encoder"])[
+        "encoder"
+    ]
     assert [tuple(states.shape) for states in found] == [(1, 211, 32)] * 3
     assert torch.equal(found[0][0], seen[0][0][0])
     two = {name: torch.cat([tensor, tensor]) for name, tensor in inputs.items()}
@@ -158,7 +169,9 @@ def test_states_have_an_axis_of_clips(model, inputs):
 
 def test_gradients_are_those_of_the_states_that_enter_a_layer(model, inputs):
     options = {"stacks": "encoder", "spans": WORDS, "objective": (READ, 5)}
-    found = speechmix.mix(model, inputs, measures=["gradient_input", "integrated_gradients"], steps=4, **options)
+    found = speechmix.mix(
+        model, inputs, measures=["gradient_input", "integrated_gradients"], steps=4, **options
+    )
     for number, layer in enumerate(layers(model)):
         entered = []
 
@@ -172,7 +185,9 @@ def test_gradients_are_those_of_the_states_that_enter_a_layer(model, inputs):
         (gradient,) = torch.autograd.grad(value, entered)
         parts = (entered[0] * gradient).sum(-1).abs().detach()
         expected = [parts[start:stop].mean().item() for start, stop in WORDS]
-        assert found["gradient_input", "encoder"].scores[number, 0] == pytest.approx(expected, rel=1e-4)
+        assert found["gradient_input", "encoder"].scores[number, 0] == pytest.approx(
+            expected, rel=1e-4
+        )
     assert np.isfinite(found["integrated_gradients", "encoder"].scores).all()
 
 

@@ -23,7 +23,9 @@ def test_a_model_comes_back_from_pickle(name):
     assert again.fingerprint == model.fingerprint
     assert repr(again) == repr(model)
     inputs = inputs_of(model)
-    expected, found = (speechmix.mix(which, inputs, measures="value_zeroing") for which in (model, again))
+    expected, found = (
+        speechmix.mix(which, inputs, measures="value_zeroing") for which in (model, again)
+    )
     for key, mixing_map in expected.items():
         np.testing.assert_array_equal(found[key].scores, mixing_map.scores)
 
@@ -33,7 +35,9 @@ def test_processors_and_what_the_decoder_is_told_come_along():
     again = pickle.loads(pickle.dumps(model))
     clip = clips()[0]
     expected, found = (speechmix.mix(which, clip, measures="attention") for which in (model, again))
-    assert all((found[key].scores == mixing_map.scores).all() for key, mixing_map in expected.items())
+    assert all(
+        (found[key].scores == mixing_map.scores).all() for key, mixing_map in expected.items()
+    )
 
 
 def test_a_copy_has_its_own_weights_and_a_shallow_one_the_same():
@@ -45,7 +49,9 @@ def test_a_copy_has_its_own_weights_and_a_shallow_one_the_same():
 def test_an_architecture_must_be_registered_where_it_is_restored(monkeypatch):
     data = pickle.dumps(tiny("bert"))
     monkeypatch.setattr(registry, "_FAMILIES", {})
-    with pytest.raises(speechmix.SpeechmixError, match=r"no family for model type 'bert'.*speechmix.register"):
+    with pytest.raises(
+        speechmix.SpeechmixError, match=r"no family for model type 'bert'.*speechmix.register"
+    ):
         pickle.loads(data)
 
 
@@ -55,7 +61,9 @@ def test_a_changed_module_that_torch_cannot_pickle_says_what_to_do():
         module.config.conv_dim[-1], module.config.hidden_size, bias=False
     )
     data = pickle.dumps(speechmix.load(module))
-    with pytest.raises(speechmix.SpeechmixError, match=r"save it .save_pretrained., and pass the folder"):
+    with pytest.raises(
+        speechmix.SpeechmixError, match=r"save it .save_pretrained., and pass the folder"
+    ):
         pickle.loads(data)
 
 
@@ -71,7 +79,9 @@ def test_buffers_that_no_checkpoint_stores_keep_their_precision():
     model.module.register_forward_hook(lambda *_: None)  # built again, not pickled as it is
     again = pickle.loads(pickle.dumps(model))
     assert again.fingerprint == model.fingerprint
-    assert {buffer.dtype for buffer in again.module.buffers() if buffer.is_floating_point()} == {torch.float64}
+    assert {buffer.dtype for buffer in again.module.buffers() if buffer.is_floating_point()} == {
+        torch.float64
+    }
 
 
 def test_a_model_with_hooks_and_shared_weights_comes_back():

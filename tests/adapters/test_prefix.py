@@ -1,4 +1,5 @@
-"""Whisper's tasks: the decoder's prefix against transformers' own, what is fed behind it, and what the model writes itself."""
+"""Whisper's tasks: the decoder's prefix against transformers' own, what is fed behind it, and what
+the model writes itself."""
 
 from __future__ import annotations
 
@@ -38,10 +39,13 @@ def named(model, ids, *tokens: str) -> list[int]:
 
 
 def test_a_clip_over_the_window_says_how_to_cut_it(whisper):
-    clip = speechmix.Clip.from_array(np.ones(16_000 * 3, np.float32), 16_000, text="les", words=[("les", 0.1, 0.4)])
+    clip = speechmix.Clip.from_array(
+        np.ones(16_000 * 3, np.float32), 16_000, text="les", words=[("les", 0.1, 0.4)]
+    )
     for ask in (speechmix.mix, speechmix.explain):
         with pytest.raises(
-            InputError, match=r"3\.00 s of audio, but .* hears 2 s at a time.*clip\.cut\(.*--cut 0:2 on the"
+            InputError,
+            match=r"3\.00 s of audio, but .* hears 2 s at a time.*clip\.cut\(.*--cut 0:2 on the",
         ):
             ask(whisper, clip)
 
@@ -54,17 +58,24 @@ class TestPrefix:
             ({"task": "translate"}, "<|startoftranscript|> <|fr|> <|translate|> <|notimestamps|>"),
             ({"language": "en"}, "<|startoftranscript|> <|en|> <|transcribe|> <|notimestamps|>"),
             ({"timestamps": True}, "<|startoftranscript|> <|fr|> <|transcribe|>"),
-            ({"task": "translate", "timestamps": True}, "<|startoftranscript|> <|fr|> <|translate|>"),
+            (
+                {"task": "translate", "timestamps": True},
+                "<|startoftranscript|> <|fr|> <|translate|>",
+            ),
         ],
     )
     def test_ids(self, whisper, ids, told, expected):
-        assert decoder_prefix(whisper.with_prefix(**told), clip_of()) == [ids[token] for token in expected.split()]
+        assert decoder_prefix(whisper.with_prefix(**told), clip_of()) == [
+            ids[token] for token in expected.split()
+        ]
 
     def test_the_model_is_another_in_name_and_fingerprint_and_shares_its_weights(self, whisper):
         told = whisper.with_prefix(task="translate", language="en", timestamps=True)
         assert told.name == f"{whisper.name} (translate, as en, timestamps)"
         assert told.module is whisper.module
-        prints = {whisper.with_prefix(task=task).fingerprint for task in ("transcribe", "translate")}
+        prints = {
+            whisper.with_prefix(task=task).fingerprint for task in ("transcribe", "translate")
+        }
         assert len({*prints, told.fingerprint}) == 3
         assert whisper.with_prefix().fingerprint == whisper.fingerprint
         assert told.with_prefix().name == whisper.name
@@ -115,7 +126,9 @@ class TestFedBehindIt:
         clip = clip_of().replace(translation="the books")
         model = whisper.with_prefix(task=task, timestamps=timestamps)
         before = [ids[name] for name in ("<|startoftranscript|>", "<|fr|>", f"<|{task}|>")]
-        times = [len(ids) + round(time / 0.02) for time in (0.10, 1.30)]  # of the first word and the last
+        times = [
+            len(ids) + round(time / 0.02) for time in (0.10, 1.30)
+        ]  # of the first word and the last
         before = [*before, times[0]] if timestamps else [*before, ids["<|notimestamps|>"]]
         text = "the books" if task == "translate" else clip.text
         hand_made, inputs = self.fed(whisper, text, before, tuple(times[1:]) if timestamps else ())
@@ -123,19 +136,27 @@ class TestFedBehindIt:
         assert prepared.inputs["decoder_input_ids"].tolist() == hand_made.tolist()
         with torch.no_grad():
             expected = whisper.module(**inputs).logits
-            found = whisper.module(**{**prepared.inputs, "input_features": inputs["input_features"]}).logits
+            found = whisper.module(
+                **{**prepared.inputs, "input_features": inputs["input_features"]}
+            ).logits
         assert torch.equal(found, expected)
         maps = speechmix.mix(model, clip, stacks="decoder")["value_zeroing", "decoder"]
-        plain = speechmix.mix(whisper, inputs, stacks="decoder", units="frame")["value_zeroing", "decoder"]
+        plain = speechmix.mix(whisper, inputs, stacks="decoder", units="frame")[
+            "value_zeroing", "decoder"
+        ]
         np.testing.assert_allclose(maps.scores, plain.scores, atol=1e-12)
         assert maps.provenance["decoder_prefix"] == "".join(
-            [*whisper.tokenizer.convert_ids_to_tokens(before[:3]), "<|0.10|>" if timestamps else "<|notimestamps|>"]
+            [
+                *whisper.tokenizer.convert_ids_to_tokens(before[:3]),
+                "<|0.10|>" if timestamps else "<|notimestamps|>",
+            ]
         )
         assert maps.provenance.get("decoder_text") == ("the books" if task == "translate" else None)
 
     @pytest.mark.parametrize("timestamps", [False, True])
     def test_cue_and_target_are_found_behind_it(self, whisper, ids, timestamps):
-        """The cue's column is the position that holds its token; the target's rows are one before those that hold its own."""
+        """The cue's column is the position that holds its token; the target's rows are one before
+        those that hold its own."""
         clip, model = clip_of(cue=0), whisper.with_prefix(timestamps=timestamps)
         tokens, fed = decoder_tokens(model, clip), decoder_tokens(model, clip).ids
         cross = speechmix.mix(model, clip, stacks=DECODER)["value_zeroing", "cross"]
@@ -158,10 +179,18 @@ class TestFedBehindIt:
 
     def test_a_translation_has_words_of_its_own(self, whisper):
         """A word of the sound that occurs in the translation by chance is no row of it."""
-        clip, model = clip_of().replace(translation="les livres"), whisper.with_prefix(task="translate")
+        clip, model = (
+            clip_of().replace(translation="les livres"),
+            whisper.with_prefix(task="translate"),
+        )
         maps = speechmix.mix(model, clip)
         assert {span.word for span in maps["value_zeroing", "cross"].targets} == {None}
-        assert [span.label for span in maps["value_zeroing", "cross"].sources] == ["les", "amis", "les", "livres"]
+        assert [span.label for span in maps["value_zeroing", "cross"].sources] == [
+            "les",
+            "amis",
+            "les",
+            "livres",
+        ]
         assert maps["value_zeroing", "encoder"].scores.shape == (3, 4, 4)
 
     def test_what_is_about_the_text_that_is_said_refuses_a_translation(self, whisper):
@@ -180,7 +209,9 @@ class TestWrittenByTheModel:
         clip = self.silent()
         ids, n_prefix, _ = greedy_ids(whisper, clip)
         with torch.no_grad():
-            inputs = {"input_features": whisper.features(clip.audio(16_000))["input_features"].double()}
+            inputs = {
+                "input_features": whisper.features(clip.audio(16_000))["input_features"].double()
+            }
             logits = whisper.module(**inputs, decoder_input_ids=torch.tensor([ids])).logits[0]
         assert logits[n_prefix - 1 : -1].argmax(-1).tolist() == ids[n_prefix:]
         maps = speechmix.mix(whisper, clip, units="frame")
@@ -191,7 +222,9 @@ class TestWrittenByTheModel:
         assert cross.provenance["decoder_text_by"].startswith("transcript of the model (")
         plain = speechmix.mix(whisper, {**inputs, "decoder_input_ids": [ids]}, stacks="decoder")
         np.testing.assert_allclose(
-            maps["value_zeroing", "decoder"].scores, plain["value_zeroing", "decoder"].scores, atol=1e-12
+            maps["value_zeroing", "decoder"].scores,
+            plain["value_zeroing", "decoder"].scores,
+            atol=1e-12,
         )
 
     def test_it_is_written_once(self, whisper, monkeypatch):
@@ -209,17 +242,23 @@ class TestWrittenByTheModel:
         assert cross.provenance["decoder_prefix"].endswith("<|translate|><|notimestamps|>")
 
     def test_timestamps_come_in_pairs_and_in_order(self, whisper, ids):
-        fed, n_prefix, _ = greedy_ids(whisper.with_prefix(timestamps=True), self.silent(), max_tokens=12)
+        fed, n_prefix, _ = greedy_ids(
+            whisper.with_prefix(timestamps=True), self.silent(), max_tokens=12
+        )
         assert fed[n_prefix] >= len(ids)
         times = [i for i in fed[n_prefix:] if i >= len(ids)]
         assert times == sorted(times)
-        labels = speechmix.mix(whisper.with_prefix(timestamps=True), self.silent(), units="frame", stacks="decoder")
+        labels = speechmix.mix(
+            whisper.with_prefix(timestamps=True), self.silent(), units="frame", stacks="decoder"
+        )
         assert labels["value_zeroing", "decoder"].targets[2].label.startswith("<|")
 
     def test_an_untrained_twin_writes_nothing(self):
         whisper = whisper_that_hears()
         twin = speechmix.load(whisper.module, processor=whisper.tokenizer, init="random", seed=1)
-        assert [stack for _, stack in speechmix.mix(twin, self.silent(), units="frame")] == ["encoder"]
+        assert [stack for _, stack in speechmix.mix(twin, self.silent(), units="frame")] == [
+            "encoder"
+        ]
         with pytest.raises(InputError, match=r"random 1 writes none itself.*give text="):
             speechmix.mix(twin, self.silent(), units="frame", stacks="decoder")
 
@@ -234,10 +273,19 @@ class TestAgainstGenerate:
             pytest.skip("no tokenizer of the multilingual Whispers in ../shared")
         tokenizer = transformers.WhisperTokenizer(tokenizer_file=str(file))
         ids = tokenizer.get_vocab()
-        languages = {token: i for token, i in ids.items() if ids["<|en|>"] <= i < ids["<|translate|>"]}
-        special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), ids["<|endoftext|>"])
+        languages = {
+            token: i for token, i in ids.items() if ids["<|en|>"] <= i < ids["<|translate|>"]
+        }
+        special = dict.fromkeys(
+            ("bos_token_id", "eos_token_id", "pad_token_id"), ids["<|endoftext|>"]
+        )
         special["decoder_start_token_id"] = ids["<|startoftranscript|>"]
-        sizes = {"max_source_positions": 1500, "vocab_size": len(tokenizer), "encoder_layers": 1, "decoder_layers": 1}
+        sizes = {
+            "max_source_positions": 1500,
+            "vocab_size": len(tokenizer),
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+        }
         config = transformers.WhisperConfig(**{**WHISPER, **special, **sizes})
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -263,18 +311,24 @@ class TestAgainstGenerate:
             ({}, {}),
             ({"task": "translate"}, {"task": "translate"}),
             ({"language": "en"}, {"language": "en"}),
-            ({"task": "translate", "timestamps": True}, {"task": "translate", "return_timestamps": True}),
+            (
+                {"task": "translate", "timestamps": True},
+                {"task": "translate", "return_timestamps": True},
+            ),
         ],
         ids=["transcribe", "translate", "spoken as", "timestamps"],
     )
     def test_prefix_and_first_tokens(self, real, told, generated):
         model, clip, fed = real.with_prefix(**told), clip_of(), []
         hook = real.module.model.decoder.register_forward_pre_hook(
-            lambda module, args, options: fed.append(options["input_ids"][0].tolist()), with_kwargs=True
+            lambda module, args, options: fed.append(options["input_ids"][0].tolist()),
+            with_kwargs=True,
         )
         features = model.features(clip.audio(16_000))["input_features"]
         with torch.no_grad():
-            real.module.generate(features, **{"language": "fr", "task": "transcribe", **generated}, max_new_tokens=4)
+            real.module.generate(
+                features, **{"language": "fr", "task": "transcribe", **generated}, max_new_tokens=4
+            )
         hook.remove()
         assert decoder_prefix(model, clip) == fed[0]
         ids, n_prefix, _ = greedy_ids(model, clip, max_tokens=4)

@@ -33,7 +33,9 @@ def test_a_type_with_instructions_of_its_own_is_used(timed):
 def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
     seconds, calls = timed
     seconds[torch.bfloat16] = 57.0
-    with pytest.warns(UserWarning, match="57 times as slowly in bfloat16 as in float32, so float32 is used"):
+    with pytest.warns(
+        UserWarning, match="57 times as slowly in bfloat16 as in float32, so float32 is used"
+    ):
         assert products.usable_products(torch.bfloat16, CPU) == torch.float32
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,5 @@
-"""What is made of a sound is made once for all questions about it, changes no bit of an answer, and is let go."""
+"""What is made of a sound is made once for all questions about it, changes no bit of an answer, and
+is let go."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def judged(model, clip):
 
 
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
-def test_all_questions_about_a_clip_share_its_features_and_answers_are_the_same_bits(name, extractions):
+def test_all_questions_about_a_clip_share_its_features_and_answers_are_the_same_bits(
+    name, extractions
+):
     model, clip = trained(name), bundled.clips()[0]
     maps, ablation, transcript = judged(model, clip)
     apart = len(extractions)
@@ -91,7 +94,9 @@ def test_another_sound_another_precision_and_another_start_are_computed_anew(ext
     with model.unchanged():
         again = speechmix.mix(model, other, stacks="encoder")
     assert len(extractions) == 3
-    assert np.array_equal(again["value_zeroing", "encoder"].scores, expected[1]["value_zeroing", "encoder"].scores)
+    assert np.array_equal(
+        again["value_zeroing", "encoder"].scores, expected[1]["value_zeroing", "encoder"].scores
+    )
 
 
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
@@ -111,7 +116,9 @@ def test_features_of_the_next_clips_are_made_in_a_thread(name, extractions):
 
 
 def test_mix_makes_features_in_a_thread(extractions):
-    speechmix.mix(trained("tiny-french-whisper"), bundled.clips()[:2], stacks="encoder", measures="attention")
+    speechmix.mix(
+        trained("tiny-french-whisper"), bundled.clips()[:2], stacks="encoder", measures="attention"
+    )
     assert len(extractions) == 2
     assert threading.main_thread() not in extractions
 
@@ -146,14 +153,21 @@ def test_another_prefix_has_a_memory_of_its_own():
 
 
 def test_a_thread_that_is_late_gives_nothing_to_the_next_block(monkeypatch):
-    """What it made may be of another extractor: it belongs to the block in which it was asked for."""
+    """What it made may be of another extractor: it belongs to the block in which it was asked
+    for."""
     model, clip = trained("tiny-french-whisper"), bundled.clips()[0]
-    features, asked, going_on = speechmix.adapters.Model.features, threading.Event(), threading.Event()
+    features, asked, going_on = (
+        speechmix.adapters.Model.features,
+        threading.Event(),
+        threading.Event(),
+    )
 
     def late(model, audio):
         asked.set()
         assert going_on.wait(60)
-        return {name: torch.full_like(tensor, 7.0) for name, tensor in features(model, audio).items()}
+        return {
+            name: torch.full_like(tensor, 7.0) for name, tensor in features(model, audio).items()
+        }
 
     with model.unchanged():
         monkeypatch.setattr(speechmix.adapters.Model, "features", late)
@@ -171,6 +185,10 @@ def test_a_thread_that_is_late_gives_nothing_to_the_next_block(monkeypatch):
 def test_states_of_one_device_are_not_given_to_another():
     model = trained("tiny-french-whisper")
     with model.unchanged():
-        remember_encoder_states(model, torch.zeros(1, 2, 3, device="meta"), "sound", attention="sdpa")
-        states = encoder_output(model, features_of(model, bundled.clips()[0]).tensors, "sound", attention="sdpa")
+        remember_encoder_states(
+            model, torch.zeros(1, 2, 3, device="meta"), "sound", attention="sdpa"
+        )
+        states = encoder_output(
+            model, features_of(model, bundled.clips()[0]).tensors, "sound", attention="sdpa"
+        )
     assert states[0].device.type == "cpu"

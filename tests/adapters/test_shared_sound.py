@@ -12,7 +12,11 @@ from speechmix.interventions.decision import Decision
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, with_head
 
-HEARING = [name for name in ALL_FAMILIES if name.startswith(("whisper", "speech_to_text", "speech2text", "moonshine"))]
+HEARING = [
+    name
+    for name in ALL_FAMILIES
+    if name.startswith(("whisper", "speech_to_text", "speech2text", "moonshine"))
+]
 
 
 def calls_of(module, log):
@@ -26,7 +30,10 @@ def test_runs_together_are_those_alone(name):
     decision = Decision.of(model, inputs_of(model), objective=OBJECTIVE)
     ids = decision.prepared.inputs["decoder_input_ids"]
     texts = [ids, ids.flip(1), ids.roll(1, 1), (ids + 1) % 11]
-    fed = [decision.with_encoded_sound({**decision.prepared.inputs, "decoder_input_ids": text}) for text in texts]
+    fed = [
+        decision.with_encoded_sound({**decision.prepared.inputs, "decoder_input_ids": text})
+        for text in texts
+    ]
     log, cross = [], model.stacks["cross"].layers[0].attention
     hooks = [calls_of(cross.key, log), calls_of(cross.value, log)]
     try:
@@ -35,7 +42,10 @@ def test_runs_together_are_those_alone(name):
         for hook in hooks:
             hook.remove()
     assert [shape[0] for shape in log] == [1, 1]  # projected once
-    alone = [decision.of_inputs({**decision.prepared.inputs, "decoder_input_ids": text}) for text in texts]
+    alone = [
+        decision.of_inputs({**decision.prepared.inputs, "decoder_input_ids": text})
+        for text in texts
+    ]
     assert len(set(np.round(alone, 9))) == len(texts)
     np.testing.assert_allclose(together, alone, rtol=1e-11)
 
@@ -49,13 +59,17 @@ def test_states_of_their_own_and_masks_are_left_alone():
     hook = calls_of(model.stacks["cross"].layers[0].attention.key, log)
     try:
         with heard_once(model), torch.no_grad():
-            found = model.module(encoder_outputs=as_encoder_output(both), decoder_input_ids=ids, use_cache=False).logits
+            found = model.module(
+                encoder_outputs=as_encoder_output(both), decoder_input_ids=ids, use_cache=False
+            ).logits
     finally:
         hook.remove()
     assert [shape[0] for shape in log] == [2]
     with torch.no_grad():
         for row, of_one in enumerate(both):
             again = model.module(
-                encoder_outputs=as_encoder_output(of_one[None]), decoder_input_ids=ids[:1], use_cache=False
+                encoder_outputs=as_encoder_output(of_one[None]),
+                decoder_input_ids=ids[:1],
+                use_cache=False,
             )
             torch.testing.assert_close(found[row], again.logits[0])

@@ -37,7 +37,8 @@ def offline(monkeypatch):
 
 class TestPlaces:
     @pytest.mark.parametrize(
-        "place", ["./nowhere", "../no/where", "/no/such/place", "~/no-such-model", "a/b/c", "models/"]
+        "place",
+        ["./nowhere", "../no/where", "/no/such/place", "~/no-such-model", "a/b/c", "models/"],
     )
     def test_a_path_that_leads_nowhere_is_called_that(self, place):
         with pytest.raises(ModelError, match="no such folder"):
@@ -51,7 +52,10 @@ class TestPlaces:
     def test_a_name_beside_a_folder_may_be_either(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "runs").mkdir()
-        with pytest.raises(ModelError, match=r"hub id or a folder.*no such folder: 'runs' is there, but 'best' is not"):
+        with pytest.raises(
+            ModelError,
+            match=r"hub id or a folder.*no such folder: 'runs' is there, but 'best' is not",
+        ):
             speechmix.load("runs/best")
 
     def test_a_relative_folder_and_one_at_home_are_found(self, folder, monkeypatch):
@@ -65,7 +69,9 @@ class TestPlaces:
             speechmix.load(tmp_path)
         (tmp_path / "notes.txt").touch()
         build("bert").save_pretrained(tmp_path / "checkpoint-20")
-        with pytest.raises(ModelError, match=r"found checkpoint-20, notes\.txt.*its folder 'checkpoint-20'"):
+        with pytest.raises(
+            ModelError, match=r"found checkpoint-20, notes\.txt.*its folder 'checkpoint-20'"
+        ):
             speechmix.load(tmp_path)
 
     def test_a_file_in_place_of_its_folder(self, folder):
@@ -93,7 +99,9 @@ class TestPlaces:
             with pytest.raises(SpeechmixError):
                 speechmix.load(tmp_path, init=init, device="cpu")
 
-    @pytest.mark.parametrize("content", [b"", b"{}", b'\x08\0\0\0\0\0\0\0{"a":1}', b"<html>not found</html>" * 9])
+    @pytest.mark.parametrize(
+        "content", [b"", b"{}", b'\x08\0\0\0\0\0\0\0{"a":1}', b"<html>not found</html>" * 9]
+    )
     def test_damaged_weights(self, tmp_path, folder, content):
         (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
         for name in ("model.safetensors", "pytorch_model.bin"):
@@ -143,8 +151,13 @@ class TestThings:
     @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
     def test_a_pipeline_brings_its_processor(self, name):
         pytest.importorskip("torchaudio")
-        pipeline = transformers.pipeline("automatic-speech-recognition", str(models()[name]), device="cpu")
-        model, expected = speechmix.load(pipeline), speechmix.load(models()[name], device="cpu", dtype="auto")
+        pipeline = transformers.pipeline(
+            "automatic-speech-recognition", str(models()[name]), device="cpu"
+        )
+        model, expected = (
+            speechmix.load(pipeline),
+            speechmix.load(models()[name], device="cpu", dtype="auto"),
+        )
         assert model.module is pipeline.model
         assert model.fingerprint == expected.fingerprint
         clip = clips()[1]
@@ -177,7 +190,9 @@ class TestThings:
 class TestQuantised:
     def test_torch_int8(self):
         module = build("bert")
-        torch.ao.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+        torch.ao.quantization.quantize_dynamic(
+            module, {torch.nn.Linear}, dtype=torch.qint8, inplace=True
+        )
         with pytest.raises(ModelError, match=r"is quantised.*coarse.*checkpoint it was made from"):
             speechmix.load(module)
 
@@ -206,7 +221,9 @@ class TestQuantised:
 
 class TestOptionsAsInTransformers:
     def test_torch_dtype(self, folder):
-        assert speechmix.load(folder, torch_dtype=torch.float64, device="cpu").dtype == torch.float64
+        assert (
+            speechmix.load(folder, torch_dtype=torch.float64, device="cpu").dtype == torch.float64
+        )
         with pytest.raises(InputError, match="one option"):
             speechmix.load(folder, torch_dtype="float64", dtype="float32")
 
@@ -218,7 +235,8 @@ class TestOptionsAsInTransformers:
         assert speechmix.load(module, dtype="auto").module is module
 
     @pytest.mark.parametrize(
-        "device_map", ["cpu", "auto", {"": "cpu"}, torch.device("cpu"), {"bert": "cpu", "cls": "cpu"}]
+        "device_map",
+        ["cpu", "auto", {"": "cpu"}, torch.device("cpu"), {"bert": "cpu", "cls": "cpu"}],
     )
     def test_one_device(self, folder, device_map):
         model = speechmix.load(folder, device_map=device_map)
@@ -281,7 +299,11 @@ assert [a == b for a, b in zip(before, state())] == [True] * len(before)
     here = str(Path(speechmix.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": here}
     found = subprocess.run(
-        [sys.executable, "-c", code, folder], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", code, folder],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     assert found.returncode == 0, found.stderr
 
@@ -291,7 +313,8 @@ def test_a_twin_is_the_same_under_any_default_precision(folder):
     torch.set_default_dtype(torch.float64)
     try:
         twins = [
-            speechmix.load(source, init="random", seed=3, device="cpu") for source in (folder, build("bert").float())
+            speechmix.load(source, init="random", seed=3, device="cpu")
+            for source in (folder, build("bert").float())
         ]
     finally:
         torch.set_default_dtype(torch.float32)

@@ -1,4 +1,5 @@
-"""Clips for Moonshine, Speech2Text and SpeechT5: what their decoders are fed, what they write, what needs a transcript."""
+"""Clips for Moonshine, Speech2Text and SpeechT5: what their decoders are fed, what they write, what
+needs a transcript."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ WORDS = tiny.TEXT.split()
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    return {name: tiny.saved(name, tmp_path_factory.mktemp("models") / name) for name in tiny.MODELS}
+    return {
+        name: tiny.saved(name, tmp_path_factory.mktemp("models") / name) for name in tiny.MODELS
+    }
 
 
 @pytest.fixture(params=tiny.MODELS)
@@ -38,7 +41,9 @@ def model(request, folders):
 
 @pytest.fixture
 def speecht5(folders):
-    return shared_models.shared(("recogniser", "speecht5"), lambda: speechmix.load(folders["speecht5"], device="cpu"))
+    return shared_models.shared(
+        ("recogniser", "speecht5"), lambda: speechmix.load(folders["speecht5"], device="cpu")
+    )
 
 
 def sound(model, clip):
@@ -65,7 +70,9 @@ def test_a_clip_with_its_text_is_scored_in_all_stacks(model):
 
 def test_the_decoder_is_fed_what_it_is_trained_on(model):
     labels = model.tokenizer(text_target=tiny.TEXT, return_tensors="pt").input_ids
-    if labels[0, -1] != model.tokenizer.eos_token_id:  # the stand-in of Moonshine's adds no special tokens
+    if (
+        labels[0, -1] != model.tokenizer.eos_token_id
+    ):  # the stand-in of Moonshine's adds no special tokens
         labels = torch.cat([labels, torch.tensor([[model.tokenizer.eos_token_id]])], dim=1)
     prepared = model.family.prepare(model, tiny.clip(), ("encoder", "decoder", "cross"))
     with torch.no_grad():
@@ -80,7 +87,9 @@ def test_the_decoder_is_fed_what_it_is_trained_on(model):
 def test_what_it_writes_is_what_transformers_generates(model):
     clip = tiny.clip(text=None)
     with torch.no_grad():
-        expected = model.module.generate(**sound(model, clip), num_beams=1, do_sample=False, max_length=13)[0].tolist()
+        expected = model.module.generate(
+            **sound(model, clip), num_beams=1, do_sample=False, max_length=13
+        )[0].tolist()
     ids, n_prefix, ended = greedy_ids(model, clip, max_tokens=12)
     assert n_prefix == 1
     assert [*ids, *[model.tokenizer.eos_token_id] * ended] == expected
@@ -98,7 +107,9 @@ def test_without_a_text_it_is_fed_what_it_writes_itself(speecht5, monkeypatch):
 def test_a_twin_writes_nothing(folders):
     twin = speechmix.load(folders["speecht5"], init="random", seed=1, check=False, device="cpu")
     with pytest.raises(InputError, match="give text="):
-        speechmix.mix(twin, tiny.clip(text=None).replace(words=None), stacks=["cross"], units="frame")
+        speechmix.mix(
+            twin, tiny.clip(text=None).replace(words=None), stacks=["cross"], units="frame"
+        )
 
 
 def test_what_the_choice_of_a_spelling_needs(model):
@@ -108,7 +119,9 @@ def test_what_the_choice_of_a_spelling_needs(model):
     removed = speechmix.ablate_input(model, clip, sides=["sound"], fills=["zeros"])
     silent = clip.audio(16_000).copy()
     silent[: round(0.4 * 16_000)] = 0
-    quiet = speechmix.Clip.from_array(silent, 16_000, text=tiny.TEXT, words=clip.words, cue=0, target=2, foil="dors")
+    quiet = speechmix.Clip.from_array(
+        silent, 16_000, text=tiny.TEXT, words=clip.words, cue=0, target=2, foil="dors"
+    )
     assert removed.table["margin"][0] == pytest.approx(margin(model, quiet), abs=1e-4)
     other = tiny.clip(seconds=1.6, cue=0, target=2, foil="dors")
     assert speechmix.patch(model, clip, other).scores("encoder") == pytest.approx(0, abs=1e-4)
@@ -117,7 +130,9 @@ def test_what_the_choice_of_a_spelling_needs(model):
 @pytest.mark.long
 def test_integrated_gradients_are_complete(model):
     clip = tiny.clip(cue=0, target=2, foil="dors")
-    maps = speechmix.mix(model, clip, measures="integrated_gradients", steps=60, objective="contrast")
+    maps = speechmix.mix(
+        model, clip, measures="integrated_gradients", steps=60, objective="contrast"
+    )
     for found in maps.values():
         notes = found.provenance["completeness"]
         assert max(notes["missed"]) < 0.05
@@ -141,7 +156,9 @@ def test_why_this_word(model):
 
 def test_special_tokens_alone_are_no_word_to_explain(speecht5, monkeypatch):
     wrote = Written((2, 0, 0), 1, "", "a transcript of the model", ended=False)
-    monkeypatch.setattr("speechmix.explanations.generators.written_about", lambda model, item: wrote)
+    monkeypatch.setattr(
+        "speechmix.explanations.generators.written_about", lambda model, item: wrote
+    )
     with pytest.raises(InputError, match="writes nothing"):
         speechmix.explain(speecht5, tiny.clip(), measures="occlusion")
 
@@ -171,17 +188,25 @@ def test_a_clip_shorter_than_a_frame_is_refused(model):
 
 def test_digital_silence_is_no_number_for_speech2text(folders):
     model, spoken = speechmix.load(folders["speech-to-text"], device="cpu"), tiny.clip()
-    silent = speechmix.Clip.from_array(np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words)
+    silent = speechmix.Clip.from_array(
+        np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words
+    )
     for ask in (speechmix.mix, speechmix.explain):
-        with pytest.warns(RuntimeWarning, match="divide"), pytest.raises(InputError, match="not all finite"):
+        with (
+            pytest.warns(RuntimeWarning, match="divide"),
+            pytest.raises(InputError, match="not all finite"),
+        ):
             ask(model, silent)
 
 
 def test_digital_silence_leaves_the_states_of_a_random_moonshine_zero(folders):
     model, spoken = speechmix.load(folders["moonshine"], device="cpu"), tiny.clip()
-    silent = speechmix.Clip.from_array(np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words)
+    silent = speechmix.Clip.from_array(
+        np.zeros(25_600, np.float32), 16_000, text=tiny.TEXT, words=spoken.words
+    )
     with pytest.raises(
-        InputError, match=r"value_zeroing is not a number in layer 0, 1 of the encoder.*silent throughout"
+        InputError,
+        match=r"value_zeroing is not a number in layer 0, 1 of the encoder.*silent throughout",
     ):
         speechmix.mix(model, silent)
     of_weights = speechmix.mix(model, silent, measures="attention_norm", stacks="encoder")
@@ -205,16 +230,24 @@ def test_a_multilingual_model_is_told_its_language_by_the_tokenizer(tmp_path):
     before = model.fingerprint
     tokenizer.tgt_lang = "de"
     model.forget_fingerprint()
-    assert tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip())) == ["</s>", "<lang:de>"]
+    assert tokenizer.convert_ids_to_tokens(decoder_prefix(model, tiny.clip())) == [
+        "</s>",
+        "<lang:de>",
+    ]
     assert model.fingerprint != before
 
 
 def test_a_language_that_the_decoder_is_not_told_is_said(model, tmp_path):
     clip = tiny.clip().replace(language="pl")
-    with pytest.warns(UserWarning, match="takes no language.*language='pl' of a clip helps to place its words alone"):
+    with pytest.warns(
+        UserWarning,
+        match="takes no language.*language='pl' of a clip helps to place its words alone",
+    ):
         maps = speechmix.mix(model, clip, measures="attention", stacks="cross")
     assert maps["attention", "cross"].provenance["language"] == "pl"  # what the clip says
-    plain = speechmix.mix(model, tiny.clip().replace(language=None), measures="attention", stacks="cross")
+    plain = speechmix.mix(
+        model, tiny.clip().replace(language=None), measures="attention", stacks="cross"
+    )
     asked = {m["attention", "cross"].provenance["decoder_prefix"] for m in (maps, plain)}
     assert len(asked) == 1  # and what the decoder was told
     module, extractor, tokenizer = tiny.speech_to_text(tmp_path, languages=True)

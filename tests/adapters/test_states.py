@@ -1,4 +1,5 @@
-"""States of all layers in one pass are those that transformers hands out, whatever it does with the last one."""
+"""States of all layers in one pass are those that transformers hands out, whatever it does with the
+last one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ def whole(stack, states):
 
 
 def plainly(model, inputs):
-    """By `output_hidden_states`, stack by stack; the last entry is what the base model calls its last hidden state."""
+    """By `output_hidden_states`, stack by stack; the last entry is what the base model calls its
+    last hidden state."""
     with torch.no_grad():
         out = model.base(**inputs, output_hidden_states=True, return_dict=True)
     if "cross" in model.stacks:
@@ -38,7 +40,9 @@ def test_states_are_those_of_transformers(any_model):
 
 def test_the_last_entry_can_be_had_before_the_final_norm(any_model):
     inputs = inputs_of(any_model)
-    normed, raw = (hidden_states(any_model, inputs, whole, final_norm=norm) for norm in (True, False))
+    normed, raw = (
+        hidden_states(any_model, inputs, whole, final_norm=norm) for norm in (True, False)
+    )
     for stack, entries in raw.items():
         final_norm = any_model.stacks[stack].final_norm
         expected = entries[-1] if final_norm is None else final_norm(entries[-1])
@@ -49,7 +53,10 @@ def test_the_last_entry_can_be_had_before_the_final_norm(any_model):
 def test_one_stack_alone_and_what_has_no_states():
     model = tiny("whisper-80")
     inputs = inputs_of(model)
-    both, encoder = hidden_states(model, inputs, whole), hidden_states(model, inputs, whole, stacks=["encoder"])
+    both, encoder = (
+        hidden_states(model, inputs, whole),
+        hidden_states(model, inputs, whole, stacks=["encoder"]),
+    )
     assert list(encoder) == ["encoder"]
     assert all(torch.equal(a, b) for a, b in zip(both["encoder"], encoder["encoder"], strict=True))
     with pytest.raises(InputError, match="cross"):

@@ -1,11 +1,20 @@
-"""Texts for text models: words from sub-words, masks, pairs, foils, translations; through hub folders as users have them."""
+"""Texts for text models: words from sub-words, masks, pairs, foils, translations; through hub
+folders as users have them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 import speechmix
 from speechmix import Clip, Sentence
@@ -13,7 +22,13 @@ from speechmix.errors import InputError
 from tests.conftest import ALL_FAMILIES, build
 
 TEXT = "Either you win the game or you lose the game."
-CORPUS = [TEXT, "You lose games unwinnable.", "les chats dorment ici", "the cats sleep here", "le chat dort ici"]
+CORPUS = [
+    TEXT,
+    "You lose games unwinnable.",
+    "les chats dorment ici",
+    "the cats sleep here",
+    "le chat dort ici",
+]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 BART_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -22,9 +37,13 @@ def wordpiece() -> transformers.PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=60, special_tokens=BERT_SPECIAL))
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.WordPieceTrainer(vocab_size=60, special_tokens=BERT_SPECIAL)
+    )
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     return transformers.PreTrainedTokenizerFast(
@@ -38,7 +57,8 @@ def byte_pairs(special: list[str]) -> transformers.PreTrainedTokenizerFast:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        CORPUS, trainers.BpeTrainer(vocab_size=330, special_tokens=special, initial_alphabet=alphabet)
+        CORPUS,
+        trainers.BpeTrainer(vocab_size=330, special_tokens=special, initial_alphabet=alphabet),
     )
     options = {"eos_token": special[-1]}
     if special is BART_SPECIAL:
@@ -76,8 +96,17 @@ class TestSentence:
     def test_words_are_apart_from_punctuation_and_know_their_characters(self):
         sentence = Sentence("Don't, l'ami: <mask> [MASK] vis-à-vis!", pair="Yes.")
         assert [word.text for word in sentence.words] == [
-            "Don't", ",", "l'ami", ":", "<mask>", "[MASK]", "vis-à-vis", "!", "Yes", "."
-        ]  # fmt: skip
+            "Don't",
+            ",",
+            "l'ami",
+            ":",
+            "<mask>",
+            "[MASK]",
+            "vis-à-vis",
+            "!",
+            "Yes",
+            ".",
+        ]
         for word in sentence.words:
             assert getattr(sentence, word.part)[word.start : word.stop] == word.text
 
@@ -111,9 +140,17 @@ class TestSentence:
     @pytest.mark.parametrize(
         ("text", "asked", "message"),
         [
-            ("les chats et les chiens", "les", r"'les:1' word 0 'les' \(at character 0 of the text\), 'les:2' word 3"),
+            (
+                "les chats et les chiens",
+                "les",
+                r"'les:1' word 0 'les' \(at character 0 of the text\), 'les:2' word 3",
+            ),
             ("les chats", "les:2", r"cue 'les' occurs 1 time\(s\)"),
-            ("les chats", "chiens", "'chiens' is not one of the words; the words are 0 'les', 1 'chats'"),
+            (
+                "les chats",
+                "chiens",
+                "'chiens' is not one of the words; the words are 0 'les', 1 'chats'",
+            ),
             ("the mask fell", "<mask>", "'<mask>' is not one of the words"),
             ("les chats", 7, "cue index must be 0 to 1, found 7"),
             ("les chats", 1.5, "cue must be an index, a word or"),
@@ -136,7 +173,9 @@ class TestSentence:
             "target": 1,
             "foil": "d",
         }
-        prints += [Sentence(**{**asked, name: value}).fingerprint for name, value in changes.items()]
+        prints += [
+            Sentence(**{**asked, name: value}).fingerprint for name, value in changes.items()
+        ]
         assert len(set(prints)) == 7
         assert {len(one) for one in prints} == {32}
         same = Sentence(**{**asked, "cue": 0}, name="other", meta={"a": "b"})
@@ -152,7 +191,11 @@ class TestSentence:
 class TestEncoder:
     def test_words_are_made_of_their_sub_words_and_specials_stay(self, bert):
         maps = speechmix.mix(bert, TEXT)["value_zeroing", "encoder"]
-        assert [span.label for span in maps.sources] == ["[CLS]", *(w.text for w in Sentence(TEXT).words), "[SEP]"]
+        assert [span.label for span in maps.sources] == [
+            "[CLS]",
+            *(w.text for w in Sentence(TEXT).words),
+            "[SEP]",
+        ]
         assert [span.kind for span in maps.sources][::11] == ["special", "word"]
         assert any(len(span) > 1 for span in maps.sources)
         starts = [span.start for span in maps.sources]
@@ -173,12 +216,18 @@ class TestEncoder:
     def test_mask_is_the_models_own_and_a_word(self, bert):
         masked = TEXT.replace("lose", "<mask>")
         sentence = Sentence(masked, cue="Either", target="<mask>", foil="win")
-        maps = speechmix.mix(bert, sentence, targets="target", measures=["value_zeroing", "attention"])
+        maps = speechmix.mix(
+            bert, sentence, targets="target", measures=["value_zeroing", "attention"]
+        )
         (target,) = maps["attention", "encoder"].targets
         assert (target.word, target.label, len(target)) == (7, "<mask>", 1)
-        words = [span.word for span in speechmix.mix(bert, sentence)["value_zeroing", "encoder"].sources]
+        words = [
+            span.word for span in speechmix.mix(bert, sentence)["value_zeroing", "encoder"].sources
+        ]
         assert words == [None, *range(11), None]
-        share = speechmix.cue_contribution(maps["value_zeroing", "encoder"], cue=sentence.cue, target=sentence.target)
+        share = speechmix.cue_contribution(
+            maps["value_zeroing", "encoder"], cue=sentence.cue, target=sentence.target
+        )
         assert share.shape == (3,)
 
     def test_pairs_have_segments_of_their_own(self, bert):
@@ -200,7 +249,9 @@ class TestEncoder:
             np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-9)
 
     def test_what_is_kept_says_what_was_asked(self, bert):
-        found = speechmix.mix(bert, Sentence(TEXT, cue=0, name="first"))["value_zeroing", "encoder"].provenance
+        found = speechmix.mix(bert, Sentence(TEXT, cue=0, name="first"))[
+            "value_zeroing", "encoder"
+        ].provenance
         assert (found["text"], found["cue"], found["clip"]) == (TEXT, 0, "first")
 
 
@@ -214,10 +265,15 @@ class TestDecoder:
     def test_the_deciding_row_is_the_one_that_predicts_where_the_spellings_part(self, gpt2):
         sentence = Sentence("the cats sleep here", cue="cats", target="sleep", foil="sleeps")
         maps = speechmix.mix(gpt2, sentence, units="token")["value_zeroing", "decoder"]
-        mine, theirs = (gpt2.tokenizer(text)["input_ids"] for text in ("the cats sleep here", "the cats sleeps here"))
+        mine, theirs = (
+            gpt2.tokenizer(text)["input_ids"]
+            for text in ("the cats sleep here", "the cats sleeps here")
+        )
         parts = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
         assert maps.provenance["deciding_position"] == parts - 1
-        share = speechmix.cue_contribution(maps, cue=sentence.cue, target=sentence.target, rows="deciding")
+        share = speechmix.cue_contribution(
+            maps, cue=sentence.cue, target=sentence.target, rows="deciding"
+        )
         assert share.shape == (3,)
 
     def test_no_mask_token(self, gpt2):
@@ -231,7 +287,9 @@ class TestDecoder:
 
 class TestTranslation:
     def test_decoder_is_fed_the_translation(self, bart):
-        pair = Sentence("the cats sleep here", translation="les chats dorment ici", cue="cats", target="dorment")
+        pair = Sentence(
+            "the cats sleep here", translation="les chats dorment ici", cue="cats", target="dorment"
+        )
         maps = speechmix.mix(bart, pair)
         assert [stack for _, stack in maps] == ["encoder", "decoder", "cross"]
         cross = maps["value_zeroing", "cross"]
@@ -239,9 +297,13 @@ class TestTranslation:
         assert [span.label for span in cross.sources][1:3] == ["the", "cats"]
         assert "".join(span.label for span in cross.targets if span.word == 6) == "dorment"
         labels = bart.tokenizer(text_target=pair.translation)["input_ids"]
-        expected = bart.module.prepare_decoder_input_ids_from_labels(__import__("torch").tensor([labels]))[0].tolist()
+        expected = bart.module.prepare_decoder_input_ids_from_labels(
+            __import__("torch").tensor([labels])
+        )[0].tolist()
         prepared = speechmix.mix(
-            bart, {**bart.tokenizer(pair.text, return_tensors="pt"), "decoder_input_ids": [expected]}, stacks="decoder"
+            bart,
+            {**bart.tokenizer(pair.text, return_tensors="pt"), "decoder_input_ids": [expected]},
+            stacks="decoder",
         )
         found = maps["value_zeroing", "decoder"].scores
         np.testing.assert_array_equal(found, prepared["value_zeroing", "decoder"].scores)
@@ -249,7 +311,10 @@ class TestTranslation:
 
     def test_deciding_row_of_a_foil(self, bart):
         pair = Sentence("the cat", translation="le chat dort", target="dort", foil="dorment")
-        assert speechmix.mix(bart, pair)["value_zeroing", "decoder"].provenance["deciding_position"] > 0
+        assert (
+            speechmix.mix(bart, pair)["value_zeroing", "decoder"].provenance["deciding_position"]
+            > 0
+        )
 
 
 class TestRefusals:
@@ -272,7 +337,9 @@ class TestRefusals:
             speechmix.mix(speechmix.load(build("bert"), device="cpu"), TEXT)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if not name.startswith(("w", "hubert", "data2vec"))])
+@pytest.mark.parametrize(
+    "name", [name for name in ALL_FAMILIES if not name.startswith(("w", "hubert", "data2vec"))]
+)
 def test_scores_do_not_depend_on_the_attention_a_model_was_loaded_with(name):
     from tests.conftest import inputs_of
 

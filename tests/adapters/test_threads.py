@@ -1,4 +1,5 @@
-"""Threads that measure models with common parts take turns, and leave other threads' random numbers alone."""
+"""Threads that measure models with common parts take turns, and leave other threads' random numbers
+alone."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ def test_maps_of_a_model_and_its_base_in_four_threads_are_those_of_one():
     options = {"measures": ["value_zeroing", "attention"]}
     expected = speechmix.mix(whole, inputs, **options)
     with ThreadPoolExecutor(4) as threads:
-        found = [threads.submit(speechmix.mix, (whole, base)[number % 2], inputs, **options) for number in range(16)]
+        found = [
+            threads.submit(speechmix.mix, (whole, base)[number % 2], inputs, **options)
+            for number in range(16)
+        ]
         for future in found:
             for key, mixing_map in future.result().items():
                 np.testing.assert_array_equal(mixing_map.scores, expected[key].scores)

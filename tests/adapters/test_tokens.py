@@ -1,4 +1,5 @@
-"""One class for tokens: of texts, whose rows are what is held, and of decoders, whose rows are what comes next."""
+"""One class for tokens: of texts, whose rows are what is held, and of decoders, whose rows are what
+comes next."""
 
 from __future__ import annotations
 
@@ -34,7 +35,13 @@ def labels(spans: list[Span]) -> list[str]:
 class TestUnits:
     def test_tokens_one_by_one_and_padding_is_none(self):
         assert labels(TEXT.sources()) == ["[CLS]", "un", "##do", "it", "[SEP]"]
-        assert [span.kind for span in TEXT.sources()] == ["special", "token", "token", "token", "special"]
+        assert [span.kind for span in TEXT.sources()] == [
+            "special",
+            "token",
+            "token",
+            "token",
+            "special",
+        ]
         assert [span.word for span in TEXT.sources()] == [None, 0, 0, 1, None]
 
     def test_words_with_special_tokens_between_them(self):
@@ -121,4 +128,9 @@ class TestPreparedInputs:
 
 
 def test_words_are_found_left_to_right():
-    assert locate_words(["l’ami", "et", "l'ami", "absent"], "L'ami et l’ami") == [(0, 5), (6, 8), (9, 14), None]
+    assert locate_words(["l’ami", "et", "l'ami", "absent"], "L'ami et l’ami") == [
+        (0, 5),
+        (6, 8),
+        (9, 14),
+        None,
+    ]

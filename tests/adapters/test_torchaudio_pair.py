@@ -1,4 +1,5 @@
-"""Without torchaudio, or with one made for another torch: what does not need it works, and errors name it."""
+"""Without torchaudio, or with one made for another torch: what does not need it works, and errors
+name it."""
 
 from __future__ import annotations
 
@@ -31,9 +32,17 @@ metadata.version = version
 
 def run(code, *arguments, path=()):
     here = os.path.dirname(os.path.dirname(speechmix.__file__))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, path), here]), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*map(str, path), here]),
+        "OMP_NUM_THREADS": "1",
+    }
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
 
 
@@ -60,7 +69,13 @@ def test_what_does_without_it_works_and_load_names_one_that_cannot_be_imported(b
     versions, rate, error = ran.stdout.split("\n", 2)
     assert "torchaudio" in versions
     assert rate.startswith("0.1666")
-    for word in ("torchaudio", "cannot be imported", "libcudart.so.13", "one release", "docs/start.md"):
+    for word in (
+        "torchaudio",
+        "cannot be imported",
+        "libcudart.so.13",
+        "one release",
+        "docs/start.md",
+    ):
         assert word in error
 
 

@@ -28,13 +28,22 @@ def test_large_results_go_by_themselves(monkeypatch):
     with FakeDevice() as device:
         arrays = to_host([tensor.to("meta") for tensor in tensors])
     assert sum(device.asked.values()) == 3
-    assert all(np.array_equal(array, tensor.numpy()) for array, tensor in zip(arrays, tensors, strict=True))
+    assert all(
+        np.array_equal(array, tensor.numpy()) for array, tensor in zip(arrays, tensors, strict=True)
+    )
     assert to_host([]) == []
 
 
 def test_half_precision_comes_back_in_single():
-    tensors = [torch.tensor([0.5, 2.0], dtype=dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32)]
-    for array in [*to_host(tensors), *to_host(tensors[:1]), *to_host([torch.ones(2, dtype=torch.int8)])]:
+    tensors = [
+        torch.tensor([0.5, 2.0], dtype=dtype)
+        for dtype in (torch.bfloat16, torch.float16, torch.float32)
+    ]
+    for array in [
+        *to_host(tensors),
+        *to_host(tensors[:1]),
+        *to_host([torch.ones(2, dtype=torch.int8)]),
+    ]:
         assert array.dtype in (np.float32, np.int8)
         assert array.tolist() in ([0.5, 2.0], [1, 1])
 
@@ -68,4 +77,6 @@ def test_a_gpu_is_sent_pinned_memory_without_waiting(monkeypatch):
 def test_there_and_back_on_a_gpu():
     tensors = [torch.rand(2, 3), torch.arange(4), torch.rand(5)]
     arrays = to_host([to_device(tensor, "cuda") for tensor in tensors])
-    assert all(np.array_equal(array, tensor.numpy()) for array, tensor in zip(arrays, tensors, strict=True))
+    assert all(
+        np.array_equal(array, tensor.numpy()) for array, tensor in zip(arrays, tensors, strict=True)
+    )

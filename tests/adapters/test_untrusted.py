@@ -1,4 +1,5 @@
-"""Folders that somebody else made: code of their own is never run, and what is broken is an error of this package."""
+"""Folders that somebody else made: code of their own is never run, and what is broken is an error
+of this package."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def answers_yes(monkeypatch):
 
 
 def folder_with_code(folder, kind, *, auto_map, architecture="OwnModel"):
-    """A model whose config names a module of the folder; the module leaves a witness when it is run."""
+    """A model whose config names a module of the folder; the module leaves a witness when it is
+    run."""
     build("bert").save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": kind, "auto_map": auto_map, "architectures": [architecture]}
@@ -62,7 +64,9 @@ def test_code_of_a_model_folder_is_not_run(tmp_path, answers_yes, init):
 
 def test_code_beside_a_known_model_is_not_run(tmp_path, answers_yes):
     auto_map = {"AutoModel": "own.OwnModel", "AutoConfig": "own.OwnConfig"}
-    folder = folder_with_code(tmp_path / "model", "bert", auto_map=auto_map, architecture="BertForMaskedLM")
+    folder = folder_with_code(
+        tmp_path / "model", "bert", auto_map=auto_map, architecture="BertForMaskedLM"
+    )
     assert speechmix.load(folder, device="cpu").family.name == "bert"
     assert not (folder / "witness").exists()
 
@@ -70,7 +74,10 @@ def test_code_beside_a_known_model_is_not_run(tmp_path, answers_yes):
 def test_code_of_a_tokenizer_is_not_run(tmp_path, answers_yes):
     folder = tmp_path / "model"
     build("bert").save_pretrained(folder)
-    told = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]}}
+    told = {
+        "tokenizer_class": "OwnTokenizer",
+        "auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]},
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     (folder / "own.py").write_text(CODE.format(witness=str(folder / "witness"), kind="x"))
     speechmix.load(folder, device="cpu")  # with transformers' own tokenizer for BERT, or none
@@ -80,7 +87,9 @@ def test_code_of_a_tokenizer_is_not_run(tmp_path, answers_yes):
 def test_an_attention_kernel_from_the_hub_is_refused(tmp_path):
     build("bert").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "attn_implementation": "stranger/kernel"}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "attn_implementation": "stranger/kernel"})
+    )
     with pytest.raises(ModelError, match="code from the hub"):
         speechmix.load(tmp_path, device="cpu")
 
@@ -124,10 +133,17 @@ def test_a_flipped_header_of_an_adapter_is_a_clear_error(adapter):
 @pytest.mark.parametrize(
     "entries",
     [
-        {"r": 10**9}, {"r": -1}, {"r": "3"}, {"rank_pattern": {"query": 10**8}}, {"peft_type": "NOTHING"},
-        {"target_modules": "("}, {"target_modules": 3}, {"layers_to_transform": "x"}, {"base_model_name_or_path": "a\0b"},
+        {"r": 10**9},
+        {"r": -1},
+        {"r": "3"},
+        {"rank_pattern": {"query": 10**8}},
+        {"peft_type": "NOTHING"},
+        {"target_modules": "("},
+        {"target_modules": 3},
+        {"layers_to_transform": "x"},
+        {"base_model_name_or_path": "a\0b"},
     ],
-)  # fmt: skip
+)
 def test_a_hostile_adapter_config_is_a_clear_error(adapter, entries):
     change_config(adapter, **entries)
     with pytest.raises(ModelError, match="adapter"):

@@ -1,4 +1,5 @@
-"""A translator whose trade is known: what it writes, that it writes once, and where each written word comes from."""
+"""A translator whose trade is known: what it writes, that it writes once, and where each written
+word comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def translator():
 
 def test_it_translates_sentences_it_never_saw(translator):
     """Else nothing below would mean anything."""
-    assert [translator.translate(text).translation for text, _ in UNSEEN] == [translation for _, translation in UNSEEN]
+    assert [translator.translate(text).translation for text, _ in UNSEEN] == [
+        translation for _, translation in UNSEEN
+    ]
 
 
 def test_greedy_is_that_of_transformers(translator):
@@ -34,7 +37,9 @@ def test_greedy_is_that_of_transformers(translator):
     with torch.no_grad():
         while ids[-1] != translator.tokenizer.eos_token_id or len(ids) == 1:
             logits = translator.module(
-                input_ids=inputs["input_ids"], decoder_input_ids=torch.tensor([ids]), use_cache=False
+                input_ids=inputs["input_ids"],
+                decoder_input_ids=torch.tensor([ids]),
+                use_cache=False,
             ).logits
             ids.append(int(logits[0, -1].argmax()))
     assert list(written_about(translator, speechmix.Sentence(text)).ids) == ids[:-1]
@@ -51,7 +56,9 @@ class TestMix:
         given = speechmix.mix(translator, speechmix.Sentence(text, translation=translation))
         for key, one in maps.items():
             np.testing.assert_array_equal(one.scores, given[key].scores)
-            assert [unit.label for unit in one.targets] == [unit.label for unit in given[key].targets]
+            assert [unit.label for unit in one.targets] == [
+                unit.label for unit in given[key].targets
+            ]
         assert given["value_zeroing", "cross"].provenance["decoder_text_by"] == "translation given"
 
     def test_it_is_written_once(self, translator, monkeypatch):
@@ -63,13 +70,17 @@ class TestMix:
 
     def test_the_encoder_alone_needs_no_translation(self, translator, monkeypatch):
         monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
-        assert list(speechmix.mix(translator, "the old birds turn", stacks="encoder")) == [("value_zeroing", "encoder")]
+        assert list(speechmix.mix(translator, "the old birds turn", stacks="encoder")) == [
+            ("value_zeroing", "encoder")
+        ]
 
     @pytest.mark.parametrize("measure", ["value_zeroing", "attention_norm"])
     def test_each_word_comes_from_the_word_it_translates(self, translator, measure):
-        """Known by construction: noun and adjective change places. A map that shows the diagonal would be wrong.
+        """Known by construction: noun and adjective change places. A map that shows the diagonal
+        would be wrong.
 
-        The article is left out: it is the same whatever is read, so nothing says where it should come from.
+        The article is left out: it is the same whatever is read, so nothing says where it should
+        come from.
         """
         for text, translation in UNSEEN[:5]:
             table = speechmix.mix(translator, text, measures=measure)[measure, "cross"].to_table()
@@ -78,17 +89,24 @@ class TestMix:
             np.testing.assert_allclose(table.sum(), 1, atol=1e-5)
 
     def test_an_untrained_translator_shows_no_such_thing(self, translator):
-        twin = speechmix.load(translator.module, processor=translator.tokenizer, init="random", seed=0)
+        twin = speechmix.load(
+            translator.module, processor=translator.tokenizer, init="random", seed=0
+        )
         right = []
         for text, translation in UNSEEN[:5]:
             maps = speechmix.mix(twin, speechmix.Sentence(text, translation=translation))
-            right += list(maps["value_zeroing", "cross"].to_table().to_numpy().argmax(axis=0)[1:4] == ORDER[1:])
+            right += list(
+                maps["value_zeroing", "cross"].to_table().to_numpy().argmax(axis=0)[1:4]
+                == ORDER[1:]
+            )
         assert np.mean(right) < 0.7
 
 
 class TestWhoCannotWrite:
     def test_a_random_twin(self, translator):
-        twin = speechmix.load(translator.module, processor=translator.tokenizer, init="random", seed=0)
+        twin = speechmix.load(
+            translator.module, processor=translator.tokenizer, init="random", seed=0
+        )
         assert list(speechmix.mix(twin, "the old birds turn")) == [("value_zeroing", "encoder")]
         with pytest.raises(InputError, match=r"random 0 writes none itself.*give translation="):
             speechmix.mix(twin, "the old birds turn", stacks="cross")
@@ -111,7 +129,9 @@ def test_tokens_are_fed_as_they_were_written():
     assert not written.ended
     maps = speechmix.mix(model, "the cats sleep")
     inputs = model.tokenizer("the cats sleep", return_tensors="pt")
-    plain = speechmix.mix(model, {**inputs, "decoder_input_ids": [list(written.ids)]}, stacks="decoder")
+    plain = speechmix.mix(
+        model, {**inputs, "decoder_input_ids": [list(written.ids)]}, stacks="decoder"
+    )
     found = maps["value_zeroing", "decoder"]
     np.testing.assert_array_equal(found.scores, plain["value_zeroing", "decoder"].scores)
     assert "as long as it may be" in found.provenance["decoder_text_cut"]

@@ -1,4 +1,5 @@
-"""The quiet level of a recording is that of its noise, whether or not it has a pause to hear it in."""
+"""The quiet level of a recording is that of its noise, whether or not it has a pause to hear it
+in."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def noise(count, level, seed=1):
 
 def test_soft_speech_of_a_clip_without_pauses_is_not_its_quiet_level():
     times = np.arange(2 * RATE) / RATE
-    depth = -25 - 25 * np.abs(np.sin(2 * np.pi * 0.7 * times))  # some syllables fade further than others
+    depth = -25 - 25 * np.abs(
+        np.sin(2 * np.pi * 0.7 * times)
+    )  # some syllables fade further than others
     sway = 10 ** (depth * (0.5 + 0.5 * np.cos(2 * np.pi * 4 * times)) / 20)
     speech = (0.3 * sway * np.sign(np.sin(2 * np.pi * 150 * times))).astype(np.float32)
     heard = listen(speech + noise(len(speech), 1e-5), RATE)

@@ -19,21 +19,35 @@ def failing(clip):
 
 
 def clips(words):
-    return [Clip.from_array(np.ones(16_000), 16_000, text="les livres", words=words, name=name) for name in "ab"]
+    return [
+        Clip.from_array(np.ones(16_000), 16_000, text="les livres", words=words, name=name)
+        for name in "ab"
+    ]
 
 
 def test_against_a_reference():
     table = compare_aligners(clips(WORDS), {"late": shifted(0.03), "never": failing})
     late, never = summary(table).to_dict(orient="records")
     assert (late["against"], late["words"], late["failures"]) == ("reference", 4, 0)
-    assert (late["start_ms"], late["end_ms"], late["within_20_ms"], late["within_50_ms"]) == (30.0, 30.0, 0.0, 100.0)
+    assert (late["start_ms"], late["end_ms"], late["within_20_ms"], late["within_50_ms"]) == (
+        30.0,
+        30.0,
+        0.0,
+        100.0,
+    )
     assert (never["words"], never["failures"]) == (0, 2)
     assert set(table.reason.dropna()) == {"no speech"}
 
 
 def test_without_one_the_others_median_stands_in():
-    table = compare_aligners(clips(None), {"a": shifted(0.0), "b": shifted(0.02), "c": shifted(0.06)})
-    assert summary(table).set_index("method").start_ms.to_dict() == {"a": 40.0, "b": 10.0, "c": 50.0}
+    table = compare_aligners(
+        clips(None), {"a": shifted(0.0), "b": shifted(0.02), "c": shifted(0.06)}
+    )
+    assert summary(table).set_index("method").start_ms.to_dict() == {
+        "a": 40.0,
+        "b": 10.0,
+        "c": 50.0,
+    }
     assert set(summary(table).against) == {"others"}
 
 

@@ -1,4 +1,5 @@
-"""How sure of a word: ways that agree or not, borders that could lie elsewhere, decoys that cost as much as the text."""
+"""How sure of a word: ways that agree or not, borders that could lie elsewhere, decoys that cost as
+much as the text."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from speechmix.inputs.words.spans import Word
 
 N_FRAMES = 400
 BORDERS = [(40, 140), (140, 240), (280, 360)]
-WORDS = [Word(text, first / 200, last / 200, 0.9) for text, (first, last) in zip("abc", BORDERS, strict=True)]
+WORDS = [
+    Word(text, first / 200, last / 200, 0.9)
+    for text, (first, last) in zip("abc", BORDERS, strict=True)
+]
 
 
 def warp(borders, cost=0.5, nearer=0.02):
@@ -23,7 +27,8 @@ def warp(borders, cost=0.5, nearer=0.02):
 
 
 def border_costs(flat=(), price=1.0):
-    """Each frame away from where a border lies costs as much more; for the words in `flat`, nothing."""
+    """Each frame away from where a border lies costs as much more; for the words in `flat`,
+    nothing."""
     places = np.array([[first, last - 1] for first, last in BORDERS]).T[:, :, None]
     costs = price * np.abs(np.arange(N_FRAMES) - places)
     costs[:, list(flat)] = 0
@@ -34,7 +39,9 @@ def evidence(ways, *, decoy=0.65, sounds=BORDERS, likeness=0.7, nearer=0.02, bor
     energy = np.full(N_FRAMES, -50.0)
     for first, last in sounds:
         energy[first:last] = 0
-    recording = HeardRecording(np.ones((N_FRAMES, 40)), energy, quiet=-50.0, loud=0.0, noise=np.ones(40))
+    recording = HeardRecording(
+        np.ones((N_FRAMES, 40)), energy, quiet=-50.0, loud=0.0, noise=np.ones(40)
+    )
     natural = np.array([last - first for first, last in BORDERS]) / 200
     text, others = warp(BORDERS, nearer=nearer), tuple(map(warp, ways))
     borders = border_costs() if borders is None else borders

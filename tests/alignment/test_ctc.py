@@ -1,4 +1,5 @@
-"""CTC forced alignment on letter probabilities written by hand: known letters fire at known frames."""
+"""CTC forced alignment on letter probabilities written by hand: known letters fire at known
+frames."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ N_FRAMES = 74
 
 
 class Head(torch.nn.Module):
-    """A CTC head that has made up its mind: ``plan[frame]`` is the letter it hears there, blank elsewhere."""
+    """A CTC head that has made up its mind: ``plan[frame]`` is the letter it hears there, blank
+    elsewhere."""
 
     def __init__(self, vocabulary, plan, confidence=12.0):
         super().__init__()
@@ -41,7 +43,9 @@ class Head(torch.nn.Module):
 
 
 def tokenizer_of(folder, letters):
-    (folder / "vocab.json").write_text(json.dumps({letter: index for index, letter in enumerate(letters)}))
+    (folder / "vocab.json").write_text(
+        json.dumps({letter: index for index, letter in enumerate(letters)})
+    )
     return transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"))
 
 
@@ -51,8 +55,12 @@ def hearing(tmp_path):
 
     def model_of(plan, letters=LETTERS, confidence=12.0):
         tokenizer = tokenizer_of(tmp_path, letters)
-        processor = transformers.Wav2Vec2Processor(transformers.Wav2Vec2FeatureExtractor(), tokenizer)
-        module = build("wav2vec2-post", num_hidden_layers=1, vocab_size=len(letters), pad_token_id=0)
+        processor = transformers.Wav2Vec2Processor(
+            transformers.Wav2Vec2FeatureExtractor(), tokenizer
+        )
+        module = build(
+            "wav2vec2-post", num_hidden_layers=1, vocab_size=len(letters), pad_token_id=0
+        )
         model = speechmix.load(module, processor=processor)
         if plan is not None:
             said = {letter: i for letter, i in tokenizer.get_vocab().items() if i < len(letters)}
@@ -65,14 +73,28 @@ def hearing(tmp_path):
 AUDIO = np.random.default_rng(0).normal(scale=0.1, size=round(SECONDS * 16_000)).astype(np.float32)
 
 # "les amis": l e s at 10, 12, 15; | at 18; a m i s at 30, 31 to 33, 36, 40
-LES_AMIS = {10: "l", 12: "e", 15: "s", 18: "|", 30: "a", 31: "m", 32: "m", 33: "m", 36: "i", 40: "s"}
+LES_AMIS = {
+    10: "l",
+    12: "e",
+    15: "s",
+    18: "|",
+    30: "a",
+    31: "m",
+    32: "m",
+    33: "m",
+    36: "i",
+    40: "s",
+}
 
 
 def frames_of(words, model):
     """First and last frame of each word, from its times."""
     grid = model.grid(len(AUDIO))
     return [
-        (round((w.start - grid.first_centre) / 0.02 + 0.5), round((w.end - grid.first_centre) / 0.02 - 0.5))
+        (
+            round((w.start - grid.first_centre) / 0.02 + 0.5),
+            round((w.end - grid.first_centre) / 0.02 - 0.5),
+        )
         for w in words
     ]
 
@@ -107,7 +129,9 @@ class TestTimes:
         assert frames_of(align_by_ctc(model, AUDIO, "elle a").words, model) == [(5, 10), (30, 30)]
 
     def test_words_that_share_an_edge_letter_are_kept_apart_without_a_delimiter(self, hearing):
-        letters = [letter for letter in LETTERS if letter != "|"]  # the tokenizer adds one that the model cannot say
+        letters = [
+            letter for letter in LETTERS if letter != "|"
+        ]  # the tokenizer adds one that the model cannot say
         model = hearing({5: "l", 7: "e", 9: "s", 20: "s", 22: "a", 24: "c"}, letters)
         assert frames_of(align_by_ctc(model, AUDIO, "les sac").words, model) == [(5, 9), (20, 24)]
 
@@ -160,7 +184,19 @@ class TestLettersTheVocabularyLacks:
         assert frames_of(align_by_ctc(model, AUDIO, "été").words, model) == [(10, 16)]
 
     def test_word_of_digits_is_placed_between_its_neighbours_and_doubted(self, hearing):
-        plan = {5: "l", 7: "e", 9: "s", 12: "|", 20: "h", 22: "u", 24: "i", 26: "t", 30: "|", 40: "c", 42: "h"}
+        plan = {
+            5: "l",
+            7: "e",
+            9: "s",
+            12: "|",
+            20: "h",
+            22: "u",
+            24: "i",
+            26: "t",
+            30: "|",
+            40: "c",
+            42: "h",
+        }
         model = hearing(plan)
         found = align_by_ctc(model, AUDIO, "les 8 ch")
         (first, number, last) = frames_of(found.words, model)
@@ -216,7 +252,9 @@ class TestDoubtsAndErrors:
         model = hearing(None)
         twin = speechmix.load(model.module, init="random", seed=1, processor=model.tokenizer)
         twin.feature_extractor = model.feature_extractor
-        twin.module.lm_head.weight.data *= 0.1  # freshly drawn heads are near even; the fixture's are not
+        twin.module.lm_head.weight.data *= (
+            0.1  # freshly drawn heads are near even; the fixture's are not
+        )
         assert not align_by_ctc(twin, AUDIO, "les amis").trusted
 
     @pytest.mark.parametrize("name", ["wav2vec2-stable", "whisper-80"])
@@ -228,25 +266,34 @@ class TestDoubtsAndErrors:
             align_by_ctc(model, AUDIO, "les amis")
 
     def test_ctc_model_without_its_tokenizer(self):
-        model = speechmix.load(build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor())
+        model = speechmix.load(
+            build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor()
+        )
         with pytest.raises(AlignmentError, match="tokenizer"):
             align_by_ctc(model, AUDIO, "les amis")
 
     def test_torchaudio_that_cannot_be_imported_is_named(self, hearing, tmp_path, monkeypatch):
         model = hearing(LES_AMIS)
         (tmp_path / "torchaudio").mkdir()
-        (tmp_path / "torchaudio" / "__init__.py").write_text("raise OSError('libcudart.so.13: cannot open it')")
+        (tmp_path / "torchaudio" / "__init__.py").write_text(
+            "raise OSError('libcudart.so.13: cannot open it')"
+        )
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.syspath_prepend(tmp_path)
-        with pytest.raises(AlignmentError, match=r"needs torchaudio: .*libcudart.* method='synthesis'"):
+        with pytest.raises(
+            AlignmentError, match=r"needs torchaudio: .*libcudart.* method='synthesis'"
+        ):
             align_by_ctc(model, AUDIO, "les amis")
 
     def test_half_precision_model_is_run_in_float32_and_given_back(self, hearing):
         model = hearing(LES_AMIS)
         model.module.half()
         before = {name: x.clone() for name, x in model.module.state_dict().items()}
-        assert frames_of(align_by_ctc(model, AUDIO, "les amis").words, model) == [(10, 15), (30, 40)]
+        assert frames_of(align_by_ctc(model, AUDIO, "les amis").words, model) == [
+            (10, 15),
+            (30, 40),
+        ]
         assert all(torch.equal(x, before[name]) for name, x in model.module.state_dict().items())
 
 
@@ -267,9 +314,16 @@ class TestBundledModel:
         folder = Path(__file__).parents[2].parent / "shared/data/clips_fr"
         if not folder.is_dir():
             pytest.skip("the folder ../shared with recordings is absent")
-        for name in ("allume_la_lumiere", "ferme_tous_les_volets", "supprime_le_minuteur", "lecture"):
+        for name in (
+            "allume_la_lumiere",
+            "ferme_tous_les_volets",
+            "supprime_le_minuteur",
+            "lecture",
+        ):
             audio, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
-            assert not align_by_ctc(model, audio, name.replace("_", " ").replace("lumiere", "lumière")).trusted
+            assert not align_by_ctc(
+                model, audio, name.replace("_", " ").replace("lumiere", "lumière")
+            ).trusted
 
 
 class TestAlignAClip:

@@ -1,4 +1,5 @@
-"""espeak-ng through ctypes: the same call gives the same bits, and every written word has its time."""
+"""espeak-ng through ctypes: the same call gives the same bits, and every written word has its
+time."""
 
 import hashlib
 import subprocess
@@ -27,7 +28,9 @@ TEXTS = [
 def test_every_written_word_has_its_time_in_order(text):
     speech = speak(text)
     assert [word.text for word in speech.words] == words_of(text)
-    starts, ends = (np.array([getattr(word, side) for word in speech.words]) for side in ("start", "end"))
+    starts, ends = (
+        np.array([getattr(word, side) for word in speech.words]) for side in ("start", "end")
+    )
     assert (ends > starts).all()
     assert (starts[1:] >= ends[:-1]).all()
     assert starts[0] >= 0
@@ -36,10 +39,13 @@ def test_every_written_word_has_its_time_in_order(text):
 
 def test_number_and_sign_are_one_written_word_as_long_as_their_spoken_form():
     digits, letters = (
-        speak(text).words for text in ("il mange 80% des pois", "il mange quatre-vingts pourcent des pois")
+        speak(text).words
+        for text in ("il mange 80% des pois", "il mange quatre-vingts pourcent des pois")
     )
     assert digits[2].text == "80%"
-    assert digits[2].end - digits[2].start == pytest.approx(letters[3].end - letters[2].start, abs=0.1)
+    assert digits[2].end - digits[2].start == pytest.approx(
+        letters[3].end - letters[2].start, abs=0.1
+    )
     assert digits[3].text == "des"
 
 
@@ -53,7 +59,11 @@ def test_words_hold_the_sound_and_the_pause_is_silent():
     first, second = speech.words
     level = [
         np.abs(speech.audio[round(a * speech.sample_rate) : round(b * speech.sample_rate)]).max()
-        for a, b in ((first.start, first.end), (first.end + 0.03, second.start - 0.01), (second.start, second.end))
+        for a, b in (
+            (first.start, first.end),
+            (first.end + 0.03, second.start - 0.01),
+            (second.start, second.end),
+        )
     ]
     assert level[0] > 20 * level[1]
     assert level[2] > 20 * level[1]
@@ -61,9 +71,14 @@ def test_words_hold_the_sound_and_the_pause_is_silent():
 
 def test_phonemes_tile_the_audio():
     speech = speak("elle a perdu, les livres")
-    assert all(a.end == pytest.approx(b.start) for a, b in zip(speech.phonemes, speech.phonemes[1:], strict=False))
+    assert all(
+        a.end == pytest.approx(b.start)
+        for a, b in zip(speech.phonemes, speech.phonemes[1:], strict=False)
+    )
     assert speech.phonemes[0].text == "ɛ"
-    assert speech.phonemes[-1].end == pytest.approx(len(speech.audio) / speech.sample_rate, abs=0.001)
+    assert speech.phonemes[-1].end == pytest.approx(
+        len(speech.audio) / speech.sample_rate, abs=0.001
+    )
 
 
 @pytest.mark.parametrize("voice", ["fr", "fr+f2"])
@@ -82,8 +97,13 @@ def test_same_bits_in_another_process():
         "import hashlib; from speechmix.alignment.espeak import speak;"
         "print(hashlib.sha256(speak('les livres', voice='fr+f2').audio.tobytes()).hexdigest())"
     )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert other.strip() == hashlib.sha256(speak("les livres", voice="fr+f2").audio.tobytes()).hexdigest()
+    other = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert (
+        other.strip()
+        == hashlib.sha256(speak("les livres", voice="fr+f2").audio.tobytes()).hexdigest()
+    )
 
 
 def test_options_are_set_anew_at_every_call():

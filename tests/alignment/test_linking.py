@@ -21,7 +21,10 @@ def test_the_same_words_keep_their_times_and_scores():
 
 def test_elided_words_share_one_heard_word_by_letters():
     written = [("l'", "l'"), ("amie", "amie")]
-    assert times(link(written, [Word("l'amie", 0.0, 0.5)])) == [("l'", 0.0, 0.1), ("amie", 0.1, 0.5)]
+    assert times(link(written, [Word("l'amie", 0.0, 0.5)])) == [
+        ("l'", 0.0, 0.1),
+        ("amie", 0.1, 0.5),
+    ]
     assert times(link(written, [Word("l'", 0.0, 0.2), Word("amie", 0.2, 0.5)])) == [
         ("l'", 0.0, 0.2),
         ("amie", 0.2, 0.5),
@@ -29,8 +32,14 @@ def test_elided_words_share_one_heard_word_by_letters():
 
 
 def test_a_number_takes_the_time_of_all_its_words():
-    heard = [Word("à", 0.0, 0.1), *(Word(w, i / 10, (i + 1) / 10, 0.5) for i, w in enumerate(("quatre", "vingts"), 1))]
-    assert times(link([("à", "à"), ("80", "quatre vingts")], heard)) == [("à", 0.0, 0.1), ("80", 0.1, 0.3)]
+    heard = [
+        Word("à", 0.0, 0.1),
+        *(Word(w, i / 10, (i + 1) / 10, 0.5) for i, w in enumerate(("quatre", "vingts"), 1)),
+    ]
+    assert times(link([("à", "à"), ("80", "quatre vingts")], heard)) == [
+        ("à", 0.0, 0.1),
+        ("80", 0.1, 0.3),
+    ]
 
 
 def test_unknown_labels_stand_for_the_words_that_were_not_named():
@@ -42,7 +51,9 @@ def test_unknown_labels_stand_for_the_words_that_were_not_named():
 def test_a_small_difference_in_spelling_is_forgiven_and_another_text_is_not():
     assert times(link([("clef", "clef")], [Word("cleff", 0.0, 0.5)])) == [("clef", 0.0, 0.4)]
     with pytest.raises(AlignmentError, match="expected the word 'livres'"):
-        link([("les", "les"), ("livres", "livres")], [Word("les", 0.0, 0.2), Word("chats", 0.3, 0.9)])
+        link(
+            [("les", "les"), ("livres", "livres")], [Word("les", 0.0, 0.2), Word("chats", 0.3, 0.9)]
+        )
 
 
 def test_repeated_words_stay_in_order():

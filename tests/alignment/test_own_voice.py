@@ -1,4 +1,5 @@
-"""A voice learnt from clips: near to its own sounds, silent about those it does not know, the same after a file."""
+"""A voice learnt from clips: near to its own sounds, silent about those it does not know, the same
+after a file."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def frames(phoneme, count=80, seed=0):
 
 @pytest.fixture(scope="module")
 def voice():
-    return learn({(phoneme, third): frames(phoneme, seed=third) for phoneme in CENTRES for third in range(3)})
+    return learn(
+        {(phoneme, third): frames(phoneme, seed=third) for phoneme in CENTRES for third in range(3)}
+    )
 
 
 def test_a_frame_is_nearest_to_the_sound_it_is_of(voice):
@@ -28,7 +31,9 @@ def test_a_frame_is_nearest_to_the_sound_it_is_of(voice):
     for place, phoneme in enumerate(CENTRES):
         apart = voice.distances(frames(phoneme, 40, seed=9), sounds)
         assert (apart.argmin(1) == place).mean() > 0.9
-        assert np.median(apart[:, place]) == pytest.approx(0.6, abs=0.1)  # as the synthetic speakers'
+        assert np.median(apart[:, place]) == pytest.approx(
+            0.6, abs=0.1
+        )  # as the synthetic speakers'
 
 
 def test_a_third_that_is_not_known_is_judged_by_the_phoneme_and_a_phoneme_that_is_not_not_at_all():
@@ -52,14 +57,18 @@ def test_a_voice_is_the_same_after_a_file_and_a_damaged_file_is_named(voice, tmp
     voice.save(tmp_path / "a.safetensors")
     again = OwnVoice.load(tmp_path / "a.safetensors")
     asked = [("a", 0), ("s", 2), ("x", 0)]
-    np.testing.assert_array_equal(again.distances(frames("m"), asked), voice.distances(frames("m"), asked))
+    np.testing.assert_array_equal(
+        again.distances(frames("m"), asked), voice.distances(frames("m"), asked)
+    )
     (tmp_path / "b.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:50])
     with pytest.raises(InputError, match=r"b\.safetensors is no voice"):
         OwnVoice.load(tmp_path / "b.safetensors")
 
 
 def test_learning_again_gives_the_same_voice(voice):
-    again = learn({(phoneme, third): frames(phoneme, seed=third) for phoneme in CENTRES for third in range(3)})
+    again = learn(
+        {(phoneme, third): frames(phoneme, seed=third) for phoneme in CENTRES for third in range(3)}
+    )
     np.testing.assert_array_equal(again.means, voice.means)
     assert again.sounds == voice.sounds
 
@@ -69,8 +78,13 @@ def test_frames_go_to_the_third_of_the_phoneme_that_they_lie_in():
     recording = HeardRecording(power, np.zeros(60), quiet=-50.0, loud=0.0, noise=np.full(40, 1e-6))
     collected = frames_by_sound([(recording, [Word("ˈa", 0.05, 0.125), Word("s", 0.125, 0.155)])])
     assert {sound: len(some) for sound, some in collected.items()} == {
-        ("a", 0): 5, ("a", 1): 5, ("a", 2): 5, ("s", 0): 2, ("s", 1): 2, ("s", 2): 2,
-    }  # fmt: skip
+        ("a", 0): 5,
+        ("a", 1): 5,
+        ("a", 2): 5,
+        ("s", 0): 2,
+        ("s", 1): 2,
+        ("s", 2): 2,
+    }
 
 
 def test_sounds_of_a_synthetic_speaker():
@@ -85,7 +99,8 @@ def test_sounds_of_a_synthetic_speaker():
 
 
 def test_a_file_has_the_same_bytes_whoever_writes_it(voice, tmp_path):
-    """safetensors writes several entries of a header in an order that differs from process to process."""
+    """safetensors writes several entries of a header in an order that differs from process to
+    process."""
     voice.save(tmp_path / "voice.safetensors")
     with safe_open(tmp_path / "voice.safetensors", "numpy") as file:
         assert list(file.metadata()) == ["voice"]

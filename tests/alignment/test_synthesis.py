@@ -1,4 +1,5 @@
-"""Word times by synthesis and warping: against a recogniser's, against known times, and what it does with wrong texts."""
+"""Word times by synthesis and warping: against a recogniser's, against known times, and what it
+does with wrong texts."""
 
 import functools
 import json
@@ -45,20 +46,36 @@ def read(path):
 
 
 def spontaneous(sentence, voice, seed):
-    """Speech of another voice in chunks of two to four words, with pauses, hesitations and noise; its true starts."""
+    """Speech of another voice in chunks of two to four words, with pauses, hesitations and noise;
+    its true starts."""
     rng = np.random.default_rng(seed)
-    words, pieces, starts, pauses = sentence.split(), [np.zeros(int(rng.uniform(0.1, 1) * RATE))], [], set()
+    words, pieces, starts, pauses = (
+        sentence.split(),
+        [np.zeros(int(rng.uniform(0.1, 1) * RATE))],
+        [],
+        set(),
+    )
     while words:
         chunk, words = words[: (size := int(rng.integers(2, 5)))], words[size:]
-        speech = speak(" ".join(chunk), voice=voice, rate=int(rng.integers(120, 200)), pitch=int(rng.integers(30, 70)))
+        speech = speak(
+            " ".join(chunk),
+            voice=voice,
+            rate=int(rng.integers(120, 200)),
+            pitch=int(rng.integers(30, 70)),
+        )
         offset = sum(map(len, pieces)) / RATE
-        onset = np.argmax(np.abs(speech.audio) > 0.02) / RATE  # a closure after a pause is not heard
+        onset = (
+            np.argmax(np.abs(speech.audio) > 0.02) / RATE
+        )  # a closure after a pause is not heard
         starts += [offset + max(word.start, onset) for word in speech.words]
         pieces.append(speech.audio[: round(speech.words[-1].end * RATE)])
         pauses.add(len(starts) - 1)
         pieces.append(np.zeros(int(rng.uniform(0.1, 1.5) * RATE)))
         if words and rng.random() < 0.3:
-            pieces += [speak("euh", voice=voice, rate=90).audio, np.zeros(int(rng.uniform(0.1, 0.5) * RATE))]
+            pieces += [
+                speak("euh", voice=voice, rate=90).audio,
+                np.zeros(int(rng.uniform(0.1, 0.5) * RATE)),
+            ]
     audio = np.concatenate(pieces)
     return audio + 0.001 * rng.standard_normal(len(audio)), np.array(starts), sorted(pauses)
 
@@ -66,8 +83,13 @@ def spontaneous(sentence, voice, seed):
 @pytest.mark.long
 def test_read_sentence_against_a_recogniser(shared):
     truth = json.loads((shared / "data/clips_read/leopard_test_fr.words.json").read_text())
-    alignment = align_by_synthesis(read(shared / "data/clips_read/leopard_test_fr.wav"), truth["transcript"])
-    errors = [abs(word.start - true["start_sec"]) for word, true in zip(alignment.words, truth["words"], strict=True)]
+    alignment = align_by_synthesis(
+        read(shared / "data/clips_read/leopard_test_fr.wav"), truth["transcript"]
+    )
+    errors = [
+        abs(word.start - true["start_sec"])
+        for word, true in zip(alignment.words, truth["words"], strict=True)
+    ]
     assert np.median(errors) <= 0.060
     # The recogniser has "des" end 100 ms earlier: words may be doubted, the text may not.
     assert not any("may not be what is said" in doubt for doubt in alignment.doubts)
@@ -81,8 +103,12 @@ def test_pauses_hesitations_and_other_voices():
         audio, starts, pauses = spontaneous(sentence, voice, seed)
         alignment = align_by_synthesis(audio, sentence)
         assert alignment.score > 0.9
-        errors += [abs(word.start - start) for word, start in zip(alignment.words, starts, strict=True)]
-        spanning += sum(alignment.words[i].end > alignment.words[i + 1].start - 0.05 for i in pauses[:-1])
+        errors += [
+            abs(word.start - start) for word, start in zip(alignment.words, starts, strict=True)
+        ]
+        spanning += sum(
+            alignment.words[i].end > alignment.words[i + 1].start - 0.05 for i in pauses[:-1]
+        )
     assert np.median(errors) < 0.015
     assert np.mean(np.array(errors) > 0.1) < 0.15
     assert spanning <= 2  # a word before a pause ends at the pause, unless it swallows a hesitation
@@ -93,13 +119,21 @@ def test_no_systematic_offset():
     audio = np.concatenate([np.zeros(RATE // 2), speech.audio, np.zeros(RATE)]) + 1e-4
     audio += 1e-4 * np.random.default_rng(0).standard_normal(len(audio))
     words = align_by_synthesis(audio, SENTENCES[0]).words
-    offsets = [found.start - 0.5 - word.start for found, word in zip(words, speech.words, strict=True)]
+    offsets = [
+        found.start - 0.5 - word.start for found, word in zip(words, speech.words, strict=True)
+    ]
     assert abs(np.median(offsets)) < 0.006
 
 
 def test_real_commands_are_ordered_and_start_with_the_sound(shared):
-    texts = {"quel_temps_fait_il": "quel temps fait-il", "allume_la_chambre_a_80": "allume la chambre à 80%"}
-    onsets = {"quel_temps_fait_il": 0.70, "allume_la_chambre_a_80": 0.60}  # read off the spectrogram
+    texts = {
+        "quel_temps_fait_il": "quel temps fait-il",
+        "allume_la_chambre_a_80": "allume la chambre à 80%",
+    }
+    onsets = {
+        "quel_temps_fait_il": 0.70,
+        "allume_la_chambre_a_80": 0.60,
+    }  # read off the spectrogram
     for name, text in texts.items():
         alignment = align_by_synthesis(read(shared / f"data/clips_fr/{name}.wav"), text)
         assert [word.text for word in alignment.words] == words_of(text)
@@ -113,7 +147,9 @@ def test_wrong_text_is_not_trusted(shared):
     right = align_by_synthesis(
         audio, "Sous le consulat il devient conservateur des eaux et forêts et conseiller général"
     )
-    wrong = align_by_synthesis(audio, "Les deux autres sont situés au bord de la mer jaune avec une petite plage")
+    wrong = align_by_synthesis(
+        audio, "Les deux autres sont situés au bord de la mer jaune avec une petite plage"
+    )
     assert not any("may not be what is said" in doubt for doubt in right.doubts)
     assert not wrong.trusted
     assert "may not be what is said" in wrong.doubts[0]
@@ -144,8 +180,12 @@ def test_deterministic_and_independent_of_level_and_sample_rate():
 
 def test_another_language():
     speech = speak("the children lost three books", voice="en-us+f2", rate=140)
-    words = align_by_synthesis(speech.audio, "the children lost three books", language="en-us").words
-    assert np.median([abs(a.start - b.start) for a, b in zip(words, speech.words, strict=True)]) < 0.02
+    words = align_by_synthesis(
+        speech.audio, "the children lost three books", language="en-us"
+    ).words
+    assert (
+        np.median([abs(a.start - b.start) for a, b in zip(words, speech.words, strict=True)]) < 0.02
+    )
 
 
 @pytest.mark.parametrize("text", ["", "« … » !"])
@@ -188,24 +228,34 @@ def test_a_tightly_cut_clip_is_placed_like_the_whole(shared):
     text = "dévérouille la porte d'entrée"
     starts = np.array([word.start for word in align_by_synthesis(audio, text).words])
     cut = round(1.09 * RATE)  # where the sound begins, to where it ends
-    tight = np.array([word.start for word in align_by_synthesis(audio[cut : round(2.45 * RATE)], text).words])
+    tight = np.array(
+        [word.start for word in align_by_synthesis(audio[cut : round(2.45 * RATE)], text).words]
+    )
     assert np.abs(tight + cut / RATE - starts).max() < 0.06
 
 
 def test_a_repetition_that_is_not_in_the_text_lies_in_a_gap():
-    first, rest = (speak(text, voice="fr-be+f2", rate=150) for text in ("les enfants", SENTENCES[1]))
+    first, rest = (
+        speak(text, voice="fr-be+f2", rate=150) for text in ("les enfants", SENTENCES[1])
+    )
     offset = first.words[-1].end + 0.2
     pause = np.zeros(round((offset - first.words[-1].end) * RATE))
     audio = np.concatenate([first.audio[: round(first.words[-1].end * RATE)], pause, rest.audio])
     audio += 1e-3 * np.random.default_rng(0).standard_normal(len(audio))
     words = align_by_synthesis(audio, SENTENCES[1]).words
-    errors = [abs(found.start - offset - true.start) for found, true in zip(words, rest.words, strict=True)]
+    errors = [
+        abs(found.start - offset - true.start)
+        for found, true in zip(words, rest.words, strict=True)
+    ]
     assert max(errors[2:]) < 0.06
 
 
 @pytest.mark.parametrize("written", ["{} ?", "{}!", "« {} »", "{}…", "({}),"])
 def test_a_sign_moves_no_word(shared, written):
-    audio, text = read(shared / "data/clips_fr/combien_de_temps_reste_t_il.wav"), "combien de temps reste-t-il"
+    audio, text = (
+        read(shared / "data/clips_fr/combien_de_temps_reste_t_il.wav"),
+        "combien de temps reste-t-il",
+    )
     bare, signed = align_by_synthesis(audio, text), align_by_synthesis(audio, written.format(text))
     assert [(word.start, word.end, word.score) for word in signed.words] == [
         (word.start, word.end, word.score) for word in bare.words
@@ -213,9 +263,12 @@ def test_a_sign_moves_no_word(shared, written):
     assert [word.text for word in signed.words] == words_of(written.format(text))
 
 
-@pytest.mark.parametrize("name", ["supprime_le_minuteur", "ferme_les_rideaux_du_bureau", "eteins_toutes_les_lumieres"])
+@pytest.mark.parametrize(
+    "name", ["supprime_le_minuteur", "ferme_les_rideaux_du_bureau", "eteins_toutes_les_lumieres"]
+)
 def test_no_word_lies_in_the_bump_with_which_a_recording_begins(shared, name):
-    """The microphone was switched on at 0.04 s, speech begins half a second later; a word too many is tempting."""
+    """The microphone was switched on at 0.04 s, speech begins half a second later; a word too many
+    is tempting."""
     audio = read(shared / f"data/clips_fr/{name}.wav")
     onset = json.loads(BORDERS.read_text())[name][0][0]
     words = align_by_synthesis(audio, "quelle " + name.replace("_", " ")).words
@@ -224,7 +277,8 @@ def test_no_word_lies_in_the_bump_with_which_a_recording_begins(shared, name):
 
 @pytest.mark.long
 def test_words_that_are_off_are_named_no_more_seldom_than_when_the_threshold_was_set(shared):
-    """A guard, no evidence: the threshold was chosen with these sentences in view; held-out figures are in the docs."""
+    """A guard, no evidence: the threshold was chosen with these sentences in view; held-out figures
+    are in the docs."""
     sys.path.insert(0, str(BORDERS.parent))
     from alignment_material import samples
 

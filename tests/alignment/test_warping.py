@@ -1,4 +1,5 @@
-"""The cheapest path: what it costs by hand, and that nothing is cheaper, on small problems that can be searched whole."""
+"""The cheapest path: what it costs by hand, and that nothing is cheaper, on small problems that can
+be searched whole."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ import pytest
 from speechmix.alignment import warping
 from speechmix.alignment.warping import border_costs, cheapest_path, compiled
 
-STAYS, SKIPS, ENTER_GAP = (warping._STAYS.tolist(), warping._SKIPS.tolist(), float(warping._ENTER_GAP))
+STAYS, SKIPS, ENTER_GAP = (
+    warping._STAYS.tolist(),
+    warping._SKIPS.tolist(),
+    float(warping._ENTER_GAP),
+)
 
 
 def test_path_rests_in_gaps_between_words():
@@ -58,11 +63,18 @@ def cost_of(path, distances, gap, word):
 def test_no_path_is_cheaper(seed):
     rng = np.random.default_rng(seed)
     word = np.array([0, 0, 1])
-    distances, gap = rng.uniform(0, 3, (6, 3)).astype(np.float32), rng.uniform(0, 2, 6).astype(np.float32)
+    distances, gap = (
+        rng.uniform(0, 3, (6, 3)).astype(np.float32),
+        rng.uniform(0, 2, 6).astype(np.float32),
+    )
     path = cheapest_path(distances, gap, word)
     every = itertools.product(range(-3, 3), repeat=6)
     assert cost_of(path, distances, gap, word) == pytest.approx(
-        min(cost_of(other, distances, gap, word) for other in every if other[-1] in (2, -3) and other[0] in (0, -1)),
+        min(
+            cost_of(other, distances, gap, word)
+            for other in every
+            if other[-1] in (2, -3) and other[0] in (0, -1)
+        ),
         abs=1e-4,
     )
 
@@ -82,14 +94,20 @@ def _twice(number):
 def test_what_a_border_costs_elsewhere(seed):
     rng = np.random.default_rng(seed)
     word = np.array([0, 0, 1])
-    distances, gap = rng.uniform(0, 3, (6, 3)).astype(np.float32), rng.uniform(0, 2, 6).astype(np.float32)
+    distances, gap = (
+        rng.uniform(0, 3, (6, 3)).astype(np.float32),
+        rng.uniform(0, 2, 6).astype(np.float32),
+    )
     expected = np.full((2, 2, 6), np.inf)
     for path in itertools.product(range(-3, 3), repeat=6):
         if path[0] not in (0, -1) or path[-1] not in (2, -3):
             continue
         cost = cost_of(path, distances, gap, word)
-        for t, (before, state, after) in enumerate(zip((None, *path), path, (*path[1:], None), strict=False)):
-            # A word begins behind the gap or the last frame of the word before it, and ends likewise.
+        for t, (before, state, after) in enumerate(
+            zip((None, *path), path, (*path[1:], None), strict=False)
+        ):
+            # A word begins behind the gap or the last frame of the word before it, and ends
+            # likewise.
             for side, index, is_border in (
                 (0, 0, state == 0 and before in (None, -1)),
                 (0, 1, state == 2 and before in (-2, 1)),

@@ -1,4 +1,5 @@
-"""Word times from cross-attention: on clips whose times are known, by the bundled Whisper; and the path by itself."""
+"""Word times from cross-attention: on clips whose times are known, by the bundled Whisper; and the
+path by itself."""
 
 import functools
 
@@ -25,9 +26,14 @@ def test_words_of_clips_with_known_times(whisper):
     for clip in bundled.clips()[:40]:
         alignment = align_by_whisper(whisper, clip.audio(16_000), clip.text)
         assert [word.text for word in alignment.words] == [word.text for word in clip.words]
-        assert all(0 <= word.start < word.end <= clip.duration and 0 <= word.score <= 1 for word in alignment.words)
+        assert all(
+            0 <= word.start < word.end <= clip.duration and 0 <= word.score <= 1
+            for word in alignment.words
+        )
         errors += [abs(a.start - b.start) for a, b in zip(alignment.words, clip.words, strict=True)]
-    assert np.median(errors) < 0.08  # three layers, trained on synthetic speech; the mean word lasts 0.35 s
+    assert (
+        np.median(errors) < 0.08
+    )  # three layers, trained on synthetic speech; the mean word lasts 0.35 s
     assert np.mean(np.array(errors) > 0.25) < 0.1
 
 
@@ -41,7 +47,9 @@ def test_wrong_token_order_would_be_noticed(whisper):
 
 def test_silence_around_the_words_is_cut_off(whisper):
     for clip in bundled.clips()[:6]:
-        audio = np.concatenate([np.zeros(8_000), clip.audio(16_000), np.zeros(8_000)]).astype(np.float32)
+        audio = np.concatenate([np.zeros(8_000), clip.audio(16_000), np.zeros(8_000)]).astype(
+            np.float32
+        )
         words = align_by_whisper(whisper, audio, clip.text).words
         assert words[0].start > 0.4
         assert words[-1].end < len(audio) / 16_000 - 0.4
@@ -57,7 +65,9 @@ def test_align_takes_it_as_a_method(whisper):
 
 def test_models_that_cannot_are_refused(whisper):
     audio = np.ones(16_000, np.float32)
-    twin = speechmix.load(bundled.models()["tiny-french-whisper"], init="random", seed=0, device="cpu")
+    twin = speechmix.load(
+        bundled.models()["tiny-french-whisper"], init="random", seed=0, device="cpu"
+    )
     for model in (twin, speechmix.load(build("wav2vec2-post"))):
         with pytest.raises(AlignmentError, match="expected a trained Whisper"):
             align_by_whisper(model, audio, "les livres")
@@ -77,7 +87,8 @@ def test_row_starts_is_the_best_cut():
         best = max(
             ((0, *cut) for cut in combinations(range(1, frames), rows - 1)),
             key=lambda cut: sum(
-                evidence[r, a:b].sum() for r, (a, b) in enumerate(zip(cut, (*cut[1:], frames), strict=True))
+                evidence[r, a:b].sum()
+                for r, (a, b) in enumerate(zip(cut, (*cut[1:], frames), strict=True))
             ),
         )
         assert row_starts(evidence).tolist() == list(best)

@@ -1,4 +1,5 @@
-"""A server of the app for tests: the tiny models and synthetic clips of the package, asked without a browser."""
+"""A server of the app for tests: the tiny models and synthetic clips of the package, asked without
+a browser."""
 
 from __future__ import annotations
 
@@ -19,8 +20,12 @@ from speechmix.interfaces.app.session import Session, choices
 
 def bundled_session(**options: Any) -> Session:
     """A session with both tiny models, and four synthetic clips to begin with."""
-    examples = [clip.replace(meta={**clip.meta, "synthetic": "yes"}) for clip in bundled.clips()[:4]]
-    return Session(choices(list(bundled.models().values()), speechmix.load), examples=examples, **options)
+    examples = [
+        clip.replace(meta={**clip.meta, "synthetic": "yes"}) for clip in bundled.clips()[:4]
+    ]
+    return Session(
+        choices(list(bundled.models().values()), speechmix.load), examples=examples, **options
+    )
 
 
 @contextmanager
@@ -46,7 +51,9 @@ def asked(
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
     content = json.dumps(body).encode() if isinstance(body, dict) else body
     path = path if path.startswith("/") else f"/{server.token if token is None else token}/{path}"
-    connection.request(method, path, content, {name.replace("_", "-"): value for name, value in headers.items()})
+    connection.request(
+        method, path, content, {name.replace("_", "-"): value for name, value in headers.items()}
+    )
     response = connection.getresponse()
     answer, told = response.read(), {name.lower(): value for name, value in response.getheaders()}
     connection.close()

@@ -1,4 +1,5 @@
-"""What the app answers is what the package says: maps are those of `mix`, words those of the aligners, files read back."""
+"""What the app answers is what the package says: maps are those of `mix`, words those of the
+aligners, files read back."""
 
 from __future__ import annotations
 
@@ -79,11 +80,16 @@ class TestWords:
     def test_the_model_places_them_as_align_does(self, ctc, clip):
         bare = clip.replace(words=None, cue=None, target=None, foil=None)
         assert answers.placed(bare, model=ctc).words == speechmix.align(bare, model=ctc).words
-        assert answers.placed(clip, model=ctc).words == speechmix.align(bare, model=ctc).words  # words it had are left
+        assert (
+            answers.placed(clip, model=ctc).words == speechmix.align(bare, model=ctc).words
+        )  # words it had are left
 
     def test_whisper_places_them_by_its_attention(self, whisper, clip):
         placed = answers.placed(clip, model=whisper)
-        assert ([word.text for word in placed.words], placed.alignment) == (["nos", "maisons"], "whisper")
+        assert ([word.text for word in placed.words], placed.alignment) == (
+            ["nos", "maisons"],
+            "whisper",
+        )
 
     def test_evenly_is_in_order_within_the_clip_and_as_long_as_the_letters(self, clip):
         words = answers.placed(clip.replace(text="a bbb cc"), how="evenly").words
@@ -93,7 +99,9 @@ class TestWords:
         assert words[-1].end < clip.duration
 
     def test_what_cannot_place_says_what_can(self, clip):
-        twin = speechmix.load(bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False)
+        twin = speechmix.load(
+            bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
+        )
         for model in (None, twin):
             with pytest.raises(InputError, match=r"cannot place words.*evenly"):
                 answers.placed(clip, model=model)
@@ -138,7 +146,9 @@ class TestSilence:
         assert all(old == new for old, new in result.changes)
 
     def test_models_that_write_nothing_say_so(self, clip):
-        twin = speechmix.load(bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False)
+        twin = speechmix.load(
+            bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
+        )
         with pytest.raises(InputError, match="random weights"):
             answers.silenced(twin, clip, [0])
 
@@ -148,24 +158,37 @@ class TestFiles:
         file = saving.textgrid_of(clip)
         (tmp_path / file.name).write_bytes(file.content)
         for word, read in zip(clip.words, read_textgrid(tmp_path / file.name), strict=True):
-            assert (read.text, read.start, read.end) == (word.text, pytest.approx(word.start), pytest.approx(word.end))
+            assert (read.text, read.start, read.end) == (
+                word.text,
+                pytest.approx(word.start),
+                pytest.approx(word.end),
+            )
 
     def test_a_row_and_its_sound_are_a_manifest(self, clip, tmp_path):
         for file in (saving.manifest_row(clip), saving.sound_of(clip)):
             (tmp_path / file.name).write_bytes(file.content)
         (read,) = speechmix.read_clips(tmp_path / f"{clip.name}.jsonl")
         assert (read.name, read.text, read.words, read.cue, read.target, read.foil) == (
-            clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil,
-        )  # fmt: skip
+            clip.name,
+            clip.text,
+            clip.words,
+            clip.cue,
+            clip.target,
+            clip.foil,
+        )
         assert np.abs(read.audio(16_000) - clip.audio(16_000)).max() < 2**-14
 
     def test_the_page_needs_no_other_file_and_the_picture_is_one(self, ctc, clip):
         maps = answers.measured(ctc, clip).maps
-        page = saving.page_of(clip, {("tiny", "trained", None): maps}, start={"layer": 1}).content.decode()
+        page = saving.page_of(
+            clip, {("tiny", "trained", None): maps}, start={"layer": 1}
+        ).content.decode()
         assert "default-src 'none'" in page
         assert "data:audio/wav" in page
         assert "http" not in page.replace("http-equiv", "")
-        assert saving.picture_of(clip, maps["attention", "encoder"], layer=1).content.startswith(b"\x89PNG")
+        assert saving.picture_of(clip, maps["attention", "encoder"], layer=1).content.startswith(
+            b"\x89PNG"
+        )
 
     def test_without_words_there_is_no_textgrid(self, clip):
         with pytest.raises(InputError, match="place them first"):

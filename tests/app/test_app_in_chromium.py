@@ -1,4 +1,5 @@
-"""The app in a real browser: record, open, place, move, look, silence, compare, save; by mouse, by keys, at two widths."""
+"""The app in a real browser: record, open, place, move, look, silence, compare, save; by mouse, by
+keys, at two widths."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ IDLE = (
     "document.querySelector('#status .told')?.textContent === 'ready' && "
     "[...document.querySelectorAll('.panel')].every((panel) => !panel.classList.contains('busy'))"
 )
-WORDS = "speechmix.clip.words.map(([text, start, end]) => [text, Math.round(1000 * start), Math.round(1000 * end)])"
+WORDS = (
+    "speechmix.clip.words.map(([text, start, end]) => [text, Math.round(1000 * start), "
+    "Math.round(1000 * end)])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +49,10 @@ def browser(tmp_path_factory):
     heard = tmp_path_factory.mktemp("microphone") / "tone.wav"
     soundfile.write(heard, 0.5 * np.sin(2 * np.pi * PITCH * np.arange(48_000 * 4) / 48_000), 48_000)
     flags = (
-        "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", f"--use-file-for-fake-audio-capture={heard}",
-    )  # fmt: skip
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={heard}",
+    )
     with Browser(flags=flags) as browser:
         yield browser
 
@@ -66,7 +72,9 @@ def opened(page):
     """With a synthetic clip, measured."""
     page.evaluate("document.querySelectorAll('#examples .chip')[1].click()")
     page.until(
-        f"speechmix.clip?.name === 'left_00_pl' && {IDLE} && speechmix.player.buffer && !{hidden('.panel .body')}", 60
+        f"speechmix.clip?.name === 'left_00_pl' && {IDLE} && speechmix.player.buffer && "
+        f"!{hidden('.panel .body')}",
+        60,
     )
     return page
 
@@ -81,7 +89,8 @@ def text(browser: Browser, selector: str) -> str:
 
 def choose(browser: Browser, selector: str, value: str) -> None:
     browser.evaluate(
-        f"{{ const s = document.querySelector({json.dumps(selector)}); s.value = {json.dumps(value)}; "
+        f"{{ const s = document.querySelector({json.dumps(selector)}); s.value = "
+        f"{json.dumps(value)}; "
         "s.dispatchEvent(new Event('change', {bubbles: true})); }"
     )
 
@@ -100,13 +109,20 @@ def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
     assert page.evaluate("speechmix.clip.name.includes('<')") is False
     assert page.evaluate("document.querySelectorAll('img[onerror]').length") == 0
     words = page.evaluate(WORDS)
-    assert " ".join(word for word, _, _ in words) == page.evaluate("document.querySelector('#text').value") != ""
+    assert (
+        " ".join(word for word, _, _ in words)
+        == page.evaluate("document.querySelector('#text').value")
+        != ""
+    )
     assert "words placed: by ctc" in text(page, "#facts")
-    shares = page.evaluate("[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))")
+    shares = page.evaluate(
+        "[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))"
+    )
     assert sum(shares) == pytest.approx(100, abs=1)
 
 
-# What is asked is said to wait when it is long over: the server's first word of a request comes a second late.
+# What is asked is said to wait when it is long over: the server's first word of a request comes a
+# second late.
 LATE = """{ const original = window.fetch; window.fetch = async (path, options) => {
   const answer = await original(path, options);
   if (options?.method === "POST" && String(path).endsWith("api/jobs")) {
@@ -132,7 +148,9 @@ def test_a_sound_is_dropped_and_what_only_the_browser_reads_is_decoded_by_it(ope
       document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: carried, bubbles: true, cancelable: true }));
     })()""")
     opened.until(
-        f"speechmix.clip.name === 'dropped' && {IDLE} && speechmix.clip.words && !{hidden('.panel .body')}", PATIENCE
+        f"speechmix.clip.name === 'dropped' && {IDLE} && speechmix.clip.words && "
+        f"!{hidden('.panel .body')}",
+        PATIENCE,
     )
     assert opened.evaluate("speechmix.clip.seconds") == pytest.approx(seconds, abs=1e-3)
 
@@ -146,15 +164,22 @@ def test_what_is_no_recording_or_too_long_says_so(page, tmp_path):
     ):
         page.upload("#file", tmp_path / name)
         page.until(f"document.querySelector('#notice').innerText.includes({json.dumps(words)})")
-    page.messages[:] = [one for one in page.messages if "400" not in one]  # the console's own line about each refusal
+    page.messages[:] = [
+        one for one in page.messages if "400" not in one
+    ]  # the console's own line about each refusal
 
 
 def test_the_microphone_is_recorded_as_it_sounds(page):
     page.click("#record")
     page.until("parseFloat(document.querySelector('#level span').textContent) > 0.6")
     page.click("#record")
-    page.until("speechmix.clip?.name.startsWith('recording_') && Boolean(speechmix.player.buffer)", PATIENCE)
-    samples = page.evaluate("[...speechmix.player.buffer.getChannelData(0)].map((one) => Math.round(1e4 * one) / 1e4)")
+    page.until(
+        "speechmix.clip?.name.startsWith('recording_') && Boolean(speechmix.player.buffer)",
+        PATIENCE,
+    )
+    samples = page.evaluate(
+        "[...speechmix.player.buffer.getChannelData(0)].map((one) => Math.round(1e4 * one) / 1e4)"
+    )
     rate = page.evaluate("speechmix.player.buffer.sampleRate")
     half = np.array(samples[len(samples) // 2 :]) * np.hanning(len(samples) - len(samples) // 2)
     loudest = np.argmax(np.abs(np.fft.rfft(half))) * rate / len(half)
@@ -164,16 +189,25 @@ def test_the_microphone_is_recorded_as_it_sounds(page):
 
 
 def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
-    before, width = opened.evaluate(WORDS), opened.evaluate("document.querySelector('#stage').clientWidth")
+    before, width = (
+        opened.evaluate(WORDS),
+        opened.evaluate("document.querySelector('#stage').clientWidth"),
+    )
     cells = opened.evaluate("document.querySelector('.map canvas').toDataURL()")
     opened.drag('[data-border="0|1"]', 0.1 * width / opened.evaluate("speechmix.clip.seconds"))
     (_, start, end), (_, begin, last) = opened.evaluate(WORDS)
     assert (start, last) == (before[0][1], before[1][2])
     assert end == begin == pytest.approx(before[0][2] + 100, abs=5)
     opened.until(IDLE, PATIENCE)
-    assert opened.evaluate("document.querySelector('.map canvas').toDataURL()") != cells  # measured with the new words
+    assert (
+        opened.evaluate("document.querySelector('.map canvas').toDataURL()") != cells
+    )  # measured with the new words
     opened.evaluate("document.querySelector('[data-border=\"0|1\"]').focus()")
-    for key, shift, step in (("ArrowLeft", False, -10), ("ArrowRight", True, 1), ("PageDown", False, -100)):
+    for key, shift, step in (
+        ("ArrowLeft", False, -10),
+        ("ArrowRight", True, 1),
+        ("PageDown", False, -100),
+    ):
         now = opened.evaluate(WORDS)[0][2]
         opened.press(key, shift=shift)
         assert opened.evaluate(WORDS)[0][2] == now + step
@@ -185,7 +219,10 @@ def test_a_border_is_moved_by_mouse_and_by_keys_and_taken_back(opened):
     while not opened.evaluate("document.querySelector('#undo').disabled"):
         opened.click("#undo")
     assert opened.evaluate(WORDS) == before
-    opened.until(f"{IDLE} && document.querySelector('.map canvas').toDataURL() === {json.dumps(cells)}", PATIENCE)
+    opened.until(
+        f"{IDLE} && document.querySelector('.map canvas').toDataURL() === {json.dumps(cells)}",
+        PATIENCE,
+    )
 
 
 def test_what_is_taken_back_has_the_text_and_the_aligner_it_had(opened):
@@ -225,10 +262,11 @@ def test_a_microphone_is_asked_for_once_and_stored_maps_are_there_once(page):
 
 
 def test_the_line_is_where_the_sound_is(page, tmp_path):
-    """The sound is a ramp, so that its value, as it is rendered, says which time it is; it is heard later by the latency.
+    """The sound is a ramp, so that its value, as it is rendered, says which time it is; it is heard
+    later by the latency.
 
-    Line and sound are read as soon as the page has drawn the line. Where the machine took the processor away in between (more
-    than 5 ms), the two are not of one moment and say nothing.
+    Line and sound are read as soon as the page has drawn the line. Where the machine took the
+    processor away in between (more than 5 ms), the two are not of one moment and say nothing.
     """
     soundfile.write(tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 3 * RATE), RATE, subtype="FLOAT")
     page.upload("#file", tmp_path / "ramp.wav")
@@ -262,7 +300,8 @@ def test_the_line_is_where_the_sound_is(page, tmp_path):
 
 def test_a_word_is_clicked_heard_and_seen(opened):
     opened.evaluate(
-        "speechmix.player.moved.add(({ playing }) => { if (playing) window.heard = [playing.from, playing.until]; })"
+        "speechmix.player.moved.add(({ playing }) => { if (playing) window.heard = [playing.from, "
+        "playing.until]; })"
     )
     opened.click('#lane [data-word="0"]')
     opened.until("window.heard")
@@ -273,18 +312,27 @@ def test_a_word_is_clicked_heard_and_seen(opened):
     ]
     assert text(opened, ".made h3") == "nos is made of"
     assert text(opened, ".given h3") == "nos contributes to"
-    pressed = "[...document.querySelectorAll('.targets button')].map((one) => one.getAttribute('aria-pressed'))"
+    pressed = (
+        "[...document.querySelectorAll('.targets button')].map((one) => "
+        "one.getAttribute('aria-pressed'))"
+    )
     assert opened.evaluate(pressed) == ["true", "false"]
     depths = opened.evaluate(
-        "[...document.querySelectorAll('#bands div')].map((one) => parseFloat(one.style.getPropertyValue('--depth')))"
+        "[...document.querySelectorAll('#bands div')].map((one) => "
+        "parseFloat(one.style.getPropertyValue('--depth')))"
     )
-    made = opened.evaluate("[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))")
+    made = opened.evaluate(
+        "[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))"
+    )
     assert np.argmax(depths) == np.argmax(made)
     opened.until("!speechmix.player.playing")
 
 
 def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened):
-    made = "[...document.querySelectorAll('.made .token small')].map((one) => one.textContent).join(' ')"
+    made = (
+        "[...document.querySelectorAll('.made .token small')].map((one) => "
+        "one.textContent).join(' ')"
+    )
     choose(opened, ".panel .model", "tiny-french-whisper")
     opened.until(f"{IDLE} && document.querySelector('.panel .stack').length === 3", PATIENCE)
     opened.evaluate(
@@ -310,7 +358,8 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
     opened.click(".panel .run")
     opened.until("document.querySelector('.layers output b').textContent === '0'")
     opened.until(
-        "document.querySelector('.layers output b').textContent === '2' && document.querySelector('.run').textContent === '▶'"
+        "document.querySelector('.layers output b').textContent === '2' && "
+        "document.querySelector('.run').textContent === '▶'"
     )
 
 
@@ -335,7 +384,9 @@ def test_a_decoder_is_shown_in_words_and_in_tokens_on_demand(opened):
 
 def test_what_a_model_has_not_says_so(opened):
     choose(opened, ".panel .measure", "globenc")
-    opened.until(f"{IDLE} && document.querySelector('.note').textContent.includes('globenc')", PATIENCE)
+    opened.until(
+        f"{IDLE} && document.querySelector('.note').textContent.includes('globenc')", PATIENCE
+    )
     assert opened.evaluate(hidden(".panel .body"))
     choose(opened, ".panel .measure", "value_zeroing")
     opened.until(f"!{hidden('.panel .body')}")
@@ -344,20 +395,27 @@ def test_what_a_model_has_not_says_so(opened):
 def test_two_models_side_by_side(opened):
     opened.click(".compare")
     opened.until(
-        f"document.querySelectorAll('.panel').length === 2 && {IDLE} && !document.querySelectorAll('.panel .body')[1].hidden",
+        f"document.querySelectorAll('.panel').length === 2 && {IDLE} && "
+        "!document.querySelectorAll('.panel .body')[1].hidden",
         60,
     )
-    assert opened.evaluate("[...document.querySelectorAll('.panel .model')].map((one) => one.value)") == [
-        "tiny-french-ctc", "tiny-french-whisper",
-    ]  # fmt: skip
+    assert opened.evaluate(
+        "[...document.querySelectorAll('.panel .model')].map((one) => one.value)"
+    ) == [
+        "tiny-french-ctc",
+        "tiny-french-whisper",
+    ]
     boxes = opened.evaluate(
-        "[...document.querySelectorAll('.panel')].map((one) => one.getBoundingClientRect()).map((r) => [r.top, r.left])"
+        "[...document.querySelectorAll('.panel')].map((one) => "
+        "one.getBoundingClientRect()).map((r) => [r.top, r.left])"
     )
     assert boxes[0][0] == boxes[1][0]
     assert boxes[0][1] < boxes[1][1]
     opened.evaluate("document.querySelector('.layer').focus()")
     opened.press("Home")  # one slider leads, both go
-    assert opened.evaluate("[...document.querySelectorAll('.layers output b')].map((one) => one.textContent)") == [
+    assert opened.evaluate(
+        "[...document.querySelectorAll('.layers output b')].map((one) => one.textContent)"
+    ) == [
         "0",
         "0",
     ]
@@ -379,9 +437,13 @@ def test_a_word_is_silenced_and_the_transcript_changes(opened):
 
 @pytest.mark.parametrize(
     ("button", "name", "kind"),
-    [("page", "left_00_pl.html", "text/html"), ("picture", "left_00_pl.png", "image/png"),
-     ("textgrid", "left_00_pl.TextGrid", "text/plain"), ("row", "left_00_pl.flac", "audio/flac")],
-)  # fmt: skip
+    [
+        ("page", "left_00_pl.html", "text/html"),
+        ("picture", "left_00_pl.png", "image/png"),
+        ("textgrid", "left_00_pl.TextGrid", "text/plain"),
+        ("row", "left_00_pl.flac", "audio/flac"),
+    ],
+)
 def test_it_is_saved(opened, button, name, kind):
     opened.send("Browser.setDownloadBehavior", behavior="deny")
     opened.click(f"#save-{button}")
@@ -403,7 +465,10 @@ def test_the_keyboard_alone_does_all_of_it(page):
 
     tab_to("#examples .chip:nth-child(2)")
     page.press("Enter")
-    page.until(f"speechmix.clip?.words && speechmix.player.buffer && {IDLE} && !{hidden('.panel .body')}", PATIENCE)
+    page.until(
+        f"speechmix.clip?.words && speechmix.player.buffer && {IDLE} && !{hidden('.panel .body')}",
+        PATIENCE,
+    )
     page.evaluate("document.activeElement.blur()")
     page.press(" ")
     page.until("speechmix.player.playing")
@@ -427,9 +492,12 @@ def test_the_keyboard_alone_does_all_of_it(page):
     page.press("Enter")
     page.until(f"!{hidden('#quiet-texts')}", PATIENCE)
     controls = "[...document.querySelectorAll('#save button, #transport button, .controls select')]"
-    assert page.evaluate(f"{controls}.filter((one) => !one.disabled && one.tabIndex < 0).length") == 0
+    assert (
+        page.evaluate(f"{controls}.filter((one) => !one.disabled && one.tabIndex < 0).length") == 0
+    )
     nameless = (
-        "!one.labels?.length && !one.innerText && !one.getAttribute('aria-label') && one.offsetParent && !one.title"
+        "!one.labels?.length && !one.innerText && !one.getAttribute('aria-label') && "
+        "one.offsetParent && !one.title"
     )
     everything = "[...document.querySelectorAll('button, input, select, [role=slider]')]"
     assert page.evaluate(f"{everything}.filter((one) => {nameless}).length") == 0
@@ -438,13 +506,15 @@ def test_the_keyboard_alone_does_all_of_it(page):
 @pytest.mark.long
 def test_why_a_word_was_written_is_asked_hovered_heard_and_saved(opened):
     opened.evaluate(
-        "speechmix.player.moved.add(({ playing }) => { if (playing) window.heard = [playing.from, playing.until]; })"
+        "speechmix.player.moved.add(({ playing }) => { if (playing) window.heard = [playing.from, "
+        "playing.until]; })"
     )
     opened.click("#explain")
     opened.until(f"document.querySelectorAll('#why .w-word').length === 2 && {IDLE}", PATIENCE)
     place = opened.evaluate(
         "(() => { const word = document.querySelectorAll('#why .w-word')[1]; "
-        "word.scrollIntoView({ block: 'center', behavior: 'instant' }); const box = word.getBoundingClientRect(); "
+        "word.scrollIntoView({ block: 'center', behavior: 'instant' }); const box = "
+        "word.getBoundingClientRect(); "
         "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
     )
     opened.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
@@ -453,20 +523,27 @@ def test_why_a_word_was_written_is_asked_hovered_heard_and_saved(opened):
     assert opened.evaluate("window.heard") == pytest.approx([start / 1000, end / 1000], abs=2e-3)
     assert "in the sound from maisons" in text(opened, "#why .w-heading")
     colours = (
-        "[...document.querySelectorAll('#why .w-lane button')].map((part) => getComputedStyle(part).backgroundColor)"
+        "[...document.querySelectorAll('#why .w-lane button')].map((part) => "
+        "getComputedStyle(part).backgroundColor)"
     )
     assert len(set(opened.evaluate(colours))) == 2  # the page's own policy lets them be set
     for number, kind in enumerate(("text/html", "image/png", "text/csv")):
-        opened.evaluate("speechmix.saved = null; { const make = URL.createObjectURL; URL.createObjectURL = (blob) => "
-                        "{ speechmix.saved = { type: blob.type, size: blob.size }; return make(blob); }; }")  # fmt: skip
+        opened.evaluate(
+            "speechmix.saved = null; { const make = URL.createObjectURL; URL.createObjectURL = "
+            "(blob) => "
+            "{ speechmix.saved = { type: blob.type, size: blob.size }; return make(blob); }; }"
+        )
         opened.evaluate(f"document.querySelectorAll('#why .w-tools button')[{number}].click()")
         opened.until("speechmix.saved", PATIENCE)
         saved = opened.evaluate("speechmix.saved")
         assert saved["type"].startswith(kind)
         assert saved["size"] > 1_000
-    opened.evaluate("document.querySelector('.panel .twin').click()")  # another question: what was told is gone
     opened.evaluate(
-        "import('./static/clip.js').then(({ setWords }) => setWords(speechmix.clip.words.map((word) => [...word])))"
+        "document.querySelector('.panel .twin').click()"
+    )  # another question: what was told is gone
+    opened.evaluate(
+        "import('./static/clip.js').then(({ setWords }) => "
+        "setWords(speechmix.clip.words.map((word) => [...word])))"
     )
     opened.until(f"document.querySelectorAll('#why .w-word').length === 0 && {IDLE}", PATIENCE)
 
@@ -479,9 +556,13 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     page.click("#run-table th:first-child button")
     assert text(page, "#run-table tbody tr td").strip() == "clip_0003"
     page.evaluate(
-        "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === 'clip_0001').click()"
+        "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === "
+        "'clip_0001').click()"
     )
-    opened = f"speechmix.clip?.name === 'clip_0001' && speechmix.player.buffer && !{hidden('.panel .body')} && {IDLE}"
+    opened = (
+        "speechmix.clip?.name === 'clip_0001' && speechmix.player.buffer && "
+        f"!{hidden('.panel .body')} && {IDLE}"
+    )
     page.until(opened, PATIENCE)
     assert page.evaluate("document.querySelector('.panel .model').value") == "synthetic"
     assert page.evaluate("speechmix.player.seconds") == pytest.approx(1.0, abs=0.01)
@@ -490,16 +571,22 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     choose(page, ".panel .measure", "alti")  # not stored, and the model is not here
     page.until("document.querySelector('.note').textContent.includes('--model synthetic')")
     page.evaluate(
-        "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === 'clip_0003').click()"
+        "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === "
+        "'clip_0003').click()"
     )
     page.until(
-        "speechmix.clip?.name === 'clip_0003' && document.querySelector('#facts').textContent.includes('audio was not found')"
+        "speechmix.clip?.name === 'clip_0003' && "
+        "document.querySelector('#facts').textContent.includes('audio was not found')"
     )
 
 
 @pytest.mark.parametrize(
     ("width", "dark"),
-    [pytest.param(1280, True, marks=pytest.mark.long), (420, False), pytest.param(420, True, marks=pytest.mark.long)],
+    [
+        pytest.param(1280, True, marks=pytest.mark.long),
+        (420, False),
+        pytest.param(420, True, marks=pytest.mark.long),
+    ],
 )
 def test_it_fits_the_width_and_follows_the_colour_scheme(server, tmp_path, width, dark):
     with Browser(width, 900, dark=dark) as browser:

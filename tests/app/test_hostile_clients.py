@@ -1,4 +1,5 @@
-"""Who is on the same machine, or sends what no page sends: no token to read, no place to block, an answer with its headers."""
+"""Who is on the same machine, or sends what no page sends: no token to read, no place to block, an
+answer with its headers."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def test_models_in_memory_are_bounded(monkeypatch):
     monkeypatch.setitem(
         session.choices,
         name,
-        session_module.ModelChoice(name, lambda **which: loaded.append(which) or choice.load(**which)),
+        session_module.ModelChoice(
+            name, lambda **which: loaded.append(which) or choice.load(**which)
+        ),
     )
     for seed in (None, 0, None, 1, None, 0):
         session.model(name, init="trained" if seed is None else "random", seed=seed)
@@ -74,19 +77,50 @@ def test_models_in_memory_are_bounded(monkeypatch):
     assert [which.get("seed") for which in loaded] == [None, 0, 1, 0]  # the one used last stays
 
 
-WRONG = (None, True, 0, -1, 1.5, 10**400, "", "x", [], [[]], {}, {"a": []}, ["x"], [None], [{}], "\0", "x" * 10_000)
+WRONG = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**400,
+    "",
+    "x",
+    [],
+    [[]],
+    {},
+    {"a": []},
+    ["x"],
+    [None],
+    [{}],
+    "\0",
+    "x" * 10_000,
+)
 
 
 @pytest.mark.parametrize(
-    "kind", ["load", "write", "place", "measure", "silence", "explain", "explanation", "page", "picture"]
+    "kind",
+    ["load", "write", "place", "measure", "silence", "explain", "explanation", "page", "picture"],
 )
 def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
     clip = example(server)
-    right = {"kind": kind, "clip": clip, "model": "tiny-french-ctc", "measures": ["attention"], "words": [0],
-             "fill": "zeros", "how": "model", "units": "word",
-             "models": [{"model": "tiny-french-ctc"}], "layer": 0, "stack": "encoder"}  # fmt: skip
+    right = {
+        "kind": kind,
+        "clip": clip,
+        "model": "tiny-french-ctc",
+        "measures": ["attention"],
+        "words": [0],
+        "fill": "zeros",
+        "how": "model",
+        "units": "word",
+        "models": [{"model": "tiny-french-ctc"}],
+        "layer": 0,
+        "stack": "encoder",
+    }
     take = server.app.turns.take
-    monkeypatch.setattr(server.app.turns, "take", lambda work: take(lambda told: None))  # read, not done
+    monkeypatch.setattr(
+        server.app.turns, "take", lambda work: take(lambda told: None)
+    )  # read, not done
     requests = [{**right, field: value} for field in right for value in WRONG]
     requests += [{**right, "clip": {**clip, field: value}} for field in clip for value in WRONG]
     for request in requests:
@@ -105,7 +139,9 @@ def test_an_upload_that_is_too_large_gets_its_answer(server, monkeypatch):
     monkeypatch.setattr(server_module, "MOST_BYTES", 2**20)
     place = urlsplit(server.url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
-    connection.request("POST", f"{place.path}api/recordings?name=a", bytes(16 * 2**20))  # sent whole before it listens
+    connection.request(
+        "POST", f"{place.path}api/recordings?name=a", bytes(16 * 2**20)
+    )  # sent whole before it listens
     response = connection.getresponse()
     assert response.status == 413
     assert b"at most 1 MiB" in response.read()
@@ -116,7 +152,10 @@ def test_an_upload_that_is_too_large_gets_its_answer(server, monkeypatch):
 def test_silent_connections_do_not_shut_others_out(server, monkeypatch):
     assert server_module._Handler.timeout <= 5
     monkeypatch.setattr(server_module._Handler, "timeout", 0.5)
-    silent = [socket.create_connection(server.server_address) for _ in range(server_module._MOST_CONNECTIONS)]
+    silent = [
+        socket.create_connection(server.server_address)
+        for _ in range(server_module._MOST_CONNECTIONS)
+    ]
     try:
         end = time.monotonic() + 10
         while time.monotonic() < end:
@@ -159,6 +198,10 @@ def test_pages_of_errors_have_the_headers_too(server, line):
 def test_threads_end(server):
     """No connection of these tests is served for ever."""
     end = time.monotonic() + 15
-    while time.monotonic() < end and sum("process_request_thread" in thread.name for thread in threading.enumerate()):
+    while time.monotonic() < end and sum(
+        "process_request_thread" in thread.name for thread in threading.enumerate()
+    ):
         time.sleep(0.1)
-    assert not [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+    assert not [
+        thread for thread in threading.enumerate() if "process_request_thread" in thread.name
+    ]

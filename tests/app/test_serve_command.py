@@ -1,4 +1,5 @@
-"""`speechmix serve`: one call of the library; it says its address, answers there, ends by Ctrl-C and leaves nothing."""
+"""`speechmix serve`: one call of the library; it says its address, answers there, ends by Ctrl-C
+and leaves nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tests.reports.synthetic_runs import synthetic_run
 @pytest.fixture
 def calls(monkeypatch):
     calls = []
-    monkeypatch.setattr(server, "serve", lambda *models, **options: calls.append((*models, options)))
+    monkeypatch.setattr(
+        server, "serve", lambda *models, **options: calls.append((*models, options))
+    )
     return calls
 
 
@@ -29,7 +32,12 @@ def test_without_arguments_it_serves_what_comes_with_the_package_to_this_compute
     assert cli.main(["serve"]) == 0
     ((models, options),) = calls
     assert models == list(bundled.models().values())
-    assert (options["host"], options["port"], options["run"], options["longest"]) == ("127.0.0.1", 0, None, 60.0)
+    assert (options["host"], options["port"], options["run"], options["longest"]) == (
+        "127.0.0.1",
+        0,
+        None,
+        60.0,
+    )
     assert options["browser"]
     assert all(clip.meta["synthetic"] == "yes" for clip in options["examples"])
 
@@ -38,13 +46,21 @@ def test_its_options_are_those_of_the_call(calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "a").mkdir(parents=True)
     arguments = (
-        "serve runs/a --model x --model y --audio sounds --longest 9 --host 0.0.0.0 --port 80 --no-browser --device cpu"
+        "serve runs/a --model x --model y --audio sounds --longest 9 --host 0.0.0.0 --port "
+        "80 --no-browser --device cpu"
     )
     assert cli.main(arguments.split()) == 0
     ((models, options),) = calls
     assert models == ["x", "y"]
     told = {name: options[name] for name in ("run", "audio", "longest", "host", "port", "browser")}
-    assert told == {"run": "runs/a", "audio": "sounds", "longest": 9.0, "host": "0.0.0.0", "port": 80, "browser": False}
+    assert told == {
+        "run": "runs/a",
+        "audio": "sounds",
+        "longest": 9.0,
+        "host": "0.0.0.0",
+        "port": 80,
+        "browser": False,
+    }
     assert options["load"].args[0].device == "cpu"
 
 
@@ -59,7 +75,9 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
 
     def interrupted(serving, poll_interval):
         serving.start()
-        with urllib.request.urlopen(re.search(r"http://\S+", said[0])[0] + "api/clips", timeout=20) as response:
+        with urllib.request.urlopen(
+            re.search(r"http://\S+", said[0])[0] + "api/clips", timeout=20
+        ) as response:
             answered.append(response.read())
         serving.shutdown()
         raise KeyboardInterrupt
@@ -85,7 +103,9 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
 def test_the_process_ends_and_leaves_nothing(tmp_path, end):
     command = [sys.executable, "-m", "speechmix", "serve", "--no-browser", "--port", "0"]
     surroundings = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings
+    )
     url = re.search(r"http://\S+", process.stdout.readline())[0]
     with urllib.request.urlopen(url, timeout=60) as page:
         assert b"speechmix" in page.read()

@@ -1,4 +1,5 @@
-"""The door: without the token, by another name, with too much to say one gets nothing; ten at once get theirs."""
+"""The door: without the token, by another name, with too much to say one gets nothing; ten at once
+get theirs."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def server():
 
 def tone(seconds: float) -> bytes:
     buffer = io.BytesIO()
-    soundfile.write(buffer, 0.3 * np.sin(np.arange(round(8_000 * seconds)) / 3), 8_000, format="FLAC")
+    soundfile.write(
+        buffer, 0.3 * np.sin(np.arange(round(8_000 * seconds)) / 3), 8_000, format="FLAC"
+    )
     return buffer.getvalue()
 
 
@@ -50,7 +53,9 @@ class TestLanguage:
         assert "field language" in failed["answer"]
 
     def test_with_one_a_synthetic_voice_places_the_words(self, server, own):
-        pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
+        pytest.importorskip(
+            "espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]"
+        )
         done = worked(server, kind="place", how="synthesis", clip={**own, "language": "fr"})
         assert done["answer"]["alignment"] == "synthesis"
         assert len(done["answer"]["words"]) == len(own["text"].split())
@@ -59,7 +64,12 @@ class TestLanguage:
         session = bundled_session(language="fr")
         name = session.keep(answers.clip_of_bytes(tone(1.0), "own.flac", longest=2.0))
         assert clip_of(session, {"clip": {"recording": name, "text": "oui"}}).language == "fr"
-        assert clip_of(session, {"clip": {"recording": name, "text": "yes", "language": "en-us"}}).language == "en-us"
+        assert (
+            clip_of(
+                session, {"clip": {"recording": name, "text": "yes", "language": "en-us"}}
+            ).language
+            == "en-us"
+        )
 
 
 class TestTheDoor:
@@ -106,9 +116,20 @@ class TestTheDoor:
 
     @pytest.mark.parametrize(
         "path",
-        ["static/../server.py", "static/..%2fserver.py", "static/%2e%2e/server.py", "../../../etc/passwd", "static//etc/passwd",
-         "static/index.html%00.js", "static", "api", "api/recordings/../../x/sound", "static/.", "api/clips"],
-    )  # fmt: skip
+        [
+            "static/../server.py",
+            "static/..%2fserver.py",
+            "static/%2e%2e/server.py",
+            "../../../etc/passwd",
+            "static//etc/passwd",
+            "static/index.html%00.js",
+            "static",
+            "api",
+            "api/recordings/../../x/sound",
+            "static/.",
+            "api/clips",
+        ],
+    )
     def test_no_path_is_a_path_of_a_file(self, server, path):
         assert asked(server, "GET", path)[0] in (400, 404)
 
@@ -129,15 +150,21 @@ class TestBodies:
             told = f"Host: localhost\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n"
             door.sendall(f"POST {place.path}api/recordings?name=a HTTP/1.1\r\n{told}".encode())
             answer = b""
-            while part := door.recv(4096):  # it answers and closes, though nothing of the body has come
+            while part := door.recv(
+                4096
+            ):  # it answers and closes, though nothing of the body has come
                 answer += part
         assert b" 413 " in answer
         assert b"64 MiB" in answer
 
     def test_the_body_of_a_get_is_no_request(self, server):
-        inner = f"GET /{server.token}/api/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        inner = (
+            f"GET /{server.token}/api/session HTTP/1.1\r\nHost: localhost\r\nConnection: "
+            "close\r\n\r\n"
+        )
         head = (
-            f"GET /{server.token}/static/store.js HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(inner)}\r\n\r\n"
+            f"GET /{server.token}/static/store.js HTTP/1.1\r\nHost: "
+            f"localhost\r\nContent-Length: {len(inner)}\r\n\r\n"
         )
         with socket.create_connection(server.server_address) as connection:
             connection.sendall((head + inner).encode())
@@ -150,10 +177,22 @@ class TestBodies:
 
     @pytest.mark.parametrize(
         "body",
-        [b"", b"x", b"[]", b"null", b"{}", b'{"kind": 1}', b'{"kind": "measure"}', b'{"kind": "measure", "clip": []}',
-         b'{"kind": "measure", "clip": {"recording": {}}}', b'{"kind": "place", "how": [], "clip": {}}', b"\xff\xfe",
-         b"[" * 9999, b'{"kind": "write", "clip": {"recording": "\\ud800"}}'],
-    )  # fmt: skip
+        [
+            b"",
+            b"x",
+            b"[]",
+            b"null",
+            b"{}",
+            b'{"kind": 1}',
+            b'{"kind": "measure"}',
+            b'{"kind": "measure", "clip": []}',
+            b'{"kind": "measure", "clip": {"recording": {}}}',
+            b'{"kind": "place", "how": [], "clip": {}}',
+            b"\xff\xfe",
+            b"[" * 9999,
+            b'{"kind": "write", "clip": {"recording": "\\ud800"}}',
+        ],
+    )
     def test_what_is_no_request_is_an_error_that_says_so(self, server, body):
         status, answer, _ = asked(server, "POST", "api/jobs", body)
         assert status == 400
@@ -167,12 +206,25 @@ class TestBodies:
     def test_fields_of_a_request_are_checked(self, server):
         clip = example(server)
         wrong = [
-            {"clip": {**clip, "words": [["a", 0.1]]}}, {"clip": {**clip, "words": [["a", 0.5, 0.1]]}}, {"seed": -1},
-            {"clip": {**clip, "words": "nos"}}, {"clip": {**clip, "cue": [9]}}, {"clip": {**clip, "target": True}},
-            {"clip": {**clip, "text": 3}}, {"clip": {**clip, "words": [["a", 0, 0.001]] * 601}}, {"units": "phone"},
-            {"model": None}, {"measures": "x"}, {"measures": []},
-        ]  # fmt: skip
-        right = {"kind": "measure", "clip": clip, "model": "tiny-french-ctc", "measures": ["attention"]}
+            {"clip": {**clip, "words": [["a", 0.1]]}},
+            {"clip": {**clip, "words": [["a", 0.5, 0.1]]}},
+            {"seed": -1},
+            {"clip": {**clip, "words": "nos"}},
+            {"clip": {**clip, "cue": [9]}},
+            {"clip": {**clip, "target": True}},
+            {"clip": {**clip, "text": 3}},
+            {"clip": {**clip, "words": [["a", 0, 0.001]] * 601}},
+            {"units": "phone"},
+            {"model": None},
+            {"measures": "x"},
+            {"measures": []},
+        ]
+        right = {
+            "kind": "measure",
+            "clip": clip,
+            "model": "tiny-french-ctc",
+            "measures": ["attention"],
+        }
         for change in wrong:
             status, answer, _ = asked(server, "POST", "api/jobs", {**right, **change})
             assert (status, bool(answer.get("error"))) == (400, True), change
@@ -181,14 +233,18 @@ class TestBodies:
 
 
 class TestRecordings:
-    def test_an_upload_is_heard_as_it_was_sent_and_leaves_nothing_behind(self, server, tmp_path, monkeypatch):
+    def test_an_upload_is_heard_as_it_was_sent_and_leaves_nothing_behind(
+        self, server, tmp_path, monkeypatch
+    ):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         status, clip, _ = asked(server, "POST", "api/recordings?name=a.flac", tone(0.5))
         assert (status, clip["name"], clip["words"]) == (200, "a", None)
         sound = asked(server, "GET", f"api/recordings/{clip['recording']}/sound")[1]
         samples, rate = soundfile.read(io.BytesIO(sound))
         assert (len(samples), rate) == (8_000, 16_000)
-        assert asked(server, "GET", f"api/recordings/{clip['recording']}/picture")[1].startswith(b"\x89PNG")
+        assert asked(server, "GET", f"api/recordings/{clip['recording']}/picture")[1].startswith(
+            b"\x89PNG"
+        )
         assert list(tmp_path.iterdir()) == []
 
     def test_one_that_is_too_long_says_so(self, server):
@@ -196,7 +252,15 @@ class TestRecordings:
         assert (status, "lasts 3.0 s, expected at most 2 s" in answer["error"]) == (400, True)
 
     @pytest.mark.parametrize(
-        "name", ["<script>alert(1)</script>", "../../x", 'a"; filename=b', "a\r\nX-Evil: 1", "é" * 300, "\u202e"]
+        "name",
+        [
+            "<script>alert(1)</script>",
+            "../../x",
+            'a"; filename=b',
+            "a\r\nX-Evil: 1",
+            "é" * 300,
+            "\u202e",
+        ],
     )
     def test_a_hostile_name_is_a_name(self, server, name):
         clip = asked(server, "POST", f"api/recordings?name={quote(name)}", tone(0.2))[1]
@@ -209,7 +273,10 @@ class TestRecordings:
 
     def test_one_that_is_not_here_any_more_says_so(self, server):
         clip = {**example(server), "recording": "gone"}
-        assert "open it again" in asked(server, "POST", "api/save", {"form": "sound", "clip": clip})[1]["error"]
+        assert (
+            "open it again"
+            in asked(server, "POST", "api/save", {"form": "sound", "clip": clip})[1]["error"]
+        )
 
     def test_of_too_many_the_oldest_are_forgotten(self):
         session = bundled_session()
@@ -223,10 +290,15 @@ class TestRecordings:
 def test_ten_at_once_all_get_their_own_answer_and_work_is_done_once_each(server):
     clips = [example(server, number % 4) for number in range(10)]
     with ThreadPoolExecutor(10) as people:
-        jobs = list(people.map(lambda clip: worked(server, kind="write", clip=clip, model="tiny-french-ctc"), clips))
+        jobs = list(
+            people.map(
+                lambda clip: worked(server, kind="write", clip=clip, model="tiny-french-ctc"), clips
+            )
+        )
     assert {job["state"] for job in jobs} == {"done"}
     alone = {
-        clip["name"]: worked(server, kind="write", clip=clip, model="tiny-french-ctc")["answer"] for clip in clips[:4]
+        clip["name"]: worked(server, kind="write", clip=clip, model="tiny-french-ctc")["answer"]
+        for clip in clips[:4]
     }
     assert [job["answer"] for job in jobs] == [alone[clip["name"]] for clip in clips]
 
@@ -243,13 +315,19 @@ def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(serve
     monkeypatch.setattr(answers, "explained", None)  # remembered
     job = worked(server, kind="explanation", **question)
     status, page, headers = asked(server, "GET", f"api/jobs/{job['id']}/file")
-    assert (status, headers["content-disposition"]) == (200, "attachment; filename*=UTF-8''left_00_pl_why.html")
+    assert (status, headers["content-disposition"]) == (
+        200,
+        "attachment; filename*=UTF-8''left_00_pl_why.html",
+    )
     assert page.decode() == session.explanation(model, own).to_html()
 
 
 def test_what_cannot_be_explained_says_so(server):
     bare = {**example(server), "words": None}
-    assert "place them first" in worked(server, kind="explain", clip=bare, model="tiny-french-ctc")["answer"]
+    assert (
+        "place them first"
+        in worked(server, kind="explain", clip=bare, model="tiny-french-ctc")["answer"]
+    )
     twin = worked(server, kind="explain", clip=example(server), model="tiny-french-ctc", seed=0)
     assert (twin["state"], "random weights" in twin["answer"]) == ("failed", True)
 
@@ -262,8 +340,9 @@ def test_maps_are_remembered_and_a_moved_border_is_another_question(server):
     first = worked(server, clip=clip, **question)["answer"]
     assert {one["measure"] for one in first["maps"]} == {"value zeroing", "attention"}
     assert worked(server, clip={**clip, "cue": [1], "target": None}, **question)["answer"] == {
-        **first, "maps": [{**one, "deciding": None} for one in first["maps"]],
-    }  # fmt: skip
+        **first,
+        "maps": [{**one, "deciding": None} for one in first["maps"]],
+    }
     words = [[text, start, end] for text, start, end in clip["words"]]
     words[0][2] -= 0.05
     moved = worked(server, clip={**clip, "words": words}, **question)["answer"]
@@ -275,7 +354,9 @@ def test_maps_that_are_more_than_are_remembered_are_answered_all_the_same(monkey
     session = bundled_session()
     model, clip = session.model("tiny-french-ctc"), next(iter(session.examples.values()))
     for _ in range(2):
-        maps = session.maps(model, clip, measures=["attention", "attention_norm"], units="word").maps
+        maps = session.maps(
+            model, clip, measures=["attention", "attention_norm"], units="word"
+        ).maps
         assert {measure for measure, _ in maps} == {"attention", "attention_norm"}
 
 
@@ -284,7 +365,10 @@ def test_a_measure_that_is_refused_does_not_take_those_along_that_are_remembered
     model, clip = session.model("tiny-french-ctc"), next(iter(session.examples.values()))
     for _ in range(2):
         answer = session.maps(model, clip, measures=["attention", "globenc"], units="word")
-        assert ({measure for measure, _ in answer.maps}, list(answer.refused)) == ({"attention"}, ["globenc"])
+        assert ({measure for measure, _ in answer.maps}, list(answer.refused)) == (
+            {"attention"},
+            ["globenc"],
+        )
     with pytest.raises(InputError):
         session.maps(model, clip, measures=["globenc"], units="word")
 
@@ -298,8 +382,16 @@ def test_one_thread_draws_at_a_time(server, monkeypatch):
 
     for kind in ("page", "picture"):
         monkeypatch.setattr(saving, f"{kind}_of", drawn)
-        asked_of = {"clip": example(server), "model": "tiny-french-ctc", "measures": ["attention"], "stack": "encoder"}
-        assert worked(server, kind=kind, models=[{"model": "tiny-french-ctc"}], **asked_of)["state"] == "done"
+        asked_of = {
+            "clip": example(server),
+            "model": "tiny-french-ctc",
+            "measures": ["attention"],
+            "stack": "encoder",
+        }
+        assert (
+            worked(server, kind=kind, models=[{"model": "tiny-french-ctc"}], **asked_of)["state"]
+            == "done"
+        )
 
 
 def test_another_session_knows_nothing_of_this_one(server):

@@ -1,4 +1,5 @@
-"""Requests work one after the other, in their order; what fails, is taken back or comes too late harms no other."""
+"""Requests work one after the other, in their order; what fails, is taken back or comes too late
+harms no other."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ import threading
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.interfaces.app.request_queue import CANCELLED, DONE, FAILED, WAITING, WORKING, Busy, Turns
+from speechmix.interfaces.app.request_queue import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    WAITING,
+    WORKING,
+    Busy,
+    Turns,
+)
 
 
 @pytest.fixture

@@ -53,7 +53,8 @@ def test_nouns_are_spelled_right(bundled, paired):
         noun = clip.meta["noun"] + ("s" if clip.meta["number"] == "pl" else "")
         return noun in transcribe(bundled, clip).split()
 
-    # Spelling a noun letter by letter is the hard part: see the cards for the rates over more clips.
+    # Spelling a noun letter by letter is the hard part: see the cards for the rates over more
+    # clips.
     assert _rate(noun_is_right(clip) for clip in paired) >= 0.8
 
 
@@ -97,11 +98,14 @@ def test_whisper_generates_by_itself(paired):
     clip = paired[0]
     features = model.feature_extractor(clip.audio(), sampling_rate=16_000, return_tensors="pt")
     ids = model.module.generate(features["input_features"])
-    assert model.tokenizer.decode(ids[0], skip_special_tokens=True).strip() == transcribe(model, clip)
+    assert model.tokenizer.decode(ids[0], skip_special_tokens=True).strip() == transcribe(
+        model, clip
+    )
 
 
 def test_context_reaches_the_target_through_attention_alone(bundled):
-    """No normalisation over the whole clip, and a positional convolution shorter than most words."""
+    """No normalisation over the whole clip, and a positional convolution shorter than most
+    words."""
     config = bundled.config
     if bundled.family.name == "whisper":
         assert bundled.feature_extractor.chunk_length == 3
@@ -128,4 +132,6 @@ def test_a_checkpoint_is_the_same_wherever_it_lies(tmp_path):
     shutil.copytree(folder, tmp_path / "elsewhere")
     here, there = (speechmix.load(path, device="cpu") for path in (folder, tmp_path / "elsewhere"))
     assert here.fingerprint == there.fingerprint
-    assert here.fingerprint != speechmix.load(folder, init="random", seed=0, device="cpu").fingerprint
+    assert (
+        here.fingerprint != speechmix.load(folder, init="random", seed=0, device="cpu").fingerprint
+    )

@@ -1,7 +1,8 @@
-"""The three commands of docs/start.md, as they stand there; `python -m tests.cli.newcomer` times them.
+"""The three commands of docs/start.md, as they stand there; `python -m tests.cli.newcomer` times
+them.
 
-In: the page. Out: its commands as words, with a model that comes with the package in place of the one from the hub; a recording
-of the sentence that they name, spoken by espeak-ng.
+In: the page. Out: its commands as words, with a model that comes with the package in place of the
+one from the hub; a recording of the sentence that they name, spoken by espeak-ng.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "start.md"
 
 def commands() -> list[list[str]]:
     """The commands of the page's first block of shell, installation first."""
-    block = re.search(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    block = re.search(
+        r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     assert block
     lines = block[1].replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
@@ -34,7 +37,10 @@ def commands() -> list[list[str]]:
 def with_bundled_model(words: list[str]) -> list[str]:
     """The same command, asking a model that needs no network."""
     folder = str(bundled.models()["tiny-french-whisper"])
-    return [folder if before == "--model" else word for before, word in zip(["", *words], words, strict=False)]
+    return [
+        folder if before == "--model" else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
 
 
 def record(folder: Path) -> Path:
@@ -54,10 +60,15 @@ def main() -> None:
         for number, words in enumerate(commands()[1:], 2):
             began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
             here = [sys.executable, "-m", *with_bundled_model(words)]
-            done = subprocess.run(here, cwd=folder, env={**os.environ}, capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                here, cwd=folder, env={**os.environ}, capture_output=True, text=True, check=True
+            )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            print(f"command {number}, {words[1]}: {time.perf_counter() - began:.0f} s, of which {busy:.0f} s at work")
+            print(
+                f"command {number}, {words[1]}: {time.perf_counter() - began:.0f} s, of which "
+                f"{busy:.0f} s at work"
+            )
             print(done.stdout, end="")
             print(f"on standard error: {done.stderr!r}")
 

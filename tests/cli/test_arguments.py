@@ -28,14 +28,19 @@ CTC = str(bundled.models()["tiny-french-ctc"])
         (["score", CLIP, "--model", CTC, "--out", "s3://bucket/run"], "this machine"),
         (["score", CLIP, "--model", CTC, "--out", "gs://bucket/run"], "this machine"),
         (["score", "nothere.wav", "--model", CTC, "--out", "o"], "no such audio file: nothere.wav"),
-        (["score", "--manifest", "nothere.tsv", "--model", CTC, "--out", "o"], "no such file: nothere.tsv"),
+        (
+            ["score", "--manifest", "nothere.tsv", "--model", CTC, "--out", "o"],
+            "no such file: nothere.tsv",
+        ),
         (["score", CLIP, "--words", "nothere.json", "--model", CTC, "--out", "o"], "nothere.json"),
         (["explain", CLIP, "--model", "./nothere"], "no such folder"),
         (["report", "nothere"], "holds no run"),
         (["compare", "nothere"], "holds no run"),
     ],
 )
-def test_what_is_not_there_is_one_line_and_leaves_nothing(arguments, message, tmp_path, monkeypatch, capsys):
+def test_what_is_not_there_is_one_line_and_leaves_nothing(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 1
     err = capsys.readouterr().err.strip()
@@ -47,7 +52,8 @@ def test_what_is_not_there_is_one_line_and_leaves_nothing(arguments, message, tm
 def test_a_wrong_path_is_found_before_models_are_imported():
     code = (
         "import sys; from speechmix.interfaces import cli; status = cli.main(sys.argv[1:]); "
-        "print(status, sorted({'torch', 'transformers', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
+        "print(status, sorted({'torch', 'transformers', 'pyarrow', 'matplotlib'} & "
+        "set(sys.modules)))"
     )
     command = [sys.executable, "-c", code, "score", "nothere.wav", "--model", "x", "--out", "o"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -67,7 +73,9 @@ def test_options_that_may_be_repeated_still_are(monkeypatch):
 
     parser = _parser()
     for _ in range(2):
-        options = parser.parse_args(["score", CLIP, "--model", "a", "--model", "b", "--cue", "x", "--out", "o"])
+        options = parser.parse_args(
+            ["score", CLIP, "--model", "a", "--model", "b", "--cue", "x", "--out", "o"]
+        )
         assert (options.model, options.cue) == (["a", "b"], "x")
 
 
@@ -75,12 +83,29 @@ def test_a_skipped_clip_is_said_once(tmp_path, capsys):
     manifest = tmp_path / "clips.tsv"
     manifest.write_text(f"path\ttext\twords\n{CLIP}\t\t\nnothere.wav\tles\t\n")
     out = tmp_path / "run"
-    assert cli.main(["score", "--manifest", str(manifest), "--model", CTC, "--out", str(out), "--allow-outside",
-                     "--measure", "attention"]) == 1  # fmt: skip
+    assert (
+        cli.main(
+            [
+                "score",
+                "--manifest",
+                str(manifest),
+                "--model",
+                CTC,
+                "--out",
+                str(out),
+                "--allow-outside",
+                "--measure",
+                "attention",
+            ]
+        )
+        == 1
+    )
     shown = "".join(capsys.readouterr())
     assert shown.count("no such audio file") == 1
     assert shown.count("SKIPPED") + shown.count("  skipped ") == 2
-    reasons = [row["reason"] for row in open_run(out).skipped] if (out / "clips.csv").is_file() else []
+    reasons = (
+        [row["reason"] for row in open_run(out).skipped] if (out / "clips.csv").is_file() else []
+    )
     for reason in reasons:
         assert shown.count(reason) == 1
 
@@ -89,7 +114,10 @@ def test_the_summary_leaves_out_what_was_said(tmp_path):
     run = Run(
         tmp_path,
         0,
-        [{"clip": "a", "model": "", "reason": "too long"}, {"clip": "b", "model": "", "reason": "too long"}],
+        [
+            {"clip": "a", "model": "", "reason": "too long"},
+            {"clip": "b", "model": "", "reason": "too long"},
+        ],
     )
     assert "skipped a: too long" in run.summary()
     assert "skipped a" not in run.summary(said=["a  SKIPPED: too long"])
@@ -118,14 +146,20 @@ def test_a_hub_that_does_not_answer_is_one_line_soon(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(
+        huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9"
+    )  # nobody listens there
     asked = []
     unreachable = hub._unreachable.__wrapped__
     monkeypatch.setattr(
-        hub, "_unreachable", hub.cache(lambda endpoint: asked.append(endpoint) or unreachable(endpoint))
+        hub,
+        "_unreachable",
+        hub.cache(lambda endpoint: asked.append(endpoint) or unreachable(endpoint)),
     )
     for _ in range(2):
-        with pytest.raises(ModelError, match=r"http://127.0.0.1:9 does not answer .*connect to the network") as caught:
+        with pytest.raises(
+            ModelError, match=r"http://127.0.0.1:9 does not answer .*connect to the network"
+        ) as caught:
             load("nobody/no-model", device="cpu")
         assert "\n" not in str(caught.value)
     assert asked == ["http://127.0.0.1:9"]
@@ -148,7 +182,9 @@ def test_a_part_of_a_word_is_named_with_its_word():
     from speechmix import Sentence
 
     words = Sentence("le plat d'entrée arrive").words
-    with pytest.raises(InputError, match=r"'entrée' is a part of \"d'entrée\", which is one word here"):
+    with pytest.raises(
+        InputError, match=r"'entrée' is a part of \"d'entrée\", which is one word here"
+    ):
         find_word(words, "entrée", role="target")
     with pytest.raises(InputError, match=r"Choose one of these$"):
         find_word(words, "trée", role="target")

@@ -26,7 +26,9 @@ def folder(tmp_path_factory):
     noise = np.random.default_rng(0).standard_normal(16_000) / 10
     for name in ("a", "b"):
         soundfile.write(folder / f"{name}.wav", noise, 16_000)
-        (folder / f"{name}.tsv").write_text("word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8")
+        (folder / f"{name}.tsv").write_text(
+            "word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8"
+        )
     (folder / "clips.tsv").write_text(
         "path\ttext\twords\tcue\ttarget\n"
         "a.wav\tles livres\ta.tsv\tles\tlivres\n"
@@ -41,7 +43,14 @@ def folder(tmp_path_factory):
 def test_check_prints_what_was_found(folder, capsys):
     assert main(["check", str(folder / "model"), "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
-    for part in ("family wav2vec2", "3 layers x 4 heads", "post-norm", "final norm: none", "transformers", "speechmix"):
+    for part in (
+        "family wav2vec2",
+        "3 layers x 4 heads",
+        "post-norm",
+        "final norm: none",
+        "transformers",
+        "speechmix",
+    ):
         assert part in printed
 
 
@@ -51,7 +60,16 @@ def test_check_of_something_else_says_what_was_expected(tmp_path, capsys):
 
 
 def test_scoring_one_clip(folder, tmp_path, capsys):
-    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--cue", "les", "--target", "livres"]
+    arguments = [
+        "score",
+        str(folder / "a.wav"),
+        "--words",
+        str(folder / "a.tsv"),
+        "--cue",
+        "les",
+        "--target",
+        "livres",
+    ]
     arguments += [
         "--model",
         str(folder / "model"),
@@ -72,7 +90,20 @@ def test_scoring_one_clip(folder, tmp_path, capsys):
 
 def test_scoring_a_manifest_records_the_rows_that_cannot_be_used(folder, tmp_path, capsys):
     arguments = ["score", "--manifest", str(folder / "clips.tsv"), "--model", str(folder / "model")]
-    assert main([*arguments, "--out", str(tmp_path), "--no-figures", "--target-rows-only", "--device", "cpu"]) == 0
+    assert (
+        main(
+            [
+                *arguments,
+                "--out",
+                str(tmp_path),
+                "--no-figures",
+                "--target-rows-only",
+                "--device",
+                "cpu",
+            ]
+        )
+        == 0
+    )
     assert "2 done, 2 skipped" in capsys.readouterr().out
     skipped = pd.read_csv(tmp_path / "skipped.csv")
     assert "gone.wav" in skipped.reason[0]
@@ -80,8 +111,18 @@ def test_scoring_a_manifest_records_the_rows_that_cannot_be_used(folder, tmp_pat
 
 
 def test_a_part_of_a_clip(folder, tmp_path, capsys):
-    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
-    assert main([*arguments, "--cut", "0:0.9", "--layer", "1", "--out", str(tmp_path), "--no-figures"]) == 0
+    arguments = [
+        "score",
+        str(folder / "a.wav"),
+        "--words",
+        str(folder / "a.tsv"),
+        "--model",
+        str(folder / "model"),
+    ]
+    assert (
+        main([*arguments, "--cut", "0:0.9", "--layer", "1", "--out", str(tmp_path), "--no-figures"])
+        == 0
+    )
     assert "0.90 s, 2 words" in capsys.readouterr().out
     assert set(pd.read_parquet(tmp_path / "scores")["layer"]) == {1}
 
@@ -102,24 +143,54 @@ def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message)
 
 
 def test_scoring_with_products_in_lower_precision(folder, tmp_path):
-    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
-    arguments += ["--product-dtype", "bfloat16", "--distance", "manhattan", "--no-figures", "--device", "cpu"]
+    arguments = [
+        "score",
+        str(folder / "a.wav"),
+        "--words",
+        str(folder / "a.tsv"),
+        "--model",
+        str(folder / "model"),
+    ]
+    arguments += [
+        "--product-dtype",
+        "bfloat16",
+        "--distance",
+        "manhattan",
+        "--no-figures",
+        "--device",
+        "cpu",
+    ]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     ((_, maps),) = speechmix.open_run(tmp_path).maps("a").items()
     provenance = maps["value_zeroing", "encoder"].provenance
     assert (provenance["product_dtype"], provenance["distance"]) == ("bfloat16", "manhattan")
 
 
-@pytest.mark.parametrize("option", [["--random-twin", "0"], ["--sound-fill", "noise"], ["--token-fill", "unk"]])
+@pytest.mark.parametrize(
+    "option", [["--random-twin", "0"], ["--sound-fill", "noise"], ["--token-fill", "unk"]]
+)
 def test_an_option_of_the_published_ablation_alone_is_refused_not_ignored(folder, capsys, option):
-    arguments = ["ablate", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    arguments = [
+        "ablate",
+        str(folder / "a.wav"),
+        "--words",
+        str(folder / "a.tsv"),
+        "--model",
+        str(folder / "model"),
+    ]
     assert main([*arguments, *option]) == 1
     assert f"{option[0]} is of the published ablation: give --published" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["score", "ablate", "faithfulness"])
 def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, command):
-    clips = [str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    clips = [
+        str(folder / "a.wav"),
+        "--words",
+        str(folder / "a.tsv"),
+        "--model",
+        str(folder / "model"),
+    ]
     arguments = {"score": [*clips, "--out", str(tmp_path)], "ablate": clips}
     arguments["faithfulness"] = [str(folder / "model"), str(folder / "clips.tsv")]
     assert main([command, *arguments[command], "--task", "translate", "--device", "cpu"]) == 1
@@ -144,8 +215,18 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
 
     clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:2]
     rows = [
-        {"path": str(clip.path), "text": clip.text, "cue": clip.cue, "target": clip.target, "foil": clip.foil}
-        | {"words": [[word.text, word.start, word.end] for word in clip.words], "language": "fr", "pair": "one"}
+        {
+            "path": str(clip.path),
+            "text": clip.text,
+            "cue": clip.cue,
+            "target": clip.target,
+            "foil": clip.foil,
+        }
+        | {
+            "words": [[word.text, word.start, word.end] for word in clip.words],
+            "language": "fr",
+            "pair": "one",
+        }
         for clip in clips
     ]
     (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
@@ -155,11 +236,20 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
         str(tmp_path / "clips.jsonl"),
         "--allow-outside",
     ]
-    arguments += ["--measures", "attention", "--judges", "silence (zeros)", "patch", "--device", "cpu"]
+    arguments += [
+        "--measures",
+        "attention",
+        "--judges",
+        "silence (zeros)",
+        "patch",
+        "--device",
+        "cpu",
+    ]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
     assert (
-        "By silence (zeros) (spearman, 2 clips in 1 group) no measure can be compared: that needs 8 groups" in printed
+        "By silence (zeros) (spearman, 2 clips in 1 group) no measure can be compared: that needs "
+        "8 groups" in printed
     )
     assert "By patch" in printed
     table = pd.read_csv(tmp_path / "run" / "faithfulness.csv")
@@ -175,7 +265,11 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
 def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
     from speechmix.inputs import bundled
 
-    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"][:8]
+    clips = [
+        clip
+        for clip in bundled.clips()
+        if clip.meta["side"] == "left" and clip.meta["control"] == "no"
+    ][:8]
     rows = [
         {
             "path": str(clip.path),
@@ -184,12 +278,30 @@ def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
             "target": clip.target,
             "number": clip.meta["number"],
         }
-        | {"words": [[word.text, word.start, word.end] for word in clip.words], "pair": clip.meta["pair"]}
+        | {
+            "words": [[word.text, word.start, word.end] for word in clip.words],
+            "pair": clip.meta["pair"],
+        }
         for clip in clips
     ]
     (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    arguments = ["probe", str(bundled.models()["tiny-french-ctc"]), "--manifest", str(tmp_path / "clips.jsonl")]
-    arguments += ["--allow-outside", "--device", "cpu", "--position", "cue", "1", "deciding", "--folds", "2"]
+    arguments = [
+        "probe",
+        str(bundled.models()["tiny-french-ctc"]),
+        "--manifest",
+        str(tmp_path / "clips.jsonl"),
+    ]
+    arguments += [
+        "--allow-outside",
+        "--device",
+        "cpu",
+        "--position",
+        "cue",
+        "1",
+        "deciding",
+        "--folds",
+        "2",
+    ]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
     assert "left out (8): an encoder has no deciding position" in printed
@@ -201,7 +313,9 @@ def test_probes_print_a_table_and_write_one_with_a_figure(tmp_path, capsys):
     assert "no item has a label 'gender'" in capsys.readouterr().err
 
 
-def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(folder, tmp_path, capsys, monkeypatch):
+def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
+    folder, tmp_path, capsys, monkeypatch
+):
     import os
     import signal
 
@@ -215,7 +329,14 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(fold
         real(self, *arguments, **options)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    arguments = ["score", str(folder / "a.wav"), "--words", str(folder / "a.tsv"), "--model", str(folder / "model")]
+    arguments = [
+        "score",
+        str(folder / "a.wav"),
+        "--words",
+        str(folder / "a.tsv"),
+        "--model",
+        str(folder / "model"),
+    ]
     arguments += ["--figures", "0", "--device", "cpu", "--out", str(tmp_path / "run")]
     former = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(model_run.ModelRun, "_further", preempted)
@@ -231,8 +352,14 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(fold
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--workers", "2", "--engine", "ray"], "--engine ray among those of a cluster: give one of them"),
-        (["--workers", "auto", "--engine", "ray"], "--engine ray among those of a cluster: give one of them"),
+        (
+            ["--workers", "2", "--engine", "ray"],
+            "--engine ray among those of a cluster: give one of them",
+        ),
+        (
+            ["--workers", "auto", "--engine", "ray"],
+            "--engine ray among those of a cluster: give one of them",
+        ),
         (["--workers", "2", "--address", "auto"], "--address goes with --engine ray"),
         (["--workers", "2", "--shard", "1/2"], "--shard among machines: give one of them"),
         (["--shard", "3/2"], "1/2 to 2/2"),
@@ -252,25 +379,34 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
     from speechmix.studies.french.dataset import write_examples
     from speechmix.studies.french.french_study import TITLE, describe_page
 
-    examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}})
+    examples = write_examples(
+        tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}}
+    )
     described = tmp_path / "run" / "report.json"
     for seeds, told in (([0], "0"), ([0, 1], "0 to 1"), ([], "none")):
         describe_page(tmp_path / "run", examples, seeds)
         expected = {"title": TITLE, "notes": [f"Clips: fr. Untrained twins: seeds {told}."]}
         assert json.loads(described.read_text(encoding="utf-8")) == expected
-    for own in ({"title": "My study", "notes": expected["notes"]}, {"title": TITLE, "notes": ["Read this first."]}):
+    for own in (
+        {"title": "My study", "notes": expected["notes"]},
+        {"title": TITLE, "notes": ["Read this first."]},
+    ):
         described.write_text(json.dumps(own), encoding="utf-8")
         describe_page(tmp_path / "run", examples, [0])
         assert json.loads(described.read_text(encoding="utf-8")) == own
 
 
-def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(folder, tmp_path, capsys, monkeypatch):
+def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(
+    folder, tmp_path, capsys, monkeypatch
+):
     from speechmix.interfaces.cli import command_line
     from speechmix.studies.french.dataset import write_examples
 
     examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {}})
     monkeypatch.setattr(
-        command_line, "named_clips", lambda options, skipped: [speechmix.Clip.from_file(folder / "a.wav")]
+        command_line,
+        "named_clips",
+        lambda options, skipped: [speechmix.Clip.from_file(folder / "a.wav")],
     )
     out = tmp_path / "other run"
     out.mkdir()
@@ -295,9 +431,13 @@ def test_mining_imports_no_library_of_models_tables_or_sounds(tmp_path):
     (tmp_path / "one.wav").touch()
     (tmp_path / "clips.tsv").write_text("path\ttext\none.wav\tLes livres.\n", encoding="utf-8")
     code = (
-        "import sys; from speechmix.interfaces.cli import main; assert main(['mine', 'clips.tsv', '--out', 'study']) == 0; "
-        "print({'torch', 'transformers', 'pandas', 'pyarrow', 'scipy', 'soundfile'} & set(sys.modules))"
+        "import sys; from speechmix.interfaces.cli import main; assert main(['mine', 'clips.tsv', "
+        "'--out', 'study']) == 0; "
+        "print({'torch', 'transformers', 'pandas', 'pyarrow', 'scipy', 'soundfile'} & "
+        "set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert done.stdout.splitlines()[-1] == "set()"
     assert "1 kept" in done.stdout

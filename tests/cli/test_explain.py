@@ -1,4 +1,5 @@
-"""`speechmix explain`: a clip in the terminal and on a page, several in a folder, and what cannot be asked."""
+"""`speechmix explain`: a clip in the terminal and on a page, several in a folder, and what cannot
+be asked."""
 
 from __future__ import annotations
 
@@ -10,14 +11,26 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 
 CLIPS = bundled.models()["tiny-french-ctc"].parents[1] / "clips"
-MODEL = ["--model", str(bundled.models()["tiny-french-ctc"]), "--device", "cpu", "--measure", "occlusion"]
+MODEL = [
+    "--model",
+    str(bundled.models()["tiny-french-ctc"]),
+    "--device",
+    "cpu",
+    "--measure",
+    "occlusion",
+]
 
 
 def test_a_clip_is_explained_and_its_page_written(tmp_path, capsys):
     page = tmp_path / "why.html"
     words = tmp_path / "words.json"
     words.write_text(
-        json.dumps([{"word": "nos", "start": 0.38, "end": 0.53}, {"word": "maison", "start": 0.53, "end": 0.95}])
+        json.dumps(
+            [
+                {"word": "nos", "start": 0.38, "end": 0.53},
+                {"word": "maison", "start": 0.53, "end": 0.95},
+            ]
+        )
     )
     clip = str(CLIPS / "left_00_pl.flac")
     assert main(["explain", clip, *MODEL, "--words", str(words), "--out", str(page)]) == 0
@@ -31,7 +44,10 @@ def test_a_clip_is_explained_and_its_page_written(tmp_path, capsys):
 @pytest.mark.long
 def test_several_clips_have_a_page_each_and_what_fails_is_said(tmp_path, capsys):
     manifest = tmp_path / "clips.jsonl"
-    rows = [json.loads(line) for line in (CLIPS / "manifest.jsonl").read_text(encoding="utf-8").splitlines()[:2]]
+    rows = [
+        json.loads(line)
+        for line in (CLIPS / "manifest.jsonl").read_text(encoding="utf-8").splitlines()[:2]
+    ]
     rows = [{**row, "path": str(CLIPS / row["path"])} for row in rows]
     manifest.write_text("\n".join(json.dumps(row) for row in rows))
     asked = ["explain", "--manifest", str(manifest), "--allow-outside", *MODEL]

@@ -1,4 +1,5 @@
-"""A newcomer's first hour: the page's three commands to a page with one's own clip, and what is asked and said on the way."""
+"""A newcomer's first hour: the page's three commands to a page with one's own clip, and what is
+asked and said on the way."""
 
 import subprocess
 import sys
@@ -19,7 +20,9 @@ MODEL = str(bundled.models()["tiny-french-whisper"])
 
 @pytest.mark.long
 def test_three_commands_from_a_recording_to_a_page_to_hear_and_see(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("espeakng_loader", reason="the first command installs the extra `synthesis`")
+    pytest.importorskip(
+        "espeakng_loader", reason="the first command installs the extra `synthesis`"
+    )
     install, score, report = commands()
     assert install[:2] == ["pip", "install"]
     assert score[0] == report[0] == "speechmix"
@@ -47,17 +50,46 @@ def wav(tmp_path_factory):
 
 
 def test_a_line_says_what_the_model_writes(wav, tmp_path, capsys):
-    for text, says in (("nos maisons", "writes: nos maisons (as given)"), ("nos amis", "(1 of 2 words differs")):
+    for text, says in (
+        ("nos maisons", "writes: nos maisons (as given)"),
+        ("nos amis", "(1 of 2 words differs"),
+    ):
         words = tmp_path / "words.tsv"
-        words.write_text("word\tstart\tend\n{}\t0.38\t0.53\n{}\t0.53\t0.95\n".format(*text.split()), encoding="utf-8")
-        arguments = ["score", wav, "--text", text, "--words", str(words), "--model", MODEL, "--language", "fr"]
+        words.write_text(
+            "word\tstart\tend\n{}\t0.38\t0.53\n{}\t0.53\t0.95\n".format(*text.split()),
+            encoding="utf-8",
+        )
+        arguments = [
+            "score",
+            wav,
+            "--text",
+            text,
+            "--words",
+            str(words),
+            "--model",
+            MODEL,
+            "--language",
+            "fr",
+        ]
         assert main([*arguments, "--out", str(tmp_path / text), "--figures", "1"]) == 0
         assert says in capsys.readouterr().out
 
 
-def test_the_language_is_asked_where_a_voice_must_speak_it_and_never_taken_to_be_french(wav, tmp_path, capsys):
+def test_the_language_is_asked_where_a_voice_must_speak_it_and_never_taken_to_be_french(
+    wav, tmp_path, capsys
+):
     pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
-    arguments = ["score", wav, "--text", "nos maisons", "--model", MODEL, "--no-figures", "--out", str(tmp_path)]
+    arguments = [
+        "score",
+        wav,
+        "--text",
+        "nos maisons",
+        "--model",
+        MODEL,
+        "--no-figures",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(arguments) == 1
     assert "in which language is 'nos maisons'? " in capsys.readouterr().out
     clip = speechmix.Clip.from_file(wav, text="nos maisons")
@@ -71,7 +103,9 @@ def test_help_lists_every_command_once_in_a_group_and_a_line(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
-    listed = [line.split()[0] for line in lines if line.startswith("  ") and line.lstrip()[0] != "-"]
+    listed = [
+        line.split()[0] for line in lines if line.startswith("  ") and line.lstrip()[0] != "-"
+    ]
     assert len(set(listed)) == len(listed) > 12
     assert all(f"{title}:" in lines for title in GROUPS)
     assert max(map(len, lines)) <= 80
@@ -97,8 +131,8 @@ def test_doubts_are_said_with_their_reason(wav):
     from speechmix.runs.results.tidy_tables import result_line
     from tests.conftest import trained
 
-    clip = speechmix.Clip.from_array(np.zeros(16_000), 16_000, words=[("nos", 0.1, 0.2)], name="a").with_doubts(
-        ["too quiet."]
-    )
+    clip = speechmix.Clip.from_array(
+        np.zeros(16_000), 16_000, words=[("nos", 0.1, 0.2)], name="a"
+    ).with_doubts(["too quiet."])
     line = result_line(clip, trained("tiny-french-whisper"), [])
     assert line == "a  tiny-french-whisper  1.00 s, 1 words  word times DOUBTFUL: too quiet."

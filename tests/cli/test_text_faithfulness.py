@@ -20,15 +20,36 @@ def folder(tmp_path_factory):
     transformers.BertForSequenceClassification(config).save_pretrained(folder / "classifier")
     for name in ("bert", "classifier"):
         bert.tokenizer.save_pretrained(folder / name)
-    rows = ["text\ttarget\tlabel", "the cat is very here\tis\tgood", "the cats are here .\tare\tbad", "the cat\tdog\t"]
+    rows = [
+        "text\ttarget\tlabel",
+        "the cat is very here\tis\tgood",
+        "the cats are here .\tare\tbad",
+        "the cat\tdog\t",
+    ]
     (folder / "texts.tsv").write_text("\n".join(rows) + "\n")
     return folder
 
 
 @pytest.mark.long
 def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
-    arguments = ["blank-out", str(folder / "bert"), "--texts", str(folder / "texts.tsv"), "--device", "cpu"]
-    arguments += ["--measures", "attention", "--fill", "mask", "--random-twin", "0", "--out", str(tmp_path)]
+    arguments = [
+        "blank-out",
+        str(folder / "bert"),
+        "--texts",
+        str(folder / "texts.tsv"),
+        "--device",
+        "cpu",
+    ]
+    arguments += [
+        "--measures",
+        "attention",
+        "--fill",
+        "mask",
+        "--random-twin",
+        "0",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "skipped: " in printed
@@ -43,7 +64,14 @@ def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
 
 @pytest.mark.parametrize("steps", [["--bins", "20", "50"], ["--one-by-one"]])
 def test_deletion_prints_and_writes(folder, tmp_path, capsys, steps):
-    arguments = ["deletion", str(folder / "classifier"), "--texts", str(folder / "texts.tsv"), "--device", "cpu"]
+    arguments = [
+        "deletion",
+        str(folder / "classifier"),
+        "--texts",
+        str(folder / "texts.tsv"),
+        "--device",
+        "cpu",
+    ]
     assert main([*arguments, "--measures", "attention", *steps, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "classifier: 2 texts, blank (mask); probability of the label" in printed
@@ -56,6 +84,13 @@ def test_deletion_prints_and_writes(folder, tmp_path, capsys, steps):
 
 
 def test_a_fill_that_is_none_is_one_line(folder, capsys):
-    arguments = ["deletion", str(folder / "bert"), "--texts", str(folder / "texts.tsv"), "--fill", "noise"]
+    arguments = [
+        "deletion",
+        str(folder / "bert"),
+        "--texts",
+        str(folder / "texts.tsv"),
+        "--fill",
+        "noise",
+    ]
     assert main(arguments) == 1
     assert "fill should be one of ('mask', 'unk', 'pad', 'remove')" in capsys.readouterr().err

@@ -11,7 +11,14 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-TEXTS = ("Les livres.", "Le livre dort.", "Elle a vu les chats.", "Un ami.", "Nos maisons.", "La maison.")
+TEXTS = (
+    "Les livres.",
+    "Le livre dort.",
+    "Elle a vu les chats.",
+    "Un ami.",
+    "Nos maisons.",
+    "La maison.",
+)
 ENDINGS = ("wav", "flac", "mp3", "ogg", "wav", "mp3")
 NAMES = tuple(f"clip_{index}" for index in range(len(TEXTS)))
 
@@ -20,7 +27,10 @@ def encoded(index: int) -> bytes:
     """A tone with noise in the format of its ending."""
     file = io.BytesIO()
     time = np.arange(8_000 + 400 * index) / 16_000
-    sound = np.sin(time * 600 * (index + 1)) / 4 + np.random.default_rng(index).standard_normal(len(time)) / 50
+    sound = (
+        np.sin(time * 600 * (index + 1)) / 4
+        + np.random.default_rng(index).standard_normal(len(time)) / 50
+    )
     soundfile.write(file, sound, 16_000, format=ENDINGS[index])
     return file.getvalue()
 
@@ -53,7 +63,11 @@ def write_tars(folder: Path, *, said_in: str = "text") -> Path:
         with TarWriter(str(folder / f"shard-{start // 3:06d}.tar")) as tar:
             for index in range(start, start + 3):
                 text = TEXTS[index]
-                said = {"txt": text} if said_in == "txt" else {"json": {said_in: text, "language": "fr"}}
+                said = (
+                    {"txt": text}
+                    if said_in == "txt"
+                    else {"json": {said_in: text, "language": "fr"}}
+                )
                 tar.write({"__key__": NAMES[index], ENDINGS[index]: encoded(index), **said})
     return folder
 
@@ -70,7 +84,8 @@ def tar_of(path: Path, *members: tuple[str, bytes]) -> Path:
 
 
 def write_shar(folder: Path, *, aligned: bool = False, shard_size: int | None = 3) -> Path:
-    """Lhotse Shar, in two shards, or one without a number; its recordings are written anew as FLAC, so no MP3 among them."""
+    """Lhotse Shar, in two shards, or one without a number; its recordings are written anew as FLAC,
+    so no MP3 among them."""
     from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
     from lhotse.supervision import AlignmentItem
 
@@ -83,10 +98,18 @@ def write_shar(folder: Path, *, aligned: bool = False, shard_size: int | None = 
         words = text.strip(".").split()
         items = [AlignmentItem(word, 0.05 + 0.05 * i, 0.05) for i, word in enumerate(words)]
         supervision = SupervisionSegment(
-            id=name, recording_id=name, start=0, duration=recording.duration, text=text, language="fr", speaker="s1",
+            id=name,
+            recording_id=name,
+            start=0,
+            duration=recording.duration,
+            text=text,
+            language="fr",
+            speaker="s1",
             alignment={"word": items} if aligned else None,
-        )  # fmt: skip
-        cuts.append(MonoCut(name, 0, recording.duration, 0, supervisions=[supervision], recording=recording))
+        )
+        cuts.append(
+            MonoCut(name, 0, recording.duration, 0, supervisions=[supervision], recording=recording)
+        )
     folder.mkdir()
     CutSet.from_cuts(cuts).to_shar(folder, fields={"recording": "flac"}, shard_size=shard_size)
     return folder
@@ -97,7 +120,11 @@ def data_set():
 
     datasets.disable_progress_bars()
     rows = [
-        {"audio": {"bytes": encoded(index), "path": f"{name}.{ENDINGS[index]}"}, "text": TEXTS[index], "language": "fr"}
+        {
+            "audio": {"bytes": encoded(index), "path": f"{name}.{ENDINGS[index]}"},
+            "text": TEXTS[index],
+            "language": "fr",
+        }
         for index, name in enumerate(NAMES)
     ]
     return datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))

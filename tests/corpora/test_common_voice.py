@@ -1,4 +1,5 @@
-"""Reading a release and manifests of one's own: every layout, every kind of bad row, and no more memory for more rows."""
+"""Reading a release and manifests of one's own: every layout, every kind of bad row, and no more
+memory for more rows."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def release(tmp_path):
     return folder
 
 
-def write(release, *lines: str | bytes, table: str = "test.tsv", header: str = COLUMNS.replace(" ", "\t")):
+def write(
+    release, *lines: str | bytes, table: str = "test.tsv", header: str = COLUMNS.replace(" ", "\t")
+):
     encoded = [line if isinstance(line, bytes) else line.encode() for line in (header, *lines)]
     (release / table).write_bytes(b"\n".join(encoded) + b"\n")
     return release / table
@@ -48,7 +51,10 @@ def test_a_release_as_it_is(release):
 
 def test_only_path_and_sentence_are_needed_in_any_order_and_case(release):
     write(release, "les livres\ta.mp3", "le livre\tb", header="\ufeffSentence\tPath")
-    assert [(row.text, row.path) for row in read_release(release)] == [("les livres", "a.mp3"), ("le livre", "b.mp3")]
+    assert [(row.text, row.path) for row in read_release(release)] == [
+        ("les livres", "a.mp3"),
+        ("le livre", "b.mp3"),
+    ]
 
 
 @pytest.mark.parametrize("depth", [".", "..", "../.."])
@@ -66,7 +72,9 @@ def test_which_table_is_read(release):
     assert [row.name for row in read_corpus(release / "train.tsv")] == ["b"]
     write(release, row("c", "Les livres."), table="validated.tsv")
     assert [row.name for row in read_corpus(release)] == ["c"]
-    with pytest.raises(InputError, match="no table 'dev': it has invalidated, test, train, validated"):
+    with pytest.raises(
+        InputError, match="no table 'dev': it has invalidated, test, train, validated"
+    ):
         list(read_corpus(release, split="dev"))
 
 
@@ -169,7 +177,10 @@ def test_a_table_in_another_encoding_is_read_or_an_error(release):
     assert [row.text for row in read_corpus(table)] == ["été"]
     for encoded, message in (
         (text.encode("utf-16-le"), "null characters"),
-        (text.replace("path", "é").encode("latin-1"), "expected UTF-8 or UTF-16 text, found byte 0xe9"),
+        (
+            text.replace("path", "é").encode("latin-1"),
+            "expected UTF-8 or UTF-16 text, found byte 0xe9",
+        ),
         (text.encode("utf-16")[:-1], "expected UTF-16 text"),
         (text.replace("path", "file").encode(), "expected a first row with the column path"),
     ):
@@ -228,9 +239,12 @@ def test_a_sample_depends_on_names_and_not_on_order(release):
 
 
 MANIFESTS = {
-    "m.tsv": 'path\ttext\twords\tcue\ttarget\tfoil\tspeaker\na.wav\t"les livres\tw.tsv\tles\tlivres\tlivre\tanne\n',
-    "m.csv": 'path,text,words,cue,target,foil,speaker\na.wav,"""les livres",w.tsv,les,livres,livre,anne\n',
-    "m.jsonl": '{"path": "a.wav", "text": "\\"les livres", "words": [["les", 0.1, 0.3], ["livres", 0.3, 0.9]], '
+    "m.tsv": 'path\ttext\twords\tcue\ttarget\tfoil\tspeaker\na.wav\t"les '
+    "livres\tw.tsv\tles\tlivres\tlivre\tanne\n",
+    "m.csv": 'path,text,words,cue,target,foil,speaker\na.wav,"""les '
+    'livres",w.tsv,les,livres,livre,anne\n',
+    "m.jsonl": '{"path": "a.wav", "text": "\\"les livres", "words": [["les", 0.1, 0.3], ["livres", '
+    "0.3, 0.9]], "
     '"cue": "les", "target": "livres", "foil": "livre", "speaker": "anne"}\n',
 }
 
@@ -241,7 +255,12 @@ def test_a_manifest_of_ones_own(tmp_path, name):
     (tmp_path / "w.tsv").write_text("word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.3\t0.9\n")
     (tmp_path / name).write_text(MANIFESTS[name], encoding="utf-8")
     (found,) = read_corpus(tmp_path / name)
-    assert (found.name, found.text, found.path, found.root) == ("a", '"les livres', "a.wav", tmp_path)
+    assert (found.name, found.text, found.path, found.root) == (
+        "a",
+        '"les livres',
+        "a.wav",
+        tmp_path,
+    )
     assert [word.text for word in found.words] == ["les", "livres"]
     assert found.pairs == ({"cue": "les", "target": "livres", "foil": "livre"},)
     assert found.meta == {"speaker": "anne"}
@@ -249,8 +268,17 @@ def test_a_manifest_of_ones_own(tmp_path, name):
 
 def test_bad_rows_of_a_manifest(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"")
-    lines = ['{"path": "a.wav", "text": 5}', "[1]", "{", '{"path": "a.wav", "text": "le\\ud800"}', "[" * 50_000]
-    lines += ['{"path": "a.wav", "text": "le livre", "words": "../w.tsv"}', '{"path": "../a.wav", "text": "le livre"}']
+    lines = [
+        '{"path": "a.wav", "text": 5}',
+        "[1]",
+        "{",
+        '{"path": "a.wav", "text": "le\\ud800"}',
+        "[" * 50_000,
+    ]
+    lines += [
+        '{"path": "a.wav", "text": "le livre", "words": "../w.tsv"}',
+        '{"path": "../a.wav", "text": "le livre"}',
+    ]
     (tmp_path / "m.jsonl").write_text("\n".join(lines))
     why = [row.why for row in read_corpus(tmp_path / "m.jsonl")]
     assert why == [
@@ -266,4 +294,7 @@ def test_bad_rows_of_a_manifest(tmp_path):
 def test_a_quoted_line_end_in_a_csv_is_a_control_character(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"")
     (tmp_path / "m.csv").write_text('path,text\na.wav,"les\nlivres"\na.wav,les livres\n')
-    assert [getattr(row, "why", "good") for row in read_corpus(tmp_path / "m.csv")] == ["control characters", "good"]
+    assert [getattr(row, "why", "good") for row in read_corpus(tmp_path / "m.csv")] == [
+        "control characters",
+        "good",
+    ]

@@ -1,4 +1,5 @@
-"""Sets that hold many recordings in a file, at their edges: links, doubles, odd names, options that have no meaning."""
+"""Sets that hold many recordings in a file, at their edges: links, doubles, odd names, options that
+have no meaning."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ from tests.corpora.containers import (
 def tone(frequency: float, seconds: float = 0.25) -> bytes:
     """A WAV, as long in bytes as every other of so many seconds."""
     file = io.BytesIO()
-    soundfile.write(file, np.sin(np.arange(int(16_000 * seconds)) * frequency) / 4, 16_000, format="WAV")
+    soundfile.write(
+        file, np.sin(np.arange(int(16_000 * seconds)) * frequency) / 4, 16_000, format="WAV"
+    )
     return file.getvalue()
 
 
@@ -69,8 +72,11 @@ def test_a_word_file_may_still_not_lead_out_of_the_folder(tmp_path):
 
 
 def test_recordings_alike_in_name_text_and_size_are_two_if_their_bytes_differ(tmp_path):
-    """Takes of one sentence by several speakers, each of the same length, as in a corpus of commands."""
-    take = {speaker: tone(frequency) for speaker, frequency in (("s1", 0.1), ("s2", 0.2), ("s3", 0.3))}
+    """Takes of one sentence by several speakers, each of the same length, as in a corpus of
+    commands."""
+    take = {
+        speaker: tone(frequency) for speaker, frequency in (("s1", 0.1), ("s2", 0.2), ("s3", 0.3))
+    }
     assert len({len(content) for content in take.values()}) == 1
     members = [
         m
@@ -110,11 +116,17 @@ def test_files_of_one_name_in_two_folders_are_two_recordings(tmp_path):
     (tmp_path / "parquet").mkdir()
     data.to_parquet(tmp_path / "parquet" / "train.parquet")
     for folder in ("names", "audio", "parquet"):
-        refused = [] if folder == "audio" else list(read_corpus(tmp_path / folder))  # save_to_disk puts the bytes in
+        refused = (
+            [] if folder == "audio" else list(read_corpus(tmp_path / folder))
+        )  # save_to_disk puts the bytes in
         assert {why for _, why in outcomes(refused)} <= {"unsafe path"}
         rows = list(read_corpus(tmp_path / folder, allow_outside=True))
-        assert outcomes(rows) == [("take", "good"), ("take-2", "good"), ("take", "duplicate")], folder
-        clips = list(clips_of_corpus(tmp_path / folder, allow_outside=True, on_error=lambda *_: None))
+        assert outcomes(rows) == [("take", "good"), ("take-2", "good"), ("take", "duplicate")], (
+            folder
+        )
+        clips = list(
+            clips_of_corpus(tmp_path / folder, allow_outside=True, on_error=lambda *_: None)
+        )
         assert [clip.sound for clip in clips] == [Clip.from_file(path).sound for path in paths]
 
 
@@ -161,14 +173,18 @@ def test_what_else_a_cut_says_leads_to_no_other_file(tmp_path):
         changed[0].supervisions[0].text = 5
         changed[1].supervisions[0].language = ["fr"]
         CutSet.from_cuts(changed).to_file(cuts)
-    assert [row.why for row in read_corpus(folder) if isinstance(row, Rejected)] == ["unreadable row"] * 4
+    assert [row.why for row in read_corpus(folder) if isinstance(row, Rejected)] == [
+        "unreadable row"
+    ] * 4
 
 
 def test_cuts_in_one_file_without_a_number(tmp_path):
     folder = write_shar(tmp_path / "set", shard_size=None)
     assert (folder / "cuts.jsonl.gz").is_file()
     assert outcomes(read_corpus(folder)) == [(name, "good") for name in NAMES]
-    (folder / "recording.tar").rename(folder / "other.bin")  # a list of cuts whose sound lies elsewhere
+    (folder / "recording.tar").rename(
+        folder / "other.bin"
+    )  # a list of cuts whose sound lies elsewhere
     with pytest.raises(InputError, match="expected a Common Voice release"):
         list(read_corpus(folder))
 
@@ -200,12 +216,19 @@ def test_a_table_at_the_root_of_a_folder_of_audio_has_no_splits(tmp_path):
 def test_a_column_that_was_named_is_not_another(tmp_path):
     tar = tar_of(
         tmp_path / "a.tar",
-        ("a.wav", tone(0.1)), ("a.json", add_json(raw="Oui.", text="no")),
-        ("b.wav", tone(0.2)), ("b.json", add_json(text="no", sentence="no")),
-        ("c.wav", tone(0.3)), ("c.json", add_json(raw=5)),
-    )  # fmt: skip
+        ("a.wav", tone(0.1)),
+        ("a.json", add_json(raw="Oui.", text="no")),
+        ("b.wav", tone(0.2)),
+        ("b.json", add_json(text="no", sentence="no")),
+        ("c.wav", tone(0.3)),
+        ("c.json", add_json(raw=5)),
+    )
     source = f"{tar},text=raw"
-    assert outcomes(read_corpus(source)) == [("a", "good"), ("b", "empty sentence"), ("c", "unreadable row")]
+    assert outcomes(read_corpus(source)) == [
+        ("a", "good"),
+        ("b", "empty sentence"),
+        ("c", "unreadable row"),
+    ]
     clips = list(clips_of_corpus(source, on_error=lambda *_: None))
     assert [(clip.name, clip.text) for clip in clips] == [("a", "Oui."), ("b", None)]
 
@@ -225,7 +248,13 @@ def test_each_compression_is_named(tmp_path, method):
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE])
 def test_a_header_that_leads_back_does_not_lead_round_for_ever(tmp_path, kind):
-    tar = tar_of(tmp_path / "a.tar", ("a.wav", tone(0.1)), ("a.txt", b"Oui."), ("b.wav", tone(0.2)), ("b.txt", b"Non."))
+    tar = tar_of(
+        tmp_path / "a.tar",
+        ("a.wav", tone(0.1)),
+        ("a.txt", b"Oui."),
+        ("b.wav", tone(0.2)),
+        ("b.txt", b"Non."),
+    )
     content = bytearray(tar.read_bytes())
     with tarfile.open(tar) as opened:
         start = opened.getmember("b.wav").offset
@@ -254,9 +283,11 @@ def test_a_release_is_read_though_its_archive_still_lies_there(tmp_path):
 def test_clips_of_a_data_set_need_no_text(kind, tmp_path):
     data = data_set().remove_columns("text")
     (tmp_path / "set").mkdir()
-    (data.save_to_disk if kind == "arrow" else lambda folder: data.to_parquet(folder / "train.parquet"))(
-        tmp_path / "set"
-    )
+    (
+        data.save_to_disk
+        if kind == "arrow"
+        else lambda folder: data.to_parquet(folder / "train.parquet")
+    )(tmp_path / "set")
     clips = list(clips_of_corpus(tmp_path / "set"))
     assert [(clip.name, clip.text) for clip in clips] == [(name, None) for name in NAMES]
     with pytest.raises(InputError, match="expected the columns audio and one of"):
@@ -267,20 +298,30 @@ def test_clips_of_a_data_set_need_no_text(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 def test_a_column_of_something_else_is_named(kind, tmp_path):
-    data = datasets.Dataset.from_list([{"audio": {"array": [0.0], "sampling_rate": 16_000}, "text": "Oui."}])
-    (tmp_path / "set").mkdir()
-    (data.save_to_disk if kind == "arrow" else lambda folder: data.to_parquet(folder / "train.parquet"))(
-        tmp_path / "set"
+    data = datasets.Dataset.from_list(
+        [{"audio": {"array": [0.0], "sampling_rate": 16_000}, "text": "Oui."}]
     )
-    with pytest.raises(InputError, match=r"expected recordings in the column audio .* found struct<"):
+    (tmp_path / "set").mkdir()
+    (
+        data.save_to_disk
+        if kind == "arrow"
+        else lambda folder: data.to_parquet(folder / "train.parquet")
+    )(tmp_path / "set")
+    with pytest.raises(
+        InputError, match=r"expected recordings in the column audio .* found struct<"
+    ):
         list(read_corpus(tmp_path / "set"))
 
 
 def test_files_of_a_set_may_lack_a_text(tmp_path):
     (tmp_path / "set").mkdir()
     sound = [{"bytes": tone(0.1), "path": "a.wav"}]
-    pq.write_table(pa.table({"audio": sound, "text": ["Oui."]}), tmp_path / "set" / "train-0.parquet")
-    pq.write_table(pa.table({"audio": sound, "said": ["Non."]}), tmp_path / "set" / "train-1.parquet")
+    pq.write_table(
+        pa.table({"audio": sound, "text": ["Oui."]}), tmp_path / "set" / "train-0.parquet"
+    )
+    pq.write_table(
+        pa.table({"audio": sound, "said": ["Non."]}), tmp_path / "set" / "train-1.parquet"
+    )
     rows = list(read_corpus(tmp_path / "set"))
     assert [isinstance(row, Row) for row in rows] == [True, False]
     assert Counter(row.why for row in rows[1:]) == {"empty sentence": 1}
@@ -289,14 +330,19 @@ def test_files_of_a_set_may_lack_a_text(tmp_path):
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 def test_a_second_recording_of_each_row_is_not_read(kind, tmp_path, monkeypatch):
     columns = {"audio": tone(0.1), "noisy": tone(0.2)}
-    rows = [{name: {"bytes": sound, "path": "a.wav"} for name, sound in columns.items()} | {"text": "Oui."}]
+    rows = [
+        {name: {"bytes": sound, "path": "a.wav"} for name, sound in columns.items()}
+        | {"text": "Oui."}
+    ]
     data = datasets.Dataset.from_list(rows)
     for name in columns:
         data = data.cast_column(name, datasets.Audio(decode=False))
     (tmp_path / "set").mkdir()
-    (data.save_to_disk if kind == "arrow" else lambda folder: data.to_parquet(folder / "train.parquet"))(
-        tmp_path / "set"
-    )
+    (
+        data.save_to_disk
+        if kind == "arrow"
+        else lambda folder: data.to_parquet(folder / "train.parquet")
+    )(tmp_path / "set")
     columns_read = []
 
     def stored(cells, *rest, **more):
@@ -311,7 +357,8 @@ def test_a_second_recording_of_each_row_is_not_read(kind, tmp_path, monkeypatch)
 
 def test_an_error_says_which_row_of_a_data_set_it_is(tmp_path):
     rows = [
-        {"audio": {"bytes": tone(0.1), "path": f"{i}.wav"}, "text": text} for i, text in enumerate(("Oui.", "", "Non."))
+        {"audio": {"bytes": tone(0.1), "path": f"{i}.wav"}, "text": text}
+        for i, text in enumerate(("Oui.", "", "Non."))
     ]
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(tmp_path / "set")
@@ -320,11 +367,14 @@ def test_an_error_says_which_row_of_a_data_set_it_is(tmp_path):
 
 
 def test_a_word_file_of_several_recordings_is_asked_for_the_member(tmp_path):
-    (tmp_path / "all.ctm").write_text("a 1 0.00 0.10 oui\nset 1 0.00 0.10 autre\nb.1 1 0.05 0.10 non\n")
+    (tmp_path / "all.ctm").write_text(
+        "a 1 0.00 0.10 oui\nset 1 0.00 0.10 autre\nb.1 1 0.05 0.10 non\n"
+    )
     tar = tar_of(
         tmp_path / "set.tar",
-        ("x/a.wav", tone(0.1)), ("x/a.json", add_json(text="Oui.", words="all.ctm", name="first")),
-    )  # fmt: skip
+        ("x/a.wav", tone(0.1)),
+        ("x/a.json", add_json(text="Oui.", words="all.ctm", name="first")),
+    )
     (row,) = read_corpus(tar)
     assert [word.text for word in row.words] == ["oui"]
     (clip,) = clips_of_corpus(tar_of(tmp_path / "b.tar", ("a.wav", tone(0.1))))

@@ -1,4 +1,5 @@
-"""Sets that hold many recordings in a file: rows and sound are those of files; nothing is copied, or read too early."""
+"""Sets that hold many recordings in a file: rows and sound are those of files; nothing is copied,
+or read too early."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ from tests.corpora.containers import (
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
-    """Every kind of set, written once, and a manifest of the same recordings in files of their own."""
+    """Every kind of set, written once, and a manifest of the same recordings in files of their
+    own."""
     root = tmp_path_factory.mktemp("sets")
     return {kind: write(root / kind.replace(" ", "_")) for kind, write in KINDS.items()} | {
         "files": write_files(root / "f")
@@ -50,7 +52,10 @@ def reasons(rows) -> Counter:
 
 
 def test_names_that_are_no_utf_8_are_names(tmp_path):
-    members = {"été".encode("latin-1") + b".flac": encoded(0), "été".encode("latin-1") + b".txt": b"les livres"}
+    members = {
+        "été".encode("latin-1") + b".flac": encoded(0),
+        "été".encode("latin-1") + b".txt": b"les livres",
+    }
     with tarfile.open(tmp_path / "old.tar", "w", format=tarfile.GNU_FORMAT) as tar:
         for name, content in members.items():
             entry = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
@@ -70,7 +75,9 @@ def test_rows_and_sound_are_those_of_files(sets, kind):
     clips = list(clips_of_corpus(sets[kind]))
     for index, (clip, file) in enumerate(zip(clips, expected, strict=True)):
         assert (clip.name, clip.text, clip.language) == (file.name, file.text, file.language)
-        if kind == "shar" and ENDINGS[index] != "wav":  # what is decoded from MP3 is written anew, in 16 bits
+        if (
+            kind == "shar" and ENDINGS[index] != "wav"
+        ):  # what is decoded from MP3 is written anew, in 16 bits
             assert np.abs(clip.audio() - file.audio()).max() < 1e-4
             continue
         assert clip.duration == file.duration
@@ -111,7 +118,11 @@ def test_words_of_a_cut_are_its_alignment(tmp_path):
 def test_patterns_folders_and_single_tars(sets, tmp_path):
     folder = sets["tars"]
     names = [row.name for row in read_corpus(folder)]
-    assert [row.name for row in read_corpus(f"{folder}/shard-{{000000..000001}}.tar")] == names == list(NAMES)
+    assert (
+        [row.name for row in read_corpus(f"{folder}/shard-{{000000..000001}}.tar")]
+        == names
+        == list(NAMES)
+    )
     assert [row.name for row in read_corpus(folder / "shard-000001.tar")] == names[3:]
     with pytest.raises(InputError, match=r"no such tar: .*shard-000002.tar \(1 of 3\)"):
         list(read_corpus(f"{folder}/shard-{{000000..000002}}.tar"))
@@ -135,27 +146,48 @@ def test_what_a_tar_lacks_is_said_row_by_row(tmp_path):
     sound, text = encoded(0), add_json(text="Le livre.")
     tar = tar_of(
         tmp_path / "a.tar",
-        ("good.wav", sound), ("good.json", text),
+        ("good.wav", sound),
+        ("good.json", text),
         ("silent.json", text),
         ("mute.wav", sound),
-        ("two.wav", sound), ("two.mp3", encoded(2)), ("two.json", text),
-        ("broken.wav", sound), ("broken.json", b"{"),
-        ("list.wav", sound), ("list.json", b"[1]"),
-        ("latin.wav", sound), ("latin.txt", "été".encode("latin-1")),
-        ("twice.wav", sound), ("twice.wav", sound), ("twice.json", text),
-        ("apart.wav", sound), ("other.wav", sound), ("other.txt", b"Un ami."), ("apart.txt", b"Un ami."),
-    )  # fmt: skip
+        ("two.wav", sound),
+        ("two.mp3", encoded(2)),
+        ("two.json", text),
+        ("broken.wav", sound),
+        ("broken.json", b"{"),
+        ("list.wav", sound),
+        ("list.json", b"[1]"),
+        ("latin.wav", sound),
+        ("latin.txt", "été".encode("latin-1")),
+        ("twice.wav", sound),
+        ("twice.wav", sound),
+        ("twice.json", text),
+        ("apart.wav", sound),
+        ("other.wav", sound),
+        ("other.txt", b"Un ami."),
+        ("apart.txt", b"Un ami."),
+    )
     rows = list(read_corpus(tar))
     assert [row.name for row in rows if isinstance(row, Row)] == ["good", "twice", "other"]
     assert reasons(rows) == {
-        "missing clip": 2, "empty sentence": 2, "several recordings": 1, "unreadable row": 2, "invalid UTF-8": 1,
+        "missing clip": 2,
+        "empty sentence": 2,
+        "several recordings": 1,
+        "unreadable row": 2,
+        "invalid UTF-8": 1,
         "doubled member": 1,
-    }  # fmt: skip
+    }
     with pytest.raises(InputError, match="expected a member"):
         list(clips_of_corpus(tar))
     told: list[str] = []
     clips = list(clips_of_corpus(tar, on_error=lambda row, name, error: told.append(name)))
-    assert [clip.name for clip in clips] == ["good", "mute", "twice", "apart", "other"]  # a text is not needed
+    assert [clip.name for clip in clips] == [
+        "good",
+        "mute",
+        "twice",
+        "apart",
+        "other",
+    ]  # a text is not needed
     assert told.count("silent") == 1
 
 
@@ -183,7 +215,10 @@ def test_damaged_tars_lose_what_is_damaged_alone(tmp_path):
     for content, good in (
         (whole[: middle.offset_data + 10], 1),  # in the middle of a member
         (whole[: last.offset], 2),  # between members: the last one lacks its text
-        (whole[: middle.offset] + b"\xff" * 512 + whole[middle.offset + 512 :], 1),  # a damaged header
+        (
+            whole[: middle.offset] + b"\xff" * 512 + whole[middle.offset + 512 :],
+            1,
+        ),  # a damaged header
     ):
         first.write_bytes(content)
         rows = list(read_corpus(tmp_path / "set"))
@@ -226,7 +261,9 @@ def test_columns_that_are_not_plain_are_listed(tmp_path):
     data = datasets.Dataset.from_list(rows).cast_column("speech", datasets.Audio(decode=False))
     (tmp_path / "set").mkdir()
     data.to_parquet(tmp_path / "set" / "train.parquet")
-    with pytest.raises(InputError, match=r"found speech \(.*said \(string\), age \(int64\): name them"):
+    with pytest.raises(
+        InputError, match=r"found speech \(.*said \(string\), age \(int64\): name them"
+    ):
         list(read_corpus(tmp_path / "set"))
     (row,) = read_corpus(f"{tmp_path / 'set'},text=said")
     assert (row.name, row.text, row.meta) == ("a", "Le livre.", {"age": "30"})
@@ -235,7 +272,8 @@ def test_columns_that_are_not_plain_are_listed(tmp_path):
 def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
     sound = b"x" * 100_000
     tar = tar_of(
-        tmp_path / "big.tar", *(m for i in range(2_000) for m in ((f"k{i}.mp3", sound), (f"k{i}.txt", b"Le livre.")))
+        tmp_path / "big.tar",
+        *(m for i in range(2_000) for m in ((f"k{i}.mp3", sound), (f"k{i}.txt", b"Le livre."))),
     )
     count = 0
 
@@ -262,8 +300,12 @@ def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar = tar_of(tmp_path / "a.tar", ("a.wav", encoded(0)), ("b.wav", encoded(4)))
     first, second = (str(clip.path) for clip in clips_of_corpus(tar))
     stored = sound_of(first, {})
-    assert sound_of(first, {**stored, "sound": "as stored"})["sound"] == "as stored"  # not read again
-    assert sound_of(second, stored)["sound"] != stored["sound"]  # another place of the same file is read
+    assert (
+        sound_of(first, {**stored, "sound": "as stored"})["sound"] == "as stored"
+    )  # not read again
+    assert (
+        sound_of(second, stored)["sound"] != stored["sound"]
+    )  # another place of the same file is read
     tar_of(tar, ("a.wav", encoded(4)), ("b.wav", encoded(0)))
     os.utime(tar, ns=(1, 1))
     assert sound_of(first, stored)["sound"] != stored["sound"]
@@ -322,9 +364,20 @@ def test_scores_are_those_of_files(tmp_path):
     members = []
     for clip in files:
         words = [[word.text, word.start, word.end] for word in clip.words or ()]
-        told = {"text": clip.text, "language": "fr", "foil": clip.foil, "cue": clip.cue, "target": clip.target}
+        told = {
+            "text": clip.text,
+            "language": "fr",
+            "foil": clip.foil,
+            "cue": clip.cue,
+            "target": clip.target,
+        }
         members += [(f"{clip.name}{clip.path.suffix}", clip.path.read_bytes())]
-        members += [(f"{clip.name}.json", add_json(**{k: v for k, v in told.items() if v is not None}, words=words))]
+        members += [
+            (
+                f"{clip.name}.json",
+                add_json(**{k: v for k, v in told.items() if v is not None}, words=words),
+            )
+        ]
     stored = list(clips_of_corpus(tar_of(tmp_path / "a.tar", *members)))
     assert [clip.fingerprint for clip in stored] == [clip.fingerprint for clip in files]
     for one, other in zip(speechmix.mix(model, stored), speechmix.mix(model, files), strict=True):
@@ -334,6 +387,8 @@ def test_scores_are_those_of_files(tmp_path):
 def test_sounds_in_ogg_are_read(tmp_path):
     file = io.BytesIO()
     soundfile.write(file, np.sin(np.arange(16_000) / 20) / 4, 16_000, format="OGG", subtype="OPUS")
-    (clip,) = clips_of_corpus(tar_of(tmp_path / "a.tar", ("a.opus", file.getvalue()), ("a.txt", b"Oui.")))
+    (clip,) = clips_of_corpus(
+        tar_of(tmp_path / "a.tar", ("a.opus", file.getvalue()), ("a.txt", b"Oui."))
+    )
     assert clip.duration == pytest.approx(1.0, abs=0.05)
     assert clip.audio().any()

@@ -1,4 +1,5 @@
-"""Folders written by `datasets`: nothing is decoded, and the paper's annotated set is used as it is."""
+"""Folders written by `datasets`: nothing is decoded, and the paper's annotated set is used as it
+is."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def saved(folder, rows: list[dict], **splits) -> None:
 
 
 def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
-    rows = [{"audio": {"bytes": encoded, "path": "x/a.wav"}, "sentence": text, "age": 30} for text in ("Le livre.", "")]
+    rows = [
+        {"audio": {"bytes": encoded, "path": "x/a.wav"}, "sentence": text, "age": 30}
+        for text in ("Le livre.", "")
+    ]
     saved(tmp_path / "data", rows)
     good, bad = read_corpus(tmp_path / "data")
     assert (good.name, good.text, good.audio, good.meta) == ("a", "Le livre.", None, {"age": "30"})
@@ -40,17 +44,25 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("state.json", "{}"), ("state.json", "3"), ("dataset_info.json", "[true]")]
+    ("name", "content"),
+    [("state.json", "{}"), ("state.json", "3"), ("dataset_info.json", "[true]")],
 )
 def test_a_damaged_folder_is_named(tmp_path, encoded, name, content):
-    saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "sentence": "Le livre."}])
+    saved(
+        tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "sentence": "Le livre."}]
+    )
     (tmp_path / "data" / name).write_text(content)
     with pytest.raises(InputError, match="cannot load the data set"):
         list(read_corpus(tmp_path / "data"))
 
 
 def test_splits(tmp_path, encoded):
-    saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "text": "Le livre."}], train=1, test=1)
+    saved(
+        tmp_path / "data",
+        [{"audio": {"bytes": encoded, "path": "a.wav"}, "text": "Le livre."}],
+        train=1,
+        test=1,
+    )
     assert len(list(read_corpus(tmp_path / "data", split="test"))) == 1
     with pytest.raises(InputError, match="one of the splits train, test"):
         list(read_corpus(tmp_path / "data"))
@@ -59,14 +71,17 @@ def test_splits(tmp_path, encoded):
 def test_a_set_without_text_is_an_error(tmp_path, encoded):
     saved(tmp_path / "data", [{"audio": {"bytes": encoded, "path": "a.wav"}, "label": 1}])
     with pytest.raises(
-        InputError, match=r"columns audio and one of sentence, .*found audio \(.*\), label \(int64\): name them"
+        InputError,
+        match=r"columns audio and one of sentence, .*found audio \(.*\), label \(int64\): name them",
     ):
         list(read_corpus(tmp_path / "data"))
 
 
 def annotated(encoded: bytes, **changes) -> dict:
     words = ["elle", "a", "vu", "les", "livres", "et", "les", "livres"]
-    intervals = [{"start": i / 10, "end": (i + 1) / 10, "word": word} for i, word in enumerate(words)]
+    intervals = [
+        {"start": i / 10, "end": (i + 1) / 10, "word": word} for i, word in enumerate(words)
+    ]
     row = {
         "audio": {"bytes": encoded, "path": "a.wav"},
         "transcription": "Elle a vu les livres et les livres.",
@@ -87,7 +102,9 @@ def test_the_papers_annotated_set_keeps_its_words_and_pairs(tmp_path, encoded):
     saved(tmp_path / "gone", [annotated(encoded, cue_word="la")])
     (row,) = read_corpus(tmp_path / "nearest")
     assert [word.text for word in row.words][3:5] == ["les", "livres"]
-    assert row.pairs == ({"cue": 6, "target": 7, "template": "det_noun", "number": "p"},)  # the published rule
+    assert row.pairs == (
+        {"cue": 6, "target": 7, "template": "det_noun", "number": "p"},
+    )  # the published rule
     (row,) = read_corpus(tmp_path / "exact")
     assert (row.pairs[0]["cue"], row.pairs[0]["target"]) == (3, 4)
     (row,) = read_corpus(tmp_path / "gone")
@@ -110,12 +127,25 @@ def test_an_annotated_row_of_another_kind_is_rejected(tmp_path, encoded):
 def test_determiner_noun_and_verb_are_two_pairs(tmp_path, encoded):
     """le club et Alexander se séparent: the label is the verb's number; the noun has its own."""
     words = ["le", "club", "et", "Alexander", "se", "séparent"]
-    intervals = [{"start": i / 10, "end": (i + 1) / 10, "word": word} for i, word in enumerate(words)]
-    told = {"cue_word": "le", "target_word": "club", "target_word_2": "séparent", "template": "det_noun_verb"}
+    intervals = [
+        {"start": i / 10, "end": (i + 1) / 10, "word": word} for i, word in enumerate(words)
+    ]
+    told = {
+        "cue_word": "le",
+        "target_word": "club",
+        "target_word_2": "séparent",
+        "template": "det_noun_verb",
+    }
     alignment = {"id": 3, "total_start": 0.0, "total_end": 1.0, "intervals": intervals}
-    saved(tmp_path / "data", [annotated(encoded, **told, transcription=" ".join(words), alignment=alignment)])
+    saved(
+        tmp_path / "data",
+        [annotated(encoded, **told, transcription=" ".join(words), alignment=alignment)],
+    )
     (found,) = read_corpus(tmp_path / "data")
-    assert [(p["cue"], p["target"], p["number"]) for p in found.pairs] == [(0, 1, "s"), ((0, 1), 5, "p")]
+    assert [(p["cue"], p["target"], p["number"]) for p in found.pairs] == [
+        (0, 1, "s"),
+        ((0, 1), 5, "p"),
+    ]
 
 
 def test_a_row_that_names_a_file_outside_of_its_folder_is_refused(tmp_path, encoded):
@@ -124,9 +154,16 @@ def test_a_row_that_names_a_file_outside_of_its_folder_is_refused(tmp_path, enco
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "own.wav").write_bytes(encoded)
     (tmp_path / "data" / "too.wav").write_bytes(encoded)
-    names = [str(tmp_path / "secret.wav"), "../other.wav", str(tmp_path / "data" / "own.wav"), "too.wav"]
+    names = [
+        str(tmp_path / "secret.wav"),
+        "../other.wav",
+        str(tmp_path / "data" / "own.wav"),
+        "too.wav",
+    ]
     rows = [{"audio": {"bytes": None, "path": name}, "sentence": "Le livre."} for name in names]
-    schema = datasets.Features(audio=datasets.Audio(decode=False), sentence=datasets.Value("string")).arrow_schema
+    schema = datasets.Features(
+        audio=datasets.Audio(decode=False), sentence=datasets.Value("string")
+    ).arrow_schema
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "data" / "train.parquet")
     found = list(read_corpus(tmp_path / "data"))
     assert [isinstance(row, Rejected) for row in found] == [True, True, False, False]
@@ -145,7 +182,10 @@ class Stream:
 
     def __init__(self, rows, error=None):
         self.rows, self.error = rows, error
-        self.features = {"audio": datasets.Audio(decode=False), "sentence": datasets.Value("string")}
+        self.features = {
+            "audio": datasets.Audio(decode=False),
+            "sentence": datasets.Value("string"),
+        }
 
     def cast_column(self, *column):
         return self
@@ -164,7 +204,11 @@ def streamed(monkeypatch, stream):
 
 def test_a_row_of_the_hub_names_no_file_of_this_machine(tmp_path, encoded, monkeypatch):
     (tmp_path / "secret.wav").write_bytes(encoded)
-    names = [str(tmp_path / "secret.wav"), str(tmp_path / "secret.wav")[1:], f"file://{tmp_path}/secret.wav"]
+    names = [
+        str(tmp_path / "secret.wav"),
+        str(tmp_path / "secret.wav")[1:],
+        f"file://{tmp_path}/secret.wav",
+    ]
     rows = [{"bytes": None, "path": name} for name in names]
     *refused, good = streamed(monkeypatch, Stream([*rows, {"bytes": encoded, "path": names[0]}]))
     assert [row.why for row in refused] == ["unsafe path"] * 3
@@ -183,8 +227,14 @@ def test_a_row_of_the_hub_names_no_file_of_this_machine(tmp_path, encoded, monke
 def test_a_stream_that_breaks_off_says_what_to_do(encoded, monkeypatch, error):
     if isinstance(error, str):
         module = pytest.importorskip(error)
-        error = module.ConnectError("refused") if error == "httpx" else module.exceptions.ChunkedEncodingError("broken")
+        error = (
+            module.ConnectError("refused")
+            if error == "httpx"
+            else module.exceptions.ChunkedEncodingError("broken")
+        )
     rows = streamed(monkeypatch, Stream([{"bytes": encoded, "path": "a.wav"}] * 2, error))
     assert len([next(rows), next(rows)]) == 2
-    with pytest.raises(InputError, match=r"someone/speech broke off behind row 2 \(\w+: .*the same command goes on"):
+    with pytest.raises(
+        InputError, match=r"someone/speech broke off behind row 2 \(\w+: .*the same command goes on"
+    ):
         next(rows)

@@ -1,4 +1,5 @@
-"""Scores as columns of a data set: the maps of `mix` again, row by row, in batches, in processes; and bad rows."""
+"""Scores as columns of a data set: the maps of `mix` again, row by row, in batches, in processes;
+and bad rows."""
 
 import pickle
 
@@ -83,8 +84,15 @@ def test_every_form_of_a_recording_is_the_same_sound(clips, tmp_path):
     soundfile.write(tmp_path / "a.wav", clip.audio(16_000), 16_000, subtype="FLOAT")
     content = (tmp_path / "a.wav").read_bytes()
     path = str(tmp_path / "a.wav")
-    for sound in (path, {"path": path, "bytes": None}, {"path": None, "bytes": content}, row_of(clip)["audio"]):
-        np.testing.assert_allclose(clip_of_cells({"audio": sound}).audio(16_000), clip.audio(16_000), atol=1e-6)
+    for sound in (
+        path,
+        {"path": path, "bytes": None},
+        {"path": None, "bytes": content},
+        row_of(clip)["audio"],
+    ):
+        np.testing.assert_allclose(
+            clip_of_cells({"audio": sound}).audio(16_000), clip.audio(16_000), atol=1e-6
+        )
     for sound, message in (
         ({"bytes": b"no sound"}, "cannot be read"),
         ({"bytes": None}, "found none"),
@@ -105,7 +113,9 @@ def test_what_is_wrong_with_a_row_is_a_column_of_it(clips, change):
 
 def test_words_in_the_format_of_numpy_are_words(clips):
     row = row_of(clips[0])
-    words = np.array([[word["word"], word["start"], word["end"]] for word in row["words"]], dtype=object)
+    words = np.array(
+        [[word["word"], word["start"], word["end"]] for word in row["words"]], dtype=object
+    )
     assert clip_of_cells({**row, "words": words}).words == clip_of_cells(row).words
 
 

@@ -26,7 +26,8 @@ def spoken():
 
 
 def _assert_shared(singular, plural, side, sample_rate=SAMPLE_RATE):
-    """Take (audio, words, cue, target) of both members: equal, bit for bit, on the target's side of the joint."""
+    """Take (audio, words, cue, target) of both members: equal, bit for bit, on the target's side of
+    the joint."""
     starts = [
         round(words[target if side == "left" else cue].start * sample_rate)
         for _, words, cue, target in (singular, plural)
@@ -54,16 +55,22 @@ def test_bundled_clips_are_bit_identical_but_for_the_cue():
     assert len(by_pair) >= 24
     for singular, plural in by_pair.values():
         assert (singular.meta["number"], plural.meta["number"]) == ("sg", "pl")
-        assert (singular.text, plural.text) == (plural.meta["other_text"], singular.meta["other_text"])
+        assert (singular.text, plural.text) == (
+            plural.meta["other_text"],
+            singular.meta["other_text"],
+        )
         _assert_shared(
-            *[(each.audio(), each.words, each.cue, each.target) for each in (singular, plural)], singular.meta["side"]
+            *[(each.audio(), each.words, each.cue, each.target) for each in (singular, plural)],
+            singular.meta["side"],
         )
 
 
 def test_bundled_clips_cover_what_they_should():
     meta = [clip.meta for clip in clips()]
     assert {each["side"] for each in meta} == set(SIDES)
-    assert {each["template"] for each in meta} == {name for names in TEMPLATES.values() for name in names}
+    assert {each["template"] for each in meta} == {
+        name for names in TEMPLATES.values() for name in names
+    }
     assert {each["voice"] for each in meta} <= set(voices("test"))
     assert {each["noun"] for each in meta if each["control"] == "no"} <= set(nouns("train"))
     assert {each["noun"] for each in meta if each["control"] == "yes"} <= set(invariant_nouns())
@@ -104,13 +111,19 @@ def test_nothing_held_out_is_trained_on():
     assert not set(voices("train")) & set(voices("test"))
     random = np.random.default_rng(0)
     drawn = {
-        split: [random_pair_text(random, side=side, nouns_of=split) for side in SIDES for _ in range(200)]
+        split: [
+            random_pair_text(random, side=side, nouns_of=split)
+            for side in SIDES
+            for _ in range(200)
+        ]
         for split in ("train", "test")
     }
     for split, texts in drawn.items():
         assert {text.noun for text in texts} <= set(nouns(split))
     held_out = {form for noun in nouns("test") for form in (noun, f"{noun}s")}
-    assert not held_out & {word for text in drawn["train"] for word in f"{text.singular} {text.plural}".split()}
+    assert not held_out & {
+        word for text in drawn["train"] for word in f"{text.singular} {text.plural}".split()
+    }
 
 
 def test_target_is_the_first_word_that_sounds_alike_but_is_spelled_apart(spoken):
@@ -119,7 +132,9 @@ def test_target_is_the_first_word_that_sounds_alike_but_is_spelled_apart(spoken)
             assert singular.words[singular.target].text == plural.words[plural.target].text
             continue
         apart = [
-            i for i, (one, other) in enumerate(zip(singular.words, plural.words, strict=True)) if one.text != other.text
+            i
+            for i, (one, other) in enumerate(zip(singular.words, plural.words, strict=True))
+            if one.text != other.text
         ]
         assert plural.words[plural.target].text == singular.words[singular.target].text + "s"
         assert apart[0] == min(singular.cue, singular.target)
@@ -133,7 +148,9 @@ def test_every_noun_sounds_the_same_in_the_plural(split):
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
 
     def sounds(text):
-        return [phoneme.text.strip("ˈˌ-") for phoneme in espeak.speak(text).phonemes if phoneme.text]
+        return [
+            phoneme.text.strip("ˈˌ-") for phoneme in espeak.speak(text).phonemes if phoneme.text
+        ]
 
     for noun in nouns(split):
         assert sounds(f"leur {noun} va")[:-2] == sounds(f"leurs {noun}s va")[:-2], noun
@@ -142,7 +159,12 @@ def test_every_noun_sounds_the_same_in_the_plural(split):
 def test_clip_has_words_cue_and_target(spoken):
     example = spoken[1][1]
     clip = example.clip()
-    assert (clip.text, clip.cue, clip.target, clip.language) == (example.text, example.cue, example.target, "fr")
+    assert (clip.text, clip.cue, clip.target, clip.language) == (
+        example.text,
+        example.cue,
+        example.target,
+        "fr",
+    )
     assert clip.foil == example.foil == spoken[1][0].text.split()[example.target]
     assert clip.words == tuple(example.words)
     assert clip.meta["side"] == example.side == "right"

@@ -11,7 +11,8 @@ import speechmix
 
 
 def load_once_dead(source: str, traces: str, worker: str, times: int) -> speechmix.Model:
-    """Load a model; the process of a worker is killed the first times it tries, and leaves a trace each."""
+    """Load a model; the process of a worker is killed the first times it tries, and leaves a trace
+    each."""
     if current_process().name == f"worker {worker}" and len(list(Path(traces).iterdir())) < times:
         (Path(traces) / str(os.getpid())).touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""A run whose clips are handed out in blocks, by an engine of this process that carries them in an order of its own."""
+"""A run whose clips are handed out in blocks, by an engine of this process that carries them in an
+order of its own."""
 
 from __future__ import annotations
 
@@ -18,11 +19,17 @@ from tests.conftest import build
 from tests.experiments.test_run import clip
 from tests.reliability.kills import snapshot
 
-QUIET = {"figures": 1, "progress": False, "report": lambda line: None, "measures": ["value_zeroing", "attention"]}
+QUIET = {
+    "figures": 1,
+    "progress": False,
+    "report": lambda line: None,
+    "measures": ["value_zeroing", "attention"],
+}
 
 
 class HereEngine(BlockEngine):
-    """Blocks of two, the last first; a worker of its own for each second block; breaks off after so many blocks, once."""
+    """Blocks of two, the last first; a worker of its own for each second block; breaks off after so
+    many blocks, once."""
 
     def __init__(self, breaks_after=None):
         self.breaks_after, self.passes = breaks_after, 0
@@ -58,7 +65,10 @@ def loads():
     extractor, trained = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
     models = [
         speechmix.load(trained, processor=extractor),
-        *(speechmix.load(trained, processor=extractor, init="random", seed=seed) for seed in (3, 4)),
+        *(
+            speechmix.load(trained, processor=extractor, init="random", seed=seed)
+            for seed in (3, 4)
+        ),
     ]
     return [lambda model=model: model for model in models]
 
@@ -79,7 +89,10 @@ def test_the_folder_is_that_of_one_process(loads, whole, breaks_after, tmp_path,
     assert snapshot(tmp_path) == whole
     assert run.skipped == [{"clip": "untimed", "model": "", "reason": run.skipped[0]["reason"]}]
     before = snapshot(tmp_path)
-    assert score_clips(loads, clips(), tmp_path, engine=HereEngine(), twin_clips=2, **QUIET).done == run.done
+    assert (
+        score_clips(loads, clips(), tmp_path, engine=HereEngine(), twin_clips=2, **QUIET).done
+        == run.done
+    )
     assert snapshot(tmp_path) == before
 
 

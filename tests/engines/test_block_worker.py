@@ -1,4 +1,5 @@
-"""Workers without an engine: a block that is given out again repeats little, and a clip that kills is left out."""
+"""Workers without an engine: a block that is given out again repeats little, and a clip that kills
+is left out."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from tests.experiments.test_run import clip
 def model():
     import transformers
 
-    model = speechmix.load(build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor())
+    model = speechmix.load(
+        build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor()
+    )
     assert model.fingerprint
     return model
 
@@ -34,7 +37,9 @@ def model():
 @pytest.fixture
 def asked(model, tmp_path):
     few = frozenset(one.name for one in few_of(clips(), 2))
-    wanted = Wanted(Question(), "auto", False, False, frozenset(), frozenset(), {}, few, False, None)
+    wanted = Wanted(
+        Question(), "auto", False, False, frozenset(), frozenset(), {}, few, False, None
+    )
     return Pass(tmp_path / "run", lambda: model, wanted, (), (), tmp_path / "attempts")
 
 
@@ -58,7 +63,9 @@ def log(tmp_path, monkeypatch):
 
 
 def clips(**bad):
-    return [clip(letter * 3, meta={bad[letter]: "yes"} if letter in bad else {}) for letter in "abcde"]
+    return [
+        clip(letter * 3, meta={bad[letter]: "yes"} if letter in bad else {}) for letter in "abcde"
+    ]
 
 
 def worker(asked, *, node="here", alive=("here",)):
@@ -104,14 +111,22 @@ def test_who_dies_with_its_machine_dies_of_no_clip(asked, log):
 
 def test_an_error_that_nobody_foresaw_costs_one_clip(asked, log):
     rows = list(worker(asked).rows("block", clips(b="fails")))
-    assert [row["reason"] for row in rows] == [None, "ZeroDivisionError: by nothing", None, None, None]
+    assert [row["reason"] for row in rows] == [
+        None,
+        "ZeroDivisionError: by nothing",
+        None,
+        None,
+        None,
+    ]
     assert any("SKIPPED: ZeroDivisionError" in line for line in rows[0]["lines"])
 
 
 def test_what_another_worker_kept_is_known(asked, log):
     first = list(worker(asked).rows("block", clips()))
     heard = log.read_text()
-    assert next(worker(asked).rows("block", clips()))["keys"] == first[0]["keys"]  # by the name of its block
+    assert (
+        next(worker(asked).rows("block", clips()))["keys"] == first[0]["keys"]
+    )  # by the name of its block
     parts = tuple(RunFolder(asked.folder).part_files())
     later = Pass(asked.folder, asked.load, asked.wanted, (), parts, asked.attempts)
     rows = list(worker(later).rows("another block", clips()[::-1]))  # by an earlier start
@@ -128,9 +143,13 @@ def test_a_folder_that_cannot_be_written_to_is_no_clips_fault(asked, log, monkey
         list(worker(asked).rows("block", clips()))
 
 
-def test_a_note_that_is_damaged_blames_no_clip_and_one_that_cannot_be_written_none_either(tmp_path, monkeypatch):
+def test_a_note_that_is_damaged_blames_no_clip_and_one_that_cannot_be_written_none_either(
+    tmp_path, monkeypatch
+):
     notes = Attempts(tmp_path, "mine", "a", lambda: {"a"})
-    (tmp_path / "other.json").write_text("", encoding="utf-8")  # its machine went down while it was written
+    (tmp_path / "other.json").write_text(
+        "", encoding="utf-8"
+    )  # its machine went down while it was written
     assert not notes.deaths("block 1")
 
     def full(path, content):

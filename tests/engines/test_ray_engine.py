@@ -1,4 +1,5 @@
-"""A run on Ray, on one machine as if on many: the tables of one process, whoever is killed, and little is done twice."""
+"""A run on Ray, on one machine as if on many: the tables of one process, whoever is killed, and
+little is done twice."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ def clips(count):
     some = []
     for number in range(count):
         noise = np.random.default_rng(number).standard_normal(9_600).astype(np.float32) / 10
-        facts = {} if number == 9 else {"words": WORDS, "text": "les livres", "cue": "les", "target": "livres"}
+        facts = (
+            {}
+            if number == 9
+            else {"words": WORDS, "text": "les livres", "cue": "les", "target": "livres"}
+        )
         some.append(speechmix.Clip.from_array(noise, 16_000, name=f"clip-{number:03d}", **facts))
     return some
 
@@ -109,7 +114,9 @@ def whole(model, tmp_path_factory):
 
 
 def on_ray(cluster, models, some, out, report=lambda line: None, **options):
-    return score_clips(models, some, out, report=report, engine=RayEngine(cluster.address, **options), **OPTIONS)
+    return score_clips(
+        models, some, out, report=report, engine=RayEngine(cluster.address, **options), **OPTIONS
+    )
 
 
 def files(out):
@@ -122,7 +129,9 @@ def assert_same(out, whole):
 
 
 @pytest.mark.long
-def test_a_clip_that_kills_its_worker_is_left_out_and_the_rest_is_that_of_one_process(cluster, model, tmp_path):
+def test_a_clip_that_kills_its_worker_is_left_out_and_the_rest_is_that_of_one_process(
+    cluster, model, tmp_path
+):
     some, log = clips(40), tmp_path / "log"
     run = on_ray(cluster, loads(model, log, deadly=("clip-021",)), some, tmp_path / "run")
     assert run.done == 38 + 39
@@ -131,7 +140,9 @@ def test_a_clip_that_kills_its_worker_is_left_out_and_the_rest_is_that_of_one_pr
     times = begun(log)
     assert times.pop("clip-021") == 2
     assert set(times) == {clip.name for clip in some} - {"clip-009", "clip-021"}
-    assert sum(times.values()) - len(times) <= FEWEST  # the first death costs what its block had done
+    assert (
+        sum(times.values()) - len(times) <= FEWEST
+    )  # the first death costs what its block had done
     # Started again without what kills: one clip is missing, and nothing else is begun.
     log = tmp_path / "again"
     run = on_ray(cluster, loads(model, log), some, tmp_path / "run")
@@ -148,7 +159,11 @@ def fails_to_load(kind, *args):
     ("failure", "kind", "message"),
     [
         ((ModelError, "no such model"), ModelError, "^no such model$"),
-        ((MissingExtraError, "peft", "peft", "an adapter"), SpeechmixError, "^an adapter needs peft: pip install"),
+        (
+            (MissingExtraError, "peft", "peft", "an adapter"),
+            SpeechmixError,
+            "^an adapter needs peft: pip install",
+        ),
         (
             (RuntimeError, "CUDA: busy"),
             SpeechmixError,
@@ -156,7 +171,9 @@ def fails_to_load(kind, *args):
         ),
     ],
 )
-def test_whatever_a_worker_fails_by_is_a_row_that_stops_the_run(tmp_path, monkeypatch, failure, kind, message):
+def test_whatever_a_worker_fails_by_is_a_row_that_stops_the_run(
+    tmp_path, monkeypatch, failure, kind, message
+):
     class Context:
         def get_node_id(self):
             return "here"

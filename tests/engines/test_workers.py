@@ -1,4 +1,5 @@
-"""A run by several processes: tables of one, whoever dies; stopped, it goes on; what cannot be sent to one is refused."""
+"""A run by several processes: tables of one, whoever dies; stopped, it goes on; what cannot be sent
+to one is refused."""
 
 from __future__ import annotations
 
@@ -38,11 +39,23 @@ OPTIONS = {"figures": 0, "progress": False, "targets": "target"}
 def test_tables_are_those_of_one_process_though_a_worker_died_once(tmp_path):
     clips, lines = bundled.clips()[:6], []
     assert {Shard(2, 2).holds(clip.name) for clip in clips} == {True, False}
-    score_clips([partial(speechmix.load, CTC, device="cpu"), TWIN], clips, tmp_path / "one", report=str, **OPTIONS)
+    score_clips(
+        [partial(speechmix.load, CTC, device="cpu"), TWIN],
+        clips,
+        tmp_path / "one",
+        report=str,
+        **OPTIONS,
+    )
     (tmp_path / "deaths").mkdir()
     dying = partial(load_once_dead, CTC, str(tmp_path / "deaths"), "2/2", times=1)
     run = score_in_workers(
-        [dying, TWIN], clips, tmp_path / "two", workers=2, device="cpu", report=lines.append, **OPTIONS
+        [dying, TWIN],
+        clips,
+        tmp_path / "two",
+        workers=2,
+        device="cpu",
+        report=lines.append,
+        **OPTIONS,
     )
     assert len(list((tmp_path / "deaths").iterdir())) == 1
     assert sum("killed by SIGKILL): started again" in line for line in lines) == 1
@@ -51,7 +64,9 @@ def test_tables_are_those_of_one_process_though_a_worker_died_once(tmp_path):
     assert_same(tables(tmp_path / "two"), tables(tmp_path / "one"))
     for clip in clips:
         number = "2/2" if Shard(2, 2).holds(clip.name) else "1/2"
-        assert sum(line.startswith(f"[{number}] {clip.name}  ") for line in lines) == 2  # trained and random
+        assert (
+            sum(line.startswith(f"[{number}] {clip.name}  ") for line in lines) == 2
+        )  # trained and random
 
 
 @pytest.mark.long
@@ -60,7 +75,9 @@ def test_a_worker_that_dies_twice_leaves_its_clips_missing_and_what_others_did(t
     (tmp_path / "deaths").mkdir()
     dying = partial(load_once_dead, CTC, str(tmp_path / "deaths"), "1/2", times=9)
     with pytest.raises(SpeechmixError, match="died twice: 1/2") as refused:
-        score_in_workers([dying], clips, tmp_path / "run", workers=2, device="cpu", report=str, **OPTIONS)
+        score_in_workers(
+            [dying], clips, tmp_path / "run", workers=2, device="cpu", report=str, **OPTIONS
+        )
     for clip in clips:
         assert (clip.name in str(refused.value)) == Shard(1, 2).holds(clip.name)
     status = run_status(tmp_path / "run")
@@ -87,7 +104,9 @@ def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers._Worker, "start", start)
         with pytest.raises(KeyboardInterrupt):
-            score_in_workers([TWIN], clips, tmp_path, workers=1, device="cpu", report=stop, **OPTIONS)
+            score_in_workers(
+                [TWIN], clips, tmp_path, workers=1, device="cpu", report=stop, **OPTIONS
+            )
     assert processes
     assert not any(process.is_alive() for process in processes)
     lines = []
@@ -111,7 +130,9 @@ def test_workers_of_a_command_that_is_killed_write_what_they_have_and_end(tmp_pa
     ]
     arguments += ["--device", "cpu", "--out", str(tmp_path)]
     command = [sys.executable, "-u", "-m", "speechmix", "score", *arguments]
-    with subprocess.Popen([*command, "--workers", "2"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*command, "--workers", "2"], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert next(line for line in process.stdout if line.startswith("["))
         process.kill()
@@ -130,7 +151,9 @@ def test_an_error_that_a_worker_meets_is_raised_here_once(tmp_path):
     clips = bundled.clips()[:1]
     score_clips([TWIN], clips, tmp_path, report=str, **OPTIONS)
     with pytest.raises(InputError, match="holds a run with other options"):
-        score_in_workers([TWIN], clips, tmp_path, workers=1, device="cpu", heads="each", report=str, **OPTIONS)
+        score_in_workers(
+            [TWIN], clips, tmp_path, workers=1, device="cpu", heads="each", report=str, **OPTIONS
+        )
 
 
 def test_clips_in_memory_can_be_sent_to_a_process():
@@ -140,7 +163,10 @@ def test_clips_in_memory_can_be_sent_to_a_process():
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused(tmp_path):
-    for models, wrong in (([TWIN()], "found a model"), ([lambda: None], "cannot be sent to a process")):
+    for models, wrong in (
+        ([TWIN()], "found a model"),
+        ([lambda: None], "cannot be sent to a process"),
+    ):
         with pytest.raises(InputError, match=wrong):
             score_in_workers(models, bundled.clips()[:2], tmp_path, workers=2)
     with pytest.raises(InputError, match="at least one worker"):
@@ -149,7 +175,8 @@ def test_what_cannot_be_sent_to_a_process_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wrong"), [(["--workers", "few"], "found 'few'"), (["--workers", "0"], "found '0'")]
+    ("arguments", "wrong"),
+    [(["--workers", "few"], "found 'few'"), (["--workers", "0"], "found '0'")],
 )
 def test_numbers_of_workers_on_the_command_line(arguments, wrong, tmp_path, capsys):
     clip = str(bundled.clips()[0].path)
@@ -180,7 +207,9 @@ def test_with_gpus_each_worker_sees_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert (workers_for([]), workers_for([], device="cuda:1")) == (2, 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [gpu_of(index, None) for index in (1, 2, 3)] == [{"CUDA_VISIBLE_DEVICES": place} for place in "010"]
+    assert [gpu_of(index, None) for index in (1, 2, 3)] == [
+        {"CUDA_VISIBLE_DEVICES": place} for place in "010"
+    ]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-8f")
     assert gpu_of(2, "cuda") == {"CUDA_VISIBLE_DEVICES": "GPU-8f"}
     assert gpu_of(2, "cuda:1") == gpu_of(2, "cpu") == {}

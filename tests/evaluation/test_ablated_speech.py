@@ -1,4 +1,5 @@
-"""Means of the ablation of speech: counted by hand, by template and number, against twins, another word and chance."""
+"""Means of the ablation of speech: counted by hand, by template and number, against twins, another
+word and chance."""
 
 from __future__ import annotations
 
@@ -17,9 +18,17 @@ WAY = {"condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation
 
 
 def table(
-    cue: float, twins: float, *, other: float = 0.0, noise: float = 0.0, clips: int = 12, seed: int = 0, count: int = 4
+    cue: float,
+    twins: float,
+    *,
+    other: float = 0.0,
+    noise: float = 0.0,
+    clips: int = 12,
+    seed: int = 0,
+    count: int = 4,
 ) -> pd.DataFrame:
-    """Drops of a trained model and `count` twins, of clips of two templates and numbers; each clip has its own noise."""
+    """Drops of a trained model and `count` twins, of clips of two templates and numbers; each clip
+    has its own noise."""
     rng, rows = np.random.default_rng(seed), []
     for clip in range(clips):
         facts = {"model": "m", "clip": f"c{clip}", "group": f"g{clip // 2}", "control": "no"}
@@ -27,14 +36,20 @@ def table(
         for init, seeds, drop in (("trained", [None], cue), ("random", range(count), twins)):
             for one in seeds:
                 row = {**facts, **WAY, "init": init, "seed": one}
-                rows.append({**row, "silenced": "cue", "drop": drop + noise * rng.standard_normal()})
-                rows.append({**row, "silenced": "another word", "drop": other if init == "trained" else 0.0})
+                rows.append(
+                    {**row, "silenced": "cue", "drop": drop + noise * rng.standard_normal()}
+                )
+                rows.append(
+                    {**row, "silenced": "another word", "drop": other if init == "trained" else 0.0}
+                )
     return pd.DataFrame(rows).astype({"seed": "Int64"})
 
 
 def test_drops_are_means_in_points_for_all_and_by_template_and_number():
     drops = table(0.25, 0.01, other=0.05)
-    drops.loc[(drops.number == "pl") & (drops.init == "trained") & (drops.silenced == "cue"), "drop"] = 0.75
+    drops.loc[
+        (drops.number == "pl") & (drops.init == "trained") & (drops.silenced == "cue"), "drop"
+    ] = 0.75
     means = ablated_speech(drops)
     cue = means[means.silenced == "cue"].set_index(["template", "number"])
     assert set(cue.index) == set(itertools.product(("all", "a", "b"), ("all", "sg", "pl")))
@@ -85,7 +100,10 @@ def test_the_figure_has_a_panel_for_each_model_and_word_on_one_scale_and_names_w
         "from the lowest to the highest untrained twin",
     ]
     narrow = speech_ablation_figure(means, narrow=True)
-    assert [ax.get_title() for ax in narrow.axes] == ["m: without the cue", "m: without another word"]
+    assert [ax.get_title() for ax in narrow.axes] == [
+        "m: without the cue",
+        "m: without another word",
+    ]
     assert narrow.get_figwidth() < 4
     with pytest.raises(InputError, match="no mean of the reading 'margin'"):
         speech_ablation_figure(means, reading="margin")

@@ -36,8 +36,10 @@ def test_heights_do_not_matter_but_order_does():
     one = np.random.default_rng(1).random((2, 8))
     found = measure_agreement(table({"a": one, "b": 0.01 * one**2, "c": -one}))
     assert dict(zip(zip(found.measure, found.other, strict=True), found.rho, strict=True)) == {
-        ("a", "b"): pytest.approx(1), ("a", "c"): pytest.approx(-1), ("b", "c"): pytest.approx(-1),
-    }  # fmt: skip
+        ("a", "b"): pytest.approx(1),
+        ("a", "c"): pytest.approx(-1),
+        ("b", "c"): pytest.approx(-1),
+    }
 
 
 def test_what_does_not_vary_or_is_missing_has_no_correlation():

@@ -28,7 +28,15 @@ PLACES = {"sound_positions": [2, 9], "answer_position": 10, "answer": "les livre
 
 
 def made(scores, **changes):
-    return MixingMap(np.asarray(scores, float), WRITTEN, FED, "value_zeroing", "decoder", (0, 1), PLACES | changes)
+    return MixingMap(
+        np.asarray(scores, float),
+        WRITTEN,
+        FED,
+        "value_zeroing",
+        "decoder",
+        (0, 1),
+        PLACES | changes,
+    )
 
 
 def drawn():

@@ -1,8 +1,9 @@
-"""Validity: where it is known which word carries the number, the measures find it and ablation agrees.
+"""Validity: where it is known which word carries the number, the measures find it and ablation
+agrees.
 
-Only what holds over training seeds is asserted. Statistics are fixed beforehand: trained - random twins (five seeds) at
-the deciding position, in the layer of the highest lower limit of a 95 % interval over pairs and twins; ablation accuracies
-on the bundled clips, chance 50 %.
+Only what holds over training seeds is asserted. Statistics are fixed beforehand: trained - random
+twins (five seeds) at the deciding position, in the layer of the highest lower limit of a 95 %
+interval over pairs and twins; ablation accuracies on the bundled clips, chance 50 %.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def contributions(clips, models):
     for name, folder in bundled.models().items():
         twins = [speechmix.load(folder, init="random", seed=seed, device="cpu") for seed in SEEDS]
         for model in (models[name], *twins):
-            for clip, maps in zip(clips, speechmix.mix(model, clips, targets="target"), strict=True):
+            for clip, maps in zip(
+                clips, speechmix.mix(model, clips, targets="target"), strict=True
+            ):
                 table = contribution_table(maps, clip, model)
                 tables.append(table.assign(side=clip.meta["side"], pair=clip.meta["pair"]))
     return pd.concat(tables, ignore_index=True)
@@ -57,16 +60,22 @@ def accuracy(clips, models):
 
 def largest_lower_limit(contributions, model, side, stack, rows):
     """Of the difference to untrained twins, among the layers of a stack."""
-    chosen = contributions.query("model == @model and side == @side and stack == @stack and rows == @rows")
+    chosen = contributions.query(
+        "model == @model and side == @side and stack == @stack and rows == @rows"
+    )
     return compare_with_twins(chosen, by=["model", "layer"], group="pair", scale=1)["low"].max()
 
 
 def test_a_left_cue_reaches_the_decoder_through_its_self_attention(contributions):
-    assert largest_lower_limit(contributions, "tiny-french-whisper", "left", "decoder", "deciding") > 0
+    assert (
+        largest_lower_limit(contributions, "tiny-french-whisper", "left", "decoder", "deciding") > 0
+    )
 
 
 def test_a_right_cue_reaches_the_decoder_through_cross_attention(contributions):
-    assert largest_lower_limit(contributions, "tiny-french-whisper", "right", "cross", "deciding") > 0
+    assert (
+        largest_lower_limit(contributions, "tiny-french-whisper", "right", "cross", "deciding") > 0
+    )
 
 
 def test_the_encoder_of_the_ctc_model_brings_a_left_cue_into_the_target(contributions):
@@ -80,7 +89,9 @@ def test_intact_models_choose_the_right_number(accuracy, model, side):
 
 
 @pytest.mark.parametrize(("side", "carries"), [("left", "decoder"), ("right", "cross")])
-def test_ablation_falls_to_chance_in_the_stack_that_carries_the_cue_and_in_no_other(accuracy, side, carries):
+def test_ablation_falls_to_chance_in_the_stack_that_carries_the_cue_and_in_no_other(
+    accuracy, side, carries
+):
     for stack in ("encoder", "decoder", "cross"):
         found = accuracy["tiny-french-whisper", side, stack]
         if stack == carries:
@@ -94,7 +105,9 @@ def test_the_ctc_model_is_at_chance_without_a_left_cue_in_its_only_stack(accurac
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_what_the_ctc_model_keeps_without_attention_comes_by_its_positional_convolution(clips, models, side):
+def test_what_the_ctc_model_keeps_without_attention_comes_by_its_positional_convolution(
+    clips, models, side
+):
     model = models["tiny-french-ctc"]
     frames: list[int] = []
 
@@ -112,7 +125,9 @@ def test_what_the_ctc_model_keeps_without_attention_comes_by_its_positional_conv
 
 
 def test_twins_are_at_chance(clips):
-    twin = speechmix.load(bundled.models()["tiny-french-whisper"], init="random", seed=0, device="cpu")
+    twin = speechmix.load(
+        bundled.models()["tiny-french-whisper"], init="random", seed=0, device="cpu"
+    )
     right = [speechmix.ablate(twin, clip, stacks=[]).right[0] for clip in clips]
     assert 0.3 <= sum(right) / len(right) <= 0.7
 

@@ -1,4 +1,5 @@
-"""Dot product and average precision on rows worked out by hand: ties, special tokens, sub-tokens, heads, causal rows."""
+"""Dot product and average precision on rows worked out by hand: ties, special tokens, sub-tokens,
+heads, causal rows."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def test_average_precision_by_hand(scores, expected):
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=12), st.randoms())
 @settings(max_examples=200, deadline=None)
 def test_average_precision_is_the_step_wise_area_whatever_the_order_of_columns(columns, shuffle):
-    """Sum over thresholds of (gain in recall) x precision, the textbook (and scikit-learn's) definition."""
+    """Sum over thresholds of (gain in recall) x precision, the textbook (and scikit-learn's)
+    definition."""
     if not any(cue for _, cue in columns):
         columns[0] = (columns[0][0], True)
     cues, area, before = sum(cue for _, cue in columns), 0.0, 0
@@ -55,7 +57,9 @@ def test_average_precision_is_the_step_wise_area_whatever_the_order_of_columns(c
     for some in (columns, shuffled):
         scores, cue = np.array([s for s, _ in some], float), np.array([c for _, c in some])
         assert average_precision(scores, cue) == pytest.approx(area)
-        assert average_precision(10 * scores + 3, cue) == pytest.approx(area)  # only the order matters
+        assert average_precision(10 * scores + 3, cue) == pytest.approx(
+            area
+        )  # only the order matters
 
 
 def test_rows_at_once_and_rows_that_are_not_finite():
@@ -68,7 +72,10 @@ def test_rows_at_once_and_rows_that_are_not_finite():
 @pytest.mark.parametrize(("columns", "cues"), [(5, 1), (6, 2), (4, 4), (1, 1)])
 def test_chance_level_is_the_mean_over_all_orders(columns, cues):
     cue = np.arange(columns) < cues
-    orders = [average_precision(np.array(order, float), cue) for order in itertools.permutations(range(columns))]
+    orders = [
+        average_precision(np.array(order, float), cue)
+        for order in itertools.permutations(range(columns))
+    ]
     assert chance_level(cue)["average_precision"] == pytest.approx(np.mean(orders))
     assert chance_level(cue)["dot_product"] == pytest.approx(cues / columns)
 
@@ -120,12 +127,15 @@ def test_options_leave_out_special_tokens_or_later_sub_tokens():
 
 def test_raw_and_normalised_maps_give_the_same():
     pd.testing.assert_frame_equal(
-        cue_alignment(encoder_map(), cue=[1], target=2), cue_alignment(encoder_map().normalized(), cue=[1], target=2)
+        cue_alignment(encoder_map(), cue=[1], target=2),
+        cue_alignment(encoder_map().normalized(), cue=[1], target=2),
     )
 
 
 def test_heads_are_normalised_before_they_are_averaged():
-    scores = np.stack([encoder_map(layers=1).scores[0], 100 * encoder_map(ROW[::-1], layers=1).scores[0]])[None]
+    scores = np.stack(
+        [encoder_map(layers=1).scores[0], 100 * encoder_map(ROW[::-1], layers=1).scores[0]]
+    )[None]
     heads = MixingMap(scores, TOKENS, TOKENS, "attention", "encoder", (0,))
     expected = (0.3 + (ROW[::-1][2] + ROW[::-1][3]) / 10) / 2
     assert cue_alignment(heads, cue=[1], target=2)["dot_product"][0] == pytest.approx(expected)
@@ -133,10 +143,12 @@ def test_heads_are_normalised_before_they_are_averaged():
 
 def test_a_map_of_the_targets_row_alone_gives_the_same():
     whole = encoder_map()
-    row = MixingMap(whole.scores[:, 4:5], TOKENS[4:5], TOKENS, "value_zeroing", "encoder", whole.layers)
+    row = MixingMap(
+        whole.scores[:, 4:5], TOKENS[4:5], TOKENS, "value_zeroing", "encoder", whole.layers
+    )
     pd.testing.assert_frame_equal(
         cue_alignment(row, cue=[1], target=2), cue_alignment(whole, cue=[1], target=2)
-    )  # fmt: skip
+    )
 
 
 def causal_map():
@@ -176,8 +188,20 @@ def test_means_are_over_items_and_seeds_of_a_twin_are_averaged_first():
     rows = []
     for name, trained, seeds in (("a", 0.2, (0.0, 0.2)), ("b", 0.4, (0.3,)), ("c", 0.6, (0.2,))):
         for init, values in (("trained", [trained]), ("random", seeds)):
-            rows += [("m", init, "encoder", "attention", 0, name, value, 1 - value, 0.25) for value in values]
-    columns = ["model", "init", "stack", "measure", "layer", "item", "dot_product", "average_precision"]
+            rows += [
+                ("m", init, "encoder", "attention", 0, name, value, 1 - value, 0.25)
+                for value in values
+            ]
+    columns = [
+        "model",
+        "init",
+        "stack",
+        "measure",
+        "layer",
+        "item",
+        "dot_product",
+        "average_precision",
+    ]
     table = pd.DataFrame(rows, columns=[*columns, "chance_dot_product"])
     means = mean_alignment(table).set_index(["init", "metric"])
     assert means.loc[("trained", "dot_product"), "mean"] == pytest.approx(0.4)
@@ -191,7 +215,9 @@ def test_means_are_over_items_and_seeds_of_a_twin_are_averaged_first():
 
 def test_means_of_eight_items_have_an_interval():
     values = np.linspace(0.2, 0.6, 8)
-    table = pd.DataFrame({"item": [*"abcdefgh"], "layer": 0, "dot_product": values, "average_precision": 1 - values})
+    table = pd.DataFrame(
+        {"item": [*"abcdefgh"], "layer": 0, "dot_product": values, "average_precision": 1 - values}
+    )
     means = mean_alignment(table, by=["layer"]).set_index("metric")
     assert tuple(means.loc["dot_product", ["low", "high"]]) == pytest.approx(mean_interval(values))
     assert (means["low"] < means["mean"]).all()

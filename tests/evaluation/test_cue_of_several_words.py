@@ -1,4 +1,5 @@
-"""A cue of two words (determiner and noun for the verb) from the maps to the page: summed, and taken away together."""
+"""A cue of two words (determiner and noun for the verb) from the maps to the page: summed, and
+taken away together."""
 
 from __future__ import annotations
 
@@ -30,11 +31,15 @@ from tests import oracle
 from tests.conftest import trained
 from tests.models.text_models import bert
 
-UNITS = tuple(Span(i * i, (i + 1) ** 2, f"w{i}", word=i) for i in range(5))  # of 1, 3, 5, 7, 9 frames
+UNITS = tuple(
+    Span(i * i, (i + 1) ** 2, f"w{i}", word=i) for i in range(5)
+)  # of 1, 3, 5, 7, 9 frames
 
 
 def of_scores(scores, **options):
-    return MixingMap(np.asarray(scores, float), UNITS, UNITS, "value_zeroing", "encoder", (0,), **options)
+    return MixingMap(
+        np.asarray(scores, float), UNITS, UNITS, "value_zeroing", "encoder", (0,), **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,9 @@ def test_the_contribution_is_the_sum_over_the_cue_s_words(cue, seed):
     np.testing.assert_allclose(found, [share], atol=1e-12)
     expected = sum((2 * j + 1) ** 2 for j in cue) / sum((2 * j + 1) ** 2 for j in range(5))
     assert length_matched_share(of_scores(scores), cue=tuple(cue)) == pytest.approx(expected)
-    assert cue_alignment(of_scores(scores), cue=tuple(cue), target=4).dot_product[0] == pytest.approx(share)
+    assert cue_alignment(of_scores(scores), cue=tuple(cue), target=4).dot_product[
+        0
+    ] == pytest.approx(share)
 
 
 def test_a_word_of_the_cue_that_has_no_unit_is_named():
@@ -69,7 +76,9 @@ def test_moving_the_edges_moves_every_word_and_keeps_them_in_order(clip, variant
     times = [time for word in moved.words for time in (word.start, word.end)]
     assert times == sorted(times)
     if variant == "later":
-        assert [word.start for word in moved.words] == pytest.approx([word.start + 0.02 for word in clip.words])
+        assert [word.start for word in moved.words] == pytest.approx(
+            [word.start + 0.02 for word in clip.words]
+        )
 
 
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
@@ -78,14 +87,21 @@ def test_ablation_takes_all_its_words_away_together(name, clip):
     table = speechmix.ablate(model, clip).set_index("ablated")
     joint = speechmix.knock_out(model, clip, window="all", words=[clip.cue])
     for stack in model.stacks:
-        positions = [place for source in decision.sources_of(stack, [0, 1]) for place in source.positions]
-        modules = [oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)]
+        positions = [
+            place for source in decision.sources_of(stack, [0, 1]) for place in source.positions
+        ]
+        modules = [
+            oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)
+        ]
         with oracle.zeroed_values_of_all(modules, positions):
             margin = decision.of_inputs(decision.prepared.inputs)
         assert table.margin[stack] == pytest.approx(margin, abs=1e-4)
         assert joint.words(stack) == ["des ballons"]
         assert joint.scores(stack)[0, 0] == pytest.approx(decision.margin - margin, abs=1e-4)
-    assert set(ablate_with_control(model, clip).source) == {"", "cue"}  # no two other words: no control
+    assert set(ablate_with_control(model, clip).source) == {
+        "",
+        "cue",
+    }  # no two other words: no control
 
 
 def test_a_word_belongs_to_one_group(clip):
@@ -108,7 +124,9 @@ def test_silence_and_blank_take_both_words(clip):
         assert (np.abs(sound).max() == 0) == (index in clip.cue)
     assert silent.cue == clip.cue
     sentence = Sentence("the cats are here", cue="the cats", target="are", foil="is")
-    whole, left = (speechmix.mix(bert(), one, units="token") for one in (sentence, sentence.replace(cue=None)))
+    whole, left = (
+        speechmix.mix(bert(), one, units="token") for one in (sentence, sentence.replace(cue=None))
+    )
     assert whole["value_zeroing", "encoder"].provenance["cue"] == [0, 1]
     assert left["value_zeroing", "encoder"].provenance["cue"] is None
     ids = speechmix.blank(bert(), sentence, fill="remove")["input_ids"]
@@ -125,7 +143,9 @@ def test_inputs_and_patches_go_together_too(clip):
     both = speechmix.ablate_input(model, clip, sides=["sound"], fills=["zeros"], words=[clip.cue])
     silenced = Decision.of(model, speechmix.silence(clip))
     assert both.table.margin.tolist() == pytest.approx([silenced.margin], abs=1e-4)
-    other = next(one for one in bundled.clips() if one.text == "les plantes restent").replace(target=2, foil="reste")
+    other = next(one for one in bundled.clips() if one.text == "les plantes restent").replace(
+        target=2, foil="reste"
+    )
     patched = speechmix.patch(model, clip, other, what="values", window="all", words=[clip.cue, 2])
     assert patched.words("encoder") == ["des ballons", "brillent"]
     same = speechmix.patch(model, clip, clip, what="input", words=[clip.cue])
@@ -139,26 +159,41 @@ def test_the_trial_of_measures_counts_both_words_as_the_cue():
     of_chance = table[(table.judge == "cue") & (table.measure == "random")]
     single = speechmix.faithfulness(bert(), [sentence.replace(cue="cats")], **options).table
     single = single[(single.judge == "cue") & (single.measure == "random")]
-    assert of_chance.value.iloc[0] > single.value.iloc[0]  # two of five found by chance are more than one of five
+    assert (
+        of_chance.value.iloc[0] > single.value.iloc[0]
+    )  # two of five found by chance are more than one of five
 
 
 def test_from_the_scores_to_the_page(clip, tmp_path):
     model = trained("tiny-french-whisper")
     twin = speechmix.load(bundled.models()["tiny-french-whisper"], init="random", seed=0)
-    run = score_clips([model, twin], [clip], tmp_path / "run", measures=["attention"], figures=False)
+    run = score_clips(
+        [model, twin], [clip], tmp_path / "run", measures=["attention"], figures=False
+    )
     table = pd.read_parquet(tmp_path / "run" / "cue_contribution.parquet")
     assert set(table.cue) == {"des ballons"}
     maps = speechmix.mix(model, clip, measures=["attention"])
     for stack in model.stacks:
-        rows = table[(table["init"] == "trained") & (table["stack"] == stack) & (table.rows == "target")].sort_values(
-            "layer"
+        rows = table[
+            (table["init"] == "trained") & (table["stack"] == stack) & (table.rows == "target")
+        ].sort_values("layer")
+        singly = sum(
+            speechmix.cue_contribution(maps["attention", stack], cue=i, target=2) for i in (0, 1)
         )
-        singly = sum(speechmix.cue_contribution(maps["attention", stack], cue=i, target=2) for i in (0, 1))
         np.testing.assert_allclose(rows.contribution, singly, atol=1e-6)
     stored = maps_of_clip(open_run(run.out), clip.name)
     again = clip_of(open_run(run.out), clip.name, stored)
     assert (again.cue, again.fingerprint) == (clip.cue, clip.fingerprint)
-    card = clip_card(clip.name, None, stored, heading="", facts="", start={}, seconds=clip.duration, most_bytes=10**6)
+    card = clip_card(
+        clip.name,
+        None,
+        stored,
+        heading="",
+        facts="",
+        start={},
+        seconds=clip.duration,
+        most_bytes=10**6,
+    )
     assert [word["role"] for word in card.words] == ["cue", "cue", "target"]
     assert card.data["cue"] == [0, 1]  # what the page's script reads
 
@@ -188,11 +223,18 @@ def test_figures_frame_the_cells_of_both_words(clip):
 def test_a_cue_may_be_named_as_a_clip_takes_it():
     sounds = tuple(
         Span(i, i + 1, label, word=word)
-        for i, (label, word) in enumerate([("les", 0), ("clubs", 1), ("et", 2), ("les", 3), ("li", 4), ("vres", 4)])
+        for i, (label, word) in enumerate(
+            [("les", 0), ("clubs", 1), ("et", 2), ("les", 3), ("li", 4), ("vres", 4)]
+        )
     )
     scores = np.random.default_rng(0).uniform(size=(2, 6, 6))
     one = MixingMap(scores, sounds, sounds, "alti", "encoder", (0, 1))
-    for named, indices in (("clubs", 1), ("les:2", 3), (["les:2", "clubs"], (1, 3)), ("les clubs", (0, 1))):
+    for named, indices in (
+        ("clubs", 1),
+        ("les:2", 3),
+        (["les:2", "clubs"], (1, 3)),
+        ("les clubs", (0, 1)),
+    ):
         found = speechmix.cue_contribution(one, cue=named, target="livres")
         np.testing.assert_array_equal(found, speechmix.cue_contribution(one, cue=indices, target=4))
     with pytest.raises(InputError, match=r"cue 'les' occurs 2 times"):

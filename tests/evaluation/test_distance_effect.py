@@ -1,4 +1,5 @@
-"""Distances of Value Zeroing: each against its definition on states, and what must hold between them."""
+"""Distances of Value Zeroing: each against its definition on states, and what must hold between
+them."""
 
 from __future__ import annotations
 
@@ -31,10 +32,13 @@ def test_distances_are_their_definitions_also_of_small_changes():
             "unit_manhattan": np.abs(unit[0] - unit[1]).sum(),
         }
         for name, value in expected.items():
-            # 1 - r of nearly equal states is lost to rounding in the plain form, which is why it is not used.
+            # 1 - r of nearly equal states is lost to rounding in the plain form, which is why it is
+            # not used.
             tolerance = {"abs": 1e-10} if size == 1.0 else {"rel": 1e-6, "abs": 1e-15}
-            found = [distance_named(name)(torch.tensor(x), torch.tensor(z)),
-                     distance_named(name, of_change=True)(torch.tensor(x), torch.tensor(size * y))]  # fmt: skip
+            found = [
+                distance_named(name)(torch.tensor(x), torch.tensor(z)),
+                distance_named(name, of_change=True)(torch.tensor(x), torch.tensor(size * y)),
+            ]
             assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-6)
             if size == 1.0 or name != "correlation":
                 assert float(found[1]) == pytest.approx(value, **tolerance)
@@ -52,7 +56,9 @@ def test_every_distance_is_scored_and_held_against_the_cosine(table):
     assert len(table) == len(DISTANCES) * 3
     by = table.groupby("distance")["rank_correlation"]
     assert by.min()["cosine"] == 1
-    assert by.min()["unit_euclidean"] == pytest.approx(1)  # sqrt(2 (1 - cos)): the same order, whatever the model
+    assert by.min()["unit_euclidean"] == pytest.approx(
+        1
+    )  # sqrt(2 (1 - cos)): the same order, whatever the model
     assert by.max().max() <= 1 + 1e-12
     assert table["dot_product"].between(0, 1).all()
     assert table["dot_product"].nunique() > 6  # not one distance under six names

@@ -1,4 +1,5 @@
-"""Means of groups: those of pandas, to the last digit and in its order, of texts and of categories alike."""
+"""Means of groups: those of pandas, to the last digit and in its order, of texts and of categories
+alike."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ TEXTS = ("clip", "model", "init", "group")
 
 @pytest.fixture(scope="module")
 def table():
-    """Contributions in random order, with missing numbers, a missing seed, and twins that heard fewer clips."""
+    """Contributions in random order, with missing numbers, a missing seed, and twins that heard
+    fewer clips."""
     rng = np.random.default_rng(2)
     rows = [
         (f"clip {number:02d}", f"group {number // 2}", model, init, seed, layer)
@@ -38,23 +40,30 @@ def as_categories(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("sort", [False, True])
-@pytest.mark.parametrize("keys", [["clip"], ["model", "layer", "init"], ["init", "seed", "clip", "layer"]])
+@pytest.mark.parametrize(
+    "keys", [["clip"], ["model", "layer", "init"], ["init", "seed", "clip", "layer"]]
+)
 def test_means_are_those_of_pandas(table, keys, sort):
     expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
     for same in (table, as_categories(table)):
         means = grouped_means(same, keys, "contribution", sort=sort)
-        pd.testing.assert_frame_equal(means, expected, check_exact=True, check_dtype=False, check_categorical=False)
+        pd.testing.assert_frame_equal(
+            means, expected, check_exact=True, check_dtype=False, check_categorical=False
+        )
 
 
 @pytest.mark.parametrize("largest", [1, 30, 300])
 @pytest.mark.parametrize("sort", [False, True])
 def test_more_groups_than_a_number_can_name(table, sort, largest, monkeypatch):
-    """A million clips in half a million groups, by model, layer, ..., are more than 64 bits can number."""
+    """A million clips in half a million groups, by model, layer, ..., are more than 64 bits can
+    number."""
     monkeypatch.setattr(module, "_LARGEST", largest)
     keys = ["model", "layer", "clip", "group", "init", "seed"]
     expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
     means = grouped_means(as_categories(table), keys, "contribution", sort=sort)
-    pd.testing.assert_frame_equal(means, expected, check_exact=True, check_dtype=False, check_categorical=False)
+    pd.testing.assert_frame_equal(
+        means, expected, check_exact=True, check_dtype=False, check_categorical=False
+    )
     test_matrices_are_what_pandas_unstacks(table)
 
 
@@ -63,7 +72,9 @@ def test_matrices_are_what_pandas_unstacks(table):
     wide = table.groupby(keys, sort=False)["contribution"].mean().unstack("init")
     expected = {key: part.droplevel([0, 1]) for key, part in wide.groupby(level=[0, 1], sort=False)}
     means = grouped_means(as_categories(table), keys, "contribution")
-    parts = dict(matrices(means, ["model", "layer"], rows="clip", columns="init", value="contribution"))
+    parts = dict(
+        matrices(means, ["model", "layer"], rows="clip", columns="init", value="contribution")
+    )
     assert list(parts) == list(expected)
     for key, part in parts.items():
         pd.testing.assert_frame_equal(part, expected[key], check_exact=True, check_names=False)
@@ -82,7 +93,9 @@ def test_statistics_of_categories_are_those_of_texts(table):
     expected = compare_with_twins(few, by=["stack", "layer"], group="group")
     of_stacks = whole_stack(few)
     assert len(expected) == 6
-    in_any_order = pd.CategoricalDtype(table["group"].unique()[::-1])  # as in the dictionary of a Parquet file
+    in_any_order = pd.CategoricalDtype(
+        table["group"].unique()[::-1]
+    )  # as in the dictionary of a Parquet file
     for categories in (same, same.astype({"group": in_any_order})):
         found = compare_with_twins(categories, by=["stack", "layer"], group="group")
         pd.testing.assert_frame_equal(found, expected, check_exact=True)

@@ -1,4 +1,5 @@
-"""Intervals: they cover with few groups and skewed data, are silent below, and are exact where they are binomial."""
+"""Intervals: they cover with few groups and skewed data, are silent below, and are exact where they
+are binomial."""
 
 from __future__ import annotations
 
@@ -72,6 +73,8 @@ def test_differences_of_proportions_hold(lost, won):
     changes = RNG.choice([1, -1, 0], p=[lost, won, 1 - lost - won], size=(1500, 12))
     held = [
         low - 1e-12 <= lost - won <= high + 1e-12
-        for low, high in (difference_interval((row > 0).sum(), (row < 0).sum(), 12) for row in changes)
+        for low, high in (
+            difference_interval((row > 0).sum(), (row < 0).sum(), 12) for row in changes
+        )
     ]
     assert np.mean(held) >= 0.90

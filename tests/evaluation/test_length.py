@@ -16,7 +16,9 @@ UNITS = (Span(0, 10, "a", word=0), Span(10, 40, "b", word=1), Span(40, 60, "c", 
 
 def one(measure="value_zeroing", units=UNITS, scores=None, **provenance):
     scores = np.ones((1, len(units), len(units))) if scores is None else scores
-    return MixingMap(scores, units, units, measure, "encoder", tuple(range(len(scores))), provenance)
+    return MixingMap(
+        scores, units, units, measure, "encoder", tuple(range(len(scores))), provenance
+    )
 
 
 def test_share_by_hand():
@@ -39,12 +41,18 @@ def test_exponent_is_recovered_and_the_targets_own_column_does_not_count():
 
 
 def test_random_models_grow_as_the_baseline_assumes():
-    """Measured: 1.98 in the wav2vec2-style and 1.85 in the Whisper-style twin; 0.00 and 0.01 for attention."""
+    """Measured: 1.98 in the wav2vec2-style and 1.85 in the Whisper-style twin; 0.00 and 0.01 for
+    attention."""
     clips = [clip for clip in bundled.clips() if len(clip.words) > 2][:8]
     for folder in bundled.models().values():
         twin = speechmix.load(folder, init="random", seed=0, device="cpu")
         maps = [
-            speechmix.mix(twin, clip, measures=["value_zeroing", "attention"], stacks=["encoder"]) for clip in clips
+            speechmix.mix(twin, clip, measures=["value_zeroing", "attention"], stacks=["encoder"])
+            for clip in clips
         ]
-        assert length_exponent([found["value_zeroing", "encoder"] for found in maps]) == pytest.approx(2, abs=0.25)
-        assert length_exponent([found["attention", "encoder"] for found in maps]) == pytest.approx(0, abs=0.05)
+        assert length_exponent(
+            [found["value_zeroing", "encoder"] for found in maps]
+        ) == pytest.approx(2, abs=0.25)
+        assert length_exponent([found["attention", "encoder"] for found in maps]) == pytest.approx(
+            0, abs=0.05
+        )

@@ -1,4 +1,5 @@
-"""Need of the cue: counted by hand, told from nothing and from a control, and silent where it cannot be told."""
+"""Need of the cue: counted by hand, told from nothing and from a control, and silent where it
+cannot be told."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ BY = ["side", "model", "ablated"]
 def ablations(
     right_without: list[bool], *, groups: list[str] | None = None, control: bool = True, layers=()
 ) -> pd.DataFrame:
-    """Clips that are right as they are (margin 2), and right or not without the cue; another word costs 0.5 nats."""
+    """Clips that are right as they are (margin 2), and right or not without the cue; another word
+    costs 0.5 nats."""
     rows = []
     for number, right in enumerate(right_without):
         told = {
@@ -23,7 +25,9 @@ def ablations(
             "clip": f"c{number}",
             "group": (groups or [f"g{number}" for number in range(99)])[number],
         }
-        rows.append({**told, "source": "", "ablated": "none", "layer": None, "margin": 2.0, "right": True})
+        rows.append(
+            {**told, "source": "", "ablated": "none", "layer": None, "margin": 2.0, "right": True}
+        )
         rows.append(
             {
                 **told,
@@ -36,12 +40,26 @@ def ablations(
         )
         if control:
             rows.append(
-                {**told, "source": "another word", "ablated": "decoder", "layer": None, "margin": 1.5, "right": True}
+                {
+                    **told,
+                    "source": "another word",
+                    "ablated": "decoder",
+                    "layer": None,
+                    "margin": 1.5,
+                    "right": True,
+                }
             )
         for layer, drop in enumerate(layers):
             margin = 2.0 - drop
             rows.append(
-                {**told, "source": "cue", "ablated": "decoder", "layer": layer, "margin": margin, "right": margin > 0}
+                {
+                    **told,
+                    "source": "cue",
+                    "ablated": "decoder",
+                    "layer": layer,
+                    "margin": margin,
+                    "right": margin > 0,
+                }
             )
     return pd.DataFrame(rows).astype({"layer": "Int64"})
 
@@ -56,7 +74,9 @@ def test_what_is_lost_is_counted_in_points_of_clips():
 
 
 def test_clips_of_a_group_count_once():
-    (row,) = need_of_cue(ablations([True, False, False, False], groups=["a", "b", "b", "b"]), by=BY).to_dict("records")
+    (row,) = need_of_cue(
+        ablations([True, False, False, False], groups=["a", "b", "b", "b"]), by=BY
+    ).to_dict("records")
     assert row["lost"] == 50
     assert row["groups"] == 2
 
@@ -82,7 +102,10 @@ def test_verdicts_follow_test_and_interval(right_without, verdict):
 def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
     for groups, verdict in ((79, ""), (80, "not needed")):
         table = ablations([True] * groups)
-        others = [table[table["ablated"] == "decoder"].assign(ablated=stack) for stack in ("encoder", "cross")]
+        others = [
+            table[table["ablated"] == "decoder"].assign(ablated=stack)
+            for stack in ("encoder", "cross")
+        ]
         needs = need_of_cue(pd.concat([table, *others]), by=BY)
         assert needs["verdict"].tolist() == [verdict] * 3
     assert groups_for_equivalence(3) == 80
@@ -91,7 +114,9 @@ def test_more_stacks_take_more_groups_to_say_that_the_cue_is_not_needed():
 def test_a_loss_in_one_group_of_many_clips_is_no_need():
     """The sign test has one trial for each group, however many clips it has."""
     groups = [*["a"] * 50, *"bcdefghi"]
-    (row,) = need_of_cue(ablations([False] * 50 + [True] * 8, groups=groups), by=BY).to_dict("records")
+    (row,) = need_of_cue(ablations([False] * 50 + [True] * 8, groups=groups), by=BY).to_dict(
+        "records"
+    )
     assert (row["p"], row["verdict"]) == (1, "")
 
 

@@ -46,7 +46,8 @@ def test_over_the_outliers_alone_and_of_each_layer():
 
 
 def test_gains_that_have_nothing_to_do_with_each_other_are_no_finding():
-    """Choosing dimensions in which either gain is extreme makes r negative by itself: the null says so."""
+    """Choosing dimensions in which either gain is extreme makes r negative by itself: the null says
+    so."""
     draw = np.random.default_rng(1)
     first, second = np.ones((2, WIDTH))
     for gain in (first, second):

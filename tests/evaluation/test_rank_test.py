@@ -1,4 +1,5 @@
-"""The rank among twins: exact under the null, never of the wrong sign, unmoved by order, and silent with few twins."""
+"""The rank among twins: exact under the null, never of the wrong sign, unmoved by order, and silent
+with few twins."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def test_it_is_what_its_definition_says():
 
 @pytest.mark.parametrize("draw", [RNG.normal, RNG.lognormal, lambda size: RNG.beta(0.5, 20, size)])
 def test_every_model_of_one_distribution_comes_first_equally_often(draw):
-    """Exactness: of T + 1 models that take turns as the trained one, at most one has the smallest possible p."""
+    """Exactness: of T + 1 models that take turns as the trained one, at most one has the smallest
+    possible p."""
     for _ in range(20):
         values = draw(size=(40, 24))
         smallest = [rank_p(np.roll(values, turn, axis=0))[0].min() for turn in range(40)]
@@ -75,8 +77,11 @@ def test_a_cell_that_cannot_be_claimed_is_not_but_others_are():
 def by_group_of(
     values: np.ndarray, groups: int, spread: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means and groups of clips, where the trained model alone varies from group to group, in each cell by itself."""
-    trained = values[0][:, None] * rng.lognormal(-(spread**2) / 2, spread, (values.shape[1], groups))
+    """Means and groups of clips, where the trained model alone varies from group to group, in each
+    cell by itself."""
+    trained = values[0][:, None] * rng.lognormal(
+        -(spread**2) / 2, spread, (values.shape[1], groups)
+    )
     twins = np.repeat(values[1:].mean(axis=0)[:, None], groups, axis=1)
     return np.concatenate([trained.mean(axis=1)[None], values[1:]]), np.stack([trained, twins])
 
@@ -86,14 +91,17 @@ def test_clips_that_vary_make_p_larger():
     values = rng.normal(30, 1, (40, 4))
     values[0] += 15
     certain = rank_p(values, scale=100)[0]
-    little, much = (rank_p(*by_group_of(values, 30, spread, rng), scale=100)[0] for spread in (0.05, 2.0))
+    little, much = (
+        rank_p(*by_group_of(values, 30, spread, rng), scale=100)[0] for spread in (0.05, 2.0)
+    )
     assert (certain == 0.025).all()
     assert (little == 0.025).all()
     assert (much > 0.1).all()
 
 
 def test_a_model_that_varies_more_than_its_twins_is_not_claimed():
-    """Twins that agree, and a trained model of the same level whose clips differ: any deviation is the clips'."""
+    """Twins that agree, and a trained model of the same level whose clips differ: any deviation is
+    the clips'."""
     rng, claimed = np.random.default_rng(4), np.zeros(2)
     for _ in range(200):
         values = 30 + rng.normal(0, 0.1, (40, 12))
@@ -123,7 +131,9 @@ def test_order_and_copies_of_groups_change_nothing():
     assert ((expected > 0.025) & (expected < 1)).any()
     order, cells = rng.permutation(20), rng.permutation(5)
     np.testing.assert_array_equal(rank_p(means, by_group[:, :, order], scale=100), expected)
-    np.testing.assert_allclose(rank_p(means[:, cells], by_group[:, cells], scale=100), expected[:, cells], atol=0.026)
+    np.testing.assert_allclose(
+        rank_p(means[:, cells], by_group[:, cells], scale=100), expected[:, cells], atol=0.026
+    )
 
 
 def test_groups_that_a_cell_lacks_count_in_the_others_only():
@@ -159,7 +169,8 @@ def test_cells_that_a_model_lacks_take_no_part():
 
 
 def test_twins_that_agree_exactly():
-    """A layer that cannot see the cue: all twins have the same share, and so has the trained model."""
+    """A layer that cannot see the cue: all twins have the same share, and so has the trained
+    model."""
     values = np.full((40, 2), 10.0)
     assert (rank_p(values) == 1).all()
     values[0, 0] = 40.0

@@ -1,4 +1,5 @@
-"""Moved word boundaries: where they go, and whether a conclusion that hangs on them is found out."""
+"""Moved word boundaries: where they go, and whether a conclusion that hangs on them is found
+out."""
 
 from __future__ import annotations
 
@@ -7,12 +8,19 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.boundary_sensitivity import VARIANTS, boundary_sensitivity, holds, with_moved_words
+from speechmix.evaluation.boundary_sensitivity import (
+    VARIANTS,
+    boundary_sensitivity,
+    holds,
+    with_moved_words,
+)
 from speechmix.inputs.clips.clip import Clip
 
 
 def clip(words, **options):
-    return Clip.from_array(np.zeros(16_000), 16_000, words=words, **{"cue": 1, "target": 2, **options})
+    return Clip.from_array(
+        np.zeros(16_000), 16_000, words=words, **{"cue": 1, "target": 2, **options}
+    )
 
 
 def times(found):
@@ -63,8 +71,20 @@ def table(gain, *, pairs=12, twins=2):
         for pair in range(pairs):
             for layer in range(3):
                 drawn = rng.normal(20, 1, 1 + twins)
-                rows.append((f"p{pair}", "trained", None, variant, layer, drawn[0] + (layer == 1) * gain[variant]))
-                rows += [(f"p{pair}", "random", seed, variant, layer, drawn[1 + seed]) for seed in range(twins)]
+                rows.append(
+                    (
+                        f"p{pair}",
+                        "trained",
+                        None,
+                        variant,
+                        layer,
+                        drawn[0] + (layer == 1) * gain[variant],
+                    )
+                )
+                rows += [
+                    (f"p{pair}", "random", seed, variant, layer, drawn[1 + seed])
+                    for seed in range(twins)
+                ]
     columns = ["clip", "init", "seed", "boundaries", "layer", "contribution"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"}).assign(stack="encoder")
 
@@ -76,7 +96,9 @@ def test_a_conclusion_that_holds_and_one_that_does_not():
     verdict = holds(steady, by=["stack"]).iloc[0]
     assert verdict.holds
     assert verdict.same_layer
-    fragile = boundary_sensitivity(table({**dict.fromkeys(VARIANTS, 30), "narrower": -20}), by=["stack"])
+    fragile = boundary_sensitivity(
+        table({**dict.fromkeys(VARIANTS, 30), "narrower": -20}), by=["stack"]
+    )
     verdict = holds(fragile, by=["stack"]).iloc[0]
     assert not verdict.holds
     assert not verdict.same_layer
@@ -85,4 +107,6 @@ def test_a_conclusion_that_holds_and_one_that_does_not():
 
 @pytest.mark.parametrize("few", [{"pairs": 7}, {"twins": 1}])
 def test_without_an_interval_nothing_is_said_of_the_conclusion(few):
-    assert holds(boundary_sensitivity(table(dict.fromkeys(VARIANTS, 30), **few), by=["stack"]), by=["stack"]).empty
+    assert holds(
+        boundary_sensitivity(table(dict.fromkeys(VARIANTS, 30), **few), by=["stack"]), by=["stack"]
+    ).empty

@@ -47,19 +47,27 @@ class Says(torch.nn.Module):
 
 
 def test_a_ctc_model_is_read_greedily(tmp_path):
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", *"aeilrsv"])}
+    vocabulary = {
+        token: i for i, token in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", *"aeilrsv"])
+    }
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
     tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"))
     processor = transformers.Wav2Vec2Processor(transformers.Wav2Vec2FeatureExtractor(), tokenizer)
-    model = speechmix.load(build("wav2vec2-post", vocab_size=len(vocabulary), pad_token_id=0), processor=processor)
+    model = speechmix.load(
+        build("wav2vec2-post", vocab_size=len(vocabulary), pad_token_id=0), processor=processor
+    )
     model.module.lm_head = Says([vocabulary[c] for c in "les|livres"], len(vocabulary))
-    clip = speechmix.Clip.from_array(np.random.default_rng(0).normal(size=16_000), 16_000, text="les livres")
+    clip = speechmix.Clip.from_array(
+        np.random.default_rng(0).normal(size=16_000), 16_000, text="les livres"
+    )
     assert model.can_spell
     assert transcribe(model, clip) == "les livres"
 
 
 def test_a_model_without_a_head_cannot_spell():
-    model = speechmix.load(build("wav2vec2-stable"), processor=transformers.Wav2Vec2FeatureExtractor())
+    model = speechmix.load(
+        build("wav2vec2-stable"), processor=transformers.Wav2Vec2FeatureExtractor()
+    )
     assert not model.can_spell
     clip = speechmix.Clip.from_array(np.ones(16_000), 16_000)
     with pytest.raises(InputError, match="cannot transcribe"):

@@ -1,4 +1,5 @@
-"""Accuracy of the two-word choice: against transformers alone, and on models whose answers are known because they were set."""
+"""Accuracy of the two-word choice: against transformers alone, and on models whose answers are
+known because they were set."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from speechmix.evaluation.planted import plant
 from speechmix.studies.agreement.task_accuracy import accuracy, accuracy_sentence, choice
 from tests.models import text_models
 
-SENTENCES = [("the cat is here .", 2, "are"), ("the cats are very here .", 2, "is"), ("cat play .", 1, "is")]
+SENTENCES = [
+    ("the cat is here .", 2, "are"),
+    ("the cats are very here .", 2, "is"),
+    ("cat play .", 1, "is"),
+]
 
 
 def test_a_masked_model_is_asked_at_its_mask():
@@ -30,7 +35,8 @@ def test_a_masked_model_is_asked_at_its_mask():
             scores = model.module(**ids).logits[0].log_softmax(dim=-1)
         place = ids["input_ids"][0].tolist().index(tokenizer.mask_token_id)
         expected = (
-            scores[place, tokenizer.convert_tokens_to_ids(form)] - scores[place, tokenizer.convert_tokens_to_ids(foil)]
+            scores[place, tokenizer.convert_tokens_to_ids(form)]
+            - scores[place, tokenizer.convert_tokens_to_ids(foil)]
         )
         found = choice(model, Sentence(text, target=target, foil=foil))
         assert found["margin"] == pytest.approx(expected.item(), abs=1e-10)
@@ -44,9 +50,13 @@ def test_a_causal_model_is_asked_before_the_word():
         ids = model.tokenizer(before, return_tensors="pt")
         with torch.no_grad():
             scores = model.module(**ids).logits[0, -1].log_softmax(dim=-1)
-        forms = [model.tokenizer.convert_tokens_to_ids(form[0]) for form in (text.split()[target], foil)]
+        forms = [
+            model.tokenizer.convert_tokens_to_ids(form[0]) for form in (text.split()[target], foil)
+        ]
         found = choice(model, Sentence(text, target=target, foil=foil))
-        assert found["margin"] == pytest.approx((scores[forms[0]] - scores[forms[1]]).item(), abs=1e-10)
+        assert found["margin"] == pytest.approx(
+            (scores[forms[0]] - scores[forms[1]]).item(), abs=1e-10
+        )
 
 
 def test_without_a_foil_there_is_no_choice():
@@ -55,7 +65,8 @@ def test_without_a_foil_there_is_no_choice():
 
 
 def planted_bert(case: str, *, singular: int):
-    """A BERT with set weights that writes "have" or "has" by what stands at position 2; which noun is which is ours to say."""
+    """A BERT with set weights that writes "have" or "has" by what stands at position 2; which noun
+    is which is ours to say."""
     plural = 3 - singular  # tokens 1 and 2 carry content +1 and -1
     vocabulary = {"[CLS]": 0, "have": 3, "has": 4, "dog": 5, "[MASK]": 6, "[SEP]": 7}
     vocabulary |= {"lady": singular, "ladies": plural}
@@ -67,16 +78,24 @@ def planted_bert(case: str, *, singular: int):
 ITEMS = [
     (f"the {noun} of the {other} {form}", foil, number)
     for other in ("house", "street")  # unknown words: empty tokens
-    for noun, form, foil, number in (("ladies", "have", "has", "plural"), ("lady", "has", "have", "singular"))
+    for noun, form, foil, number in (
+        ("ladies", "have", "has", "plural"),
+        ("lady", "has", "have", "singular"),
+    )
 ]
 
 
 def decided(model) -> pd.DataFrame:
     return pd.DataFrame(
-        {"item": text, "model": "planted", "init": "trained", "number": number,
-         **choice(model, Sentence(text, target=text.split()[-1], foil=foil))}
+        {
+            "item": text,
+            "model": "planted",
+            "init": "trained",
+            "number": number,
+            **choice(model, Sentence(text, target=text.split()[-1], foil=foil)),
+        }
         for text, foil, number in ITEMS
-    )  # fmt: skip
+    )
 
 
 def test_a_model_in_which_the_task_is_planted_does_it_and_its_mirror_image_never():
@@ -96,7 +115,9 @@ def test_a_model_that_always_says_the_same_is_at_chance_and_found_out_by_number(
 
 @pytest.mark.parametrize(("right", "items"), [(0, 5), (5, 5), (48, 50), (26, 50), (1, 1)])
 def test_the_interval_is_wilsons(right, items):
-    table = pd.DataFrame({"item": range(items), "right": np.arange(items) < right, "model": "m", "init": "trained"})
+    table = pd.DataFrame(
+        {"item": range(items), "right": np.arange(items) < right, "model": "m", "init": "trained"}
+    )
     expected = binomtest(right, items).proportion_ci(method="wilson")
     found = accuracy(table).iloc[0]
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-10)
@@ -104,7 +125,9 @@ def test_the_interval_is_wilsons(right, items):
 
 
 def test_seeds_of_twins_are_averaged_for_each_item():
-    table = pd.DataFrame({"item": ["a", "a", "b", "b"], "right": [True, False, True, True], "seed": [0, 1, 0, 1]})
+    table = pd.DataFrame(
+        {"item": ["a", "a", "b", "b"], "right": [True, False, True, True], "seed": [0, 1, 0, 1]}
+    )
     found = accuracy(table.assign(model="m", init="random")).iloc[0]
     assert (found.accuracy, found["items"]) == (0.75, 2)
     with pytest.raises(InputError, match="and init missing"):

@@ -1,4 +1,5 @@
-"""A trained model against its twins: which clips count, what is claimed, and what must not change it."""
+"""A trained model against its twins: which clips count, what is claimed, and what must not change
+it."""
 
 from __future__ import annotations
 
@@ -6,29 +7,50 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.evaluation.statistics.twin_comparison import WHOLE_STACK, compare_with_twins, whole_stack
+from speechmix.evaluation.statistics.twin_comparison import (
+    WHOLE_STACK,
+    compare_with_twins,
+    whole_stack,
+)
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 
 BY = ["model", "layer"]
 
 
 def contributions(
-    *, layers: int = 3, groups: int = 12, twins: int = 39, shift: float = 0.0, below: int = 0, seed: int = 0
+    *,
+    layers: int = 3,
+    groups: int = 12,
+    twins: int = 39,
+    shift: float = 0.0,
+    below: int = 0,
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """Synthetic contributions (%) of two clips a group; the last layer of the trained model is shifted."""
+    """Synthetic contributions (%) of two clips a group; the last layer of the trained model is
+    shifted."""
     rng = np.random.default_rng(seed)
     levels = rng.normal(20, 2, (1 + twins, layers))
     levels[0, -1] += shift
     levels[0, :below] -= 15
     clips = 2 * groups
-    values = levels[:, :, None] + rng.normal(0, 2, (1, layers, clips)) + rng.normal(0, 1, (1 + twins, layers, clips))
+    values = (
+        levels[:, :, None]
+        + rng.normal(0, 2, (1, layers, clips))
+        + rng.normal(0, 1, (1 + twins, layers, clips))
+    )
     draw, layer, clip = (place.ravel() for place in np.indices(values.shape))
-    return pd.DataFrame({
-        "model": "m", "init": np.where(draw == 0, "trained", "random"),
-        "seed": pd.array(np.where(draw == 0, pd.NA, draw - 1), dtype="Int64"), "layer": layer,
-        "clip": [f"c{number:02d}" for number in clip], "group": [f"g{number // 2:02d}" for number in clip],
-        "contribution": values.ravel(), "mixing_strength": 0.2,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "model": "m",
+            "init": np.where(draw == 0, "trained", "random"),
+            "seed": pd.array(np.where(draw == 0, pd.NA, draw - 1), dtype="Int64"),
+            "layer": layer,
+            "clip": [f"c{number:02d}" for number in clip],
+            "group": [f"g{number // 2:02d}" for number in clip],
+            "contribution": values.ravel(),
+            "mixing_strength": 0.2,
+        }
+    )
 
 
 def compared(table: pd.DataFrame) -> pd.DataFrame:
@@ -42,7 +64,8 @@ def claims(table: pd.DataFrame) -> dict[int, str]:
 
 
 def with_idle_layers(table: pd.DataFrame) -> pd.DataFrame:
-    """Between all layers one that moves nothing, with a share of its own (as a padded model and its padded twins have)."""
+    """Between all layers one that moves nothing, with a share of its own (as a padded model and its
+    padded twins have)."""
     idle = table.assign(layer=2 * table["layer"] + 1, contribution=80.0, mixing_strength=1e-6)
     return pd.concat([table.assign(layer=2 * table["layer"]), idle], ignore_index=True)
 
@@ -70,7 +93,9 @@ def test_few_twins_or_groups_claim_nothing():
 
 def test_a_layer_that_moves_nothing_carries_no_claim():
     table = contributions(shift=30)
-    table.loc[(table["layer"] == 2) & (table["init"] == "trained"), "mixing_strength"] = STRENGTH_FLOOR / 2
+    table.loc[(table["layer"] == 2) & (table["init"] == "trained"), "mixing_strength"] = (
+        STRENGTH_FLOOR / 2
+    )
     assert claims(table) == {}
     deaf = contributions(shift=30).assign(mixing_strength=1e-4)
     assert claims(deaf) == {}
@@ -88,8 +113,12 @@ def test_order_names_and_copies_change_nothing():
     expected = compared(table)
     shuffled = table.sample(frac=1, random_state=0)
     pd.testing.assert_frame_equal(compared(shuffled).loc[expected.index], expected)
-    renamed = table.assign(model="another", clip=table["clip"].map(lambda name: f"z{99 - int(name[1:])}"))
-    pd.testing.assert_frame_equal(compared(renamed).drop(columns="model"), expected.drop(columns="model"))
+    renamed = table.assign(
+        model="another", clip=table["clip"].map(lambda name: f"z{99 - int(name[1:])}")
+    )
+    pd.testing.assert_frame_equal(
+        compared(renamed).drop(columns="model"), expected.drop(columns="model")
+    )
     copied = pd.concat([table, table])  # each clip twice under its name
     pd.testing.assert_frame_equal(compared(copied), expected)
 
@@ -98,7 +127,9 @@ def test_only_clips_that_all_have_scored_count():
     table = contributions(shift=30)
     lacks = (table["init"] == "random") & (table["seed"] > 0) & (table["clip"] > "c17")
     changed = table.copy()
-    changed.loc[changed["clip"] > "c17", "contribution"] += 500  # of clips that one twin alone has scored
+    changed.loc[changed["clip"] > "c17", "contribution"] += (
+        500  # of clips that one twin alone has scored
+    )
     first, second = (compared(part[~lacks]) for part in (table, changed))
     pd.testing.assert_frame_equal(first, second)
     assert set(first["clips"]) == {18}
@@ -108,7 +139,11 @@ def test_only_clips_that_all_have_scored_count():
 def test_clips_of_one_group_are_one_observation():
     table = contributions()
     row = compared(table).loc[0]
-    by_group = table[table["layer"] == 0].groupby(["init", "seed", "group"], dropna=False)["contribution"].mean()
+    by_group = (
+        table[table["layer"] == 0]
+        .groupby(["init", "seed", "group"], dropna=False)["contribution"]
+        .mean()
+    )
     expected = by_group["trained"].mean() - by_group["random"].groupby("seed").mean().mean()
     assert row["difference"] == pytest.approx(expected)
     assert row["groups"] == 12
@@ -128,15 +163,24 @@ def test_models_are_corrected_apart():
     table = contributions(shift=30)
     other = contributions(layers=24, seed=3).assign(model="other")
     alone = compare_with_twins(table, by=BY, group="group")
-    together = compare_with_twins(pd.concat([table, other], ignore_index=True), by=BY, group="group")
+    together = compare_with_twins(
+        pd.concat([table, other], ignore_index=True), by=BY, group="group"
+    )
     pd.testing.assert_frame_equal(together[together["model"] == "m"].reset_index(drop=True), alone)
 
 
 def test_the_whole_stack_weights_layers_by_what_they_move():
-    table = pd.DataFrame({
-        "clip": ["a", "a", "b", "b"], "layer": [0, 1, 0, 1], "contribution": [10.0, 50.0, 20.0, 40.0],
-        "mixing_strength": [0.3, 0.1, 0.0, 0.0],
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "clip": ["a", "a", "b", "b"],
+            "layer": [0, 1, 0, 1],
+            "contribution": [10.0, 50.0, 20.0, 40.0],
+            "mixing_strength": [0.3, 0.1, 0.0, 0.0],
+        }
+    )
     stack = whole_stack(table).set_index("clip")
     assert stack["contribution"].to_dict() == pytest.approx({"a": 20.0, "b": 30.0})
-    assert whole_stack(table.drop(columns="mixing_strength"))["contribution"].tolist() == [30.0, 30.0]
+    assert whole_stack(table.drop(columns="mixing_strength"))["contribution"].tolist() == [
+        30.0,
+        30.0,
+    ]

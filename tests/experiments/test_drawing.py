@@ -1,4 +1,5 @@
-"""Figures of a run's clips: drawn when all models are done, the twin beside the trained model, no more often than needed."""
+"""Figures of a run's clips: drawn when all models are done, the twin beside the trained model, no
+more often than needed."""
 
 import PIL.Image
 import pytest
@@ -58,7 +59,11 @@ def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  #
     assert shown == {}
 
 
-def test_a_figure_that_cannot_be_drawn_is_recorded_and_costs_nothing_else(models, tmp_path, monkeypatch):  # noqa: F811
+def test_a_figure_that_cannot_be_drawn_is_recorded_and_costs_nothing_else(
+    models,
+    tmp_path,
+    monkeypatch,  # noqa: F811
+):
     def fails(*args, **options):
         raise InputError("no room for so many words")
 

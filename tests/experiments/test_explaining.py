@@ -1,4 +1,5 @@
-"""Explanations of a run: kept beside its scores, found again, the same in shards, shown on the page."""
+"""Explanations of a run: kept beside its scores, found again, the same in shards, shown on the
+page."""
 
 from __future__ import annotations
 
@@ -25,11 +26,14 @@ from tests.reports.chromium import EXECUTABLE, Browser
 
 
 def clips():
-    """Two clips that are transcribed right, and one whose target the transcript lacks: it is said to be another word."""
+    """Two clips that are transcribed right, and one whose target the transcript lacks: it is said
+    to be another word."""
     named = {clip.name: clip for clip in bundled.clips()}
     first, second = named["left_00_sg"], named["left_00_pl"]
     words = [(*word.as_list()[:1], word.start, word.end) for word in second.words]
-    other = second.replace(name="missed", words=[*words[:-1], ("chats", *words[-1][1:])], text="nos chats", target=1)
+    other = second.replace(
+        name="missed", words=[*words[:-1], ("chats", *words[-1][1:])], text="nos chats", target=1
+    )
     return [first, second, other]
 
 
@@ -62,7 +66,9 @@ def whole(tmp_path_factory):
 
 def scored(folder, count=1, **options):
     quiet = {"progress": False, "report": lambda line: None, "figures": 0, "layers": 0}
-    return score_clips([trained("tiny-french-ctc")], clips(), folder, explain=count, **quiet, **options)
+    return score_clips(
+        [trained("tiny-french-ctc")], clips(), folder, explain=count, **quiet, **options
+    )
 
 
 def contents(folder):
@@ -137,7 +143,11 @@ def test_which_clips_are_asked():
 
 def test_the_target_against_its_foil_comes_first():
     why = explain(
-        trained("tiny-french-ctc"), clips()[0], measures="gradient_input", top=0, against=("foil", "runner_up")
+        trained("tiny-french-ctc"),
+        clips()[0],
+        measures="gradient_input",
+        top=0,
+        against=("foil", "runner_up"),
     )
     assert why.choices[first_shown(why)].against == "foil"
 
@@ -147,7 +157,9 @@ def test_the_target_against_its_foil_comes_first():
 @pytest.mark.parametrize("width", [1280, 420])
 def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
     path = tmp_path / "page.html"
-    path.write_text(page("a run", explanation_part(Study.of(whole), clips=clips())), encoding="utf-8")
+    path.write_text(
+        page("a run", explanation_part(Study.of(whole), clips=clips())), encoding="utf-8"
+    )
     words = "document.querySelectorAll('.w-words .w-word')"
     with Browser(width, 900) as browser:
         browser.open(path)
@@ -156,11 +168,15 @@ def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
         browser.press("Enter")
         browser.until(f"{words}.length > 0")
         assert "n not s" in browser.evaluate("document.querySelector('.w-heading').innerText")
-        assert browser.evaluate("document.querySelector('.why-card audio').src.startsWith('data:audio/wav')")
+        assert browser.evaluate(
+            "document.querySelector('.why-card audio').src.startsWith('data:audio/wav')"
+        )
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         assert not browser.messages
 
 
 def test_the_option_reaches_the_run(tmp_path):
-    options = _parser().parse_args(["score", "a.wav", "--model", "m", "--out", str(tmp_path), "--explain", "3"])
+    options = _parser().parse_args(
+        ["score", "a.wav", "--model", "m", "--out", str(tmp_path), "--explain", "3"]
+    )
     assert asked_of_run(options)["explain"] == 3

@@ -1,4 +1,5 @@
-"""Training on the two-word choice: the loss is what it should be, a rule that can be learned is, and nothing is made twice."""
+"""Training on the two-word choice: the loss is what it should be, a rule that can be learned is,
+and nothing is made twice."""
 
 from __future__ import annotations
 
@@ -16,14 +17,31 @@ from speechmix.errors import InputError
 from speechmix.studies.agreement.fine_tuning import Training, fine_tune_choice
 from speechmix.studies.agreement.task_accuracy import choice
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat cats dog dogs of two very is are here .".split()]
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"the cat cats dog dogs of two very is are here .".split(),
+]
 SENTENCES = [
     Sentence(f"the {noun} {middle} {form} here .", target=form, foil=foil)
-    for noun, form, foil in (("cat", "is", "are"), ("cats", "are", "is"), ("dog", "is", "are"), ("dogs", "are", "is"))
+    for noun, form, foil in (
+        ("cat", "is", "are"),
+        ("cats", "are", "is"),
+        ("dog", "is", "are"),
+        ("dogs", "are", "is"),
+    )
     for middle in ("of two", "of the", "very very very")
 ]
 QUICK = Training(learning_rate=1e-2, epochs=25, batch_size=4)
-SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SIZE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +55,22 @@ def bert():
 @pytest.fixture(scope="module")
 def gpt2():
     torch.manual_seed(0)
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     config = transformers.GPT2Config(
-        vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=20, bos_token_id=None, eos_token_id=None
+        vocab_size=len(WORDS),
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        n_positions=20,
+        bos_token_id=None,
+        eos_token_id=None,
     )
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]"
+    )
     return speechmix.load(transformers.GPT2LMHeadModel(config), processor=tokenizer)
 
 
@@ -65,7 +93,8 @@ def test_what_can_be_learned_is_learned_and_the_model_given_stays(kind, request,
 
 
 def test_the_loss_is_the_cross_entropy_of_the_two_words(bert, tmp_path):
-    """With a learning rate of next to nothing the loss of an epoch is that of the margins, whatever the padding."""
+    """With a learning rate of next to nothing the loss of an epoch is that of the margins, whatever
+    the padding."""
     still = Training(learning_rate=1e-12, epochs=1, batch_size=5)
     module = copy.deepcopy(bert.module)
     for part in module.modules():

@@ -1,4 +1,5 @@
-"""A run of clips without a text: what each model wrote is kept, fed again, and never that of another question."""
+"""A run of clips without a text: what each model wrote is kept, fed again, and never that of
+another question."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ FRAMES = {"units": "frame", "window": (0.0, 0.2), "measures": ["attention"], **Q
 @pytest.fixture(scope="module")
 def made():
     tokenizer = byte_tokenizer()
-    return whisper_that_hears(tokenizer=tokenizer, vocab_size=len(tokenizer) + N_TIMES).module, tokenizer
+    return whisper_that_hears(
+        tokenizer=tokenizer, vocab_size=len(tokenizer) + N_TIMES
+    ).module, tokenizer
 
 
 @pytest.fixture
@@ -46,7 +49,9 @@ def stored(out, init="trained", stack="cross", name="a") -> MixingMap:
 
 def results_of(out, kind: str) -> list[dict]:
     """Rows of one kind in the part files of a run."""
-    rows = [row for path in RunFolder(out).part_files() for row in opened_part(path).read().to_pylist()]
+    rows = [
+        row for path in RunFolder(out).part_files() for row in opened_part(path).read().to_pylist()
+    ]
     return [row for row in rows if row["kind"] == kind]
 
 
@@ -90,20 +95,41 @@ def test_a_twin_is_fed_what_the_trained_model_wrote(model, made, tmp_path):
 
 
 def test_what_was_written_last_counts_whatever_parts_are_called(tmp_path):
-    """Parts of an earlier start, whose weights wrote something else, lie there until the run has ended."""
+    """Parts of an earlier start, whose weights wrote something else, lie there until the run has
+    ended."""
     folder = RunFolder(tmp_path)
     for first, second in (("0", "1"), ("1", "0")):
-        for time, (name, text) in enumerate([(first, "of the old weights"), (second, "of the new weights")]):
-            row = {"clip": "a", "kind": "written", "question": text, "content": json.dumps({"written": {"text": text}})}
+        for time, (name, text) in enumerate(
+            [(first, "of the old weights"), (second, "of the new weights")]
+        ):
+            row = {
+                "clip": "a",
+                "kind": "written",
+                "question": text,
+                "content": json.dumps({"written": {"text": text}}),
+            }
             owner = Owner("model", "trained", None, "model")
-            write_part(folder.results("model") / f"{name}.parquet", [table_of([row])], owner, "1-of-1", {}, {})
+            write_part(
+                folder.results("model") / f"{name}.parquet",
+                [table_of([row])],
+                owner,
+                "1-of-1",
+                {},
+                {},
+            )
             os.utime(folder.results("model") / f"{name}.parquet", (time, time))
         assert texts_of(folder, "model")["a"]["written"]["text"] == "of the new weights"
 
 
 def test_a_map_behind_another_prefix_is_never_used_again(model, tmp_path):
     clip = clip_of(name="a").replace(translation="the books")
-    score_clips([model, model.with_prefix(task="translate")], [clip], tmp_path, measures=["attention"], **QUIET)
+    score_clips(
+        [model, model.with_prefix(task="translate")],
+        [clip],
+        tmp_path,
+        measures=["attention"],
+        **QUIET,
+    )
     maps = speechmix.open_run(tmp_path).maps("a")
     assert len(maps) == 2
     told = [of_model["attention", "cross"].provenance for of_model in maps.values()]
@@ -130,7 +156,9 @@ def test_on_the_command_line(made, tmp_path, capsys):
     tokenizer.save_pretrained(tmp_path / "model")
     transformers.WhisperFeatureExtractor(chunk_length=2).save_pretrained(tmp_path / "model")
     soundfile.write(tmp_path / "a.wav", audio(), 16_000)
-    (tmp_path / "a.tsv").write_text("word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8")
+    (tmp_path / "a.tsv").write_text(
+        "word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8"
+    )
     arguments = [
         "score",
         str(tmp_path / "a.wav"),
@@ -151,7 +179,20 @@ def test_on_the_command_line(made, tmp_path, capsys):
         "--timestamps",
         "--no-figures",
     ]
-    assert main([*arguments, "--translation", "the books", "--out", str(tmp_path / "run"), "--device", "cpu"]) == 0
+    assert (
+        main(
+            [
+                *arguments,
+                "--translation",
+                "the books",
+                "--out",
+                str(tmp_path / "run"),
+                "--device",
+                "cpu",
+            ]
+        )
+        == 0
+    )
     told = stored(tmp_path / "run", stack="decoder").provenance
     assert told["decoder_prefix"] == "<|startoftranscript|><|en|><|translate|><|0.10|>"
     assert told["decoder_text"] == "the books"

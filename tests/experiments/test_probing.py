@@ -1,4 +1,5 @@
-"""The probing stage of a run: states are kept with their question, and probes are fitted again only for new states."""
+"""The probing stage of a run: states are kept with their question, and probes are fitted again only
+for new states."""
 
 from __future__ import annotations
 
@@ -23,15 +24,23 @@ def clips(**changes):
     for pair in range(6):
         for number, hertz in (("sg", 200), ("pl", 2000)):
             noise = np.random.default_rng(pair).standard_normal(RATE).astype(np.float32) / 50
-            noise[6000:13_000] += np.sin(2 * np.pi * hertz * np.arange(7000) / RATE).astype(np.float32) / 3
+            noise[6000:13_000] += (
+                np.sin(2 * np.pi * hertz * np.arange(7000) / RATE).astype(np.float32) / 3
+            )
             meta = {"number": number, "pair": f"pair {pair}", "side": "left"}
             words = [("les", 0.1, 0.3), (f"mot{pair}", 0.35, 0.8)]
             made.append(
                 speechmix.Clip.from_array(
-                    noise, RATE, name=f"{pair}_{number}", words=words, text=f"les mot{pair}", cue="les",
-                    target=f"mot{pair}", meta=meta,
+                    noise,
+                    RATE,
+                    name=f"{pair}_{number}",
+                    words=words,
+                    text=f"les mot{pair}",
+                    cue="les",
+                    target=f"mot{pair}",
+                    meta=meta,
                 ).replace(**changes)
-            )  # fmt: skip
+            )
     return made
 
 
@@ -48,9 +57,16 @@ def models():
 def run(folder, clips_of_run, **options):
     lines: list[str] = []
     done = score_clips(
-        models(), clips_of_run, folder, figures=0, progress=False, report=lines.append, probes=True, measures=["attention"],
+        models(),
+        clips_of_run,
+        folder,
+        figures=0,
+        progress=False,
+        report=lines.append,
+        probes=True,
+        measures=["attention"],
         **options,
-    )  # fmt: skip
+    )
     return done, lines
 
 
@@ -94,11 +110,16 @@ def test_states_are_kept_and_probes_fitted_again_only_for_what_is_new(tmp_path, 
     assert counted == {"states": 36, "fits": 1}  # the same states again
     assert (tmp_path / "probes.csv").read_bytes() == first
     of_another_label = read_csv(tmp_path / "probes.csv").assign(label="voice", n="7")
-    write_csv(pd.concat([read_csv(tmp_path / "probes.csv"), of_another_label]), tmp_path / "probes.csv")
+    write_csv(
+        pd.concat([read_csv(tmp_path / "probes.csv"), of_another_label]), tmp_path / "probes.csv"
+    )
     run(tmp_path, clips()[:10])
     assert counted == {"states": 36, "fits": 2}
     table = read_csv(tmp_path / "probes.csv")
-    assert table.groupby("label")["n"].unique().map(list).to_dict() == {"number": ["10"], "voice": ["7"]}
+    assert table.groupby("label")["n"].unique().map(list).to_dict() == {
+        "number": ["10"],
+        "voice": ["7"],
+    }
 
 
 @pytest.mark.long

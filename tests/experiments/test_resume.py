@@ -1,7 +1,8 @@
-"""A stored result is used only if everything that went into it is the same: one ingredient changed after the other.
+"""A stored result is used only if everything that went into it is the same: one ingredient changed
+after the other.
 
-Each case changes one thing, gives the command again and counts what was computed: exactly what depends on it. What the folder
-then holds is what a run from scratch leaves.
+Each case changes one thing, gives the command again and counts what was computed: exactly what
+depends on it. What the folder then holds is what a run from scratch leaves.
 """
 
 from __future__ import annotations
@@ -64,19 +65,33 @@ class Question:
     def run(self, out):
         changed = self.weight or self.dtype
         model = (
-            speechmix.load(self.model, device="cpu", dtype=self.dtype) if changed else trained(Path(self.model).name)
+            speechmix.load(self.model, device="cpu", dtype=self.dtype)
+            if changed
+            else trained(Path(self.model).name)
         )
         if self.weight:
-            weight = next(w for name, w in model.module.named_parameters() if name.endswith("k_proj.weight"))
+            weight = next(
+                w for name, w in model.module.named_parameters() if name.endswith("k_proj.weight")
+            )
             with torch.no_grad():
-                weight[3, 5] += self.weight  # one number, between those that a sample of some would see
-        given = {"ablation": True, "measures": ["value_zeroing", "attention"], "overwrite": True, **self.options}
-        return runs.score_clips([model], [self.clip()], out, align_method=self.align_method, **given, **QUIET)
+                weight[3, 5] += (
+                    self.weight
+                )  # one number, between those that a sample of some would see
+        given = {
+            "ablation": True,
+            "measures": ["value_zeroing", "attention"],
+            "overwrite": True,
+            **self.options,
+        }
+        return runs.score_clips(
+            [model], [self.clip()], out, align_method=self.align_method, **given, **QUIET
+        )
 
 
 @pytest.fixture
 def computed(monkeypatch):
-    """Counts of what is computed: words aligned, maps of each measure, ablations, transcripts, figures."""
+    """Counts of what is computed: words aligned, maps of each measure, ablations, transcripts,
+    figures."""
     counts: dict[str, int] = {}
 
     def counted(module, name, names_of):
@@ -105,13 +120,19 @@ CASES = {
     "nothing": ({}, set()),
     "the sound": ({"seed": 1}, EVERYTHING),
     "the text": ({"text": "nos  grandes maisons"}, EVERYTHING),
-    "a word's time": ({"words": (("nos", 0.1, 0.4), ("maisons", 0.41, 0.9))}, EVERYTHING - {"transcript"}),
+    "a word's time": (
+        {"words": (("nos", 0.1, 0.4), ("maisons", 0.41, 0.9))},
+        EVERYTHING - {"transcript"},
+    ),
     "the cue": ({"words": (("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)), "cue": None}, MAPS),
     "the foil": ({"foil": "maisonnée"}, EVERYTHING - {"transcript"}),
     "the language": ({"language": "en"}, EVERYTHING),
     "the precision": ({"dtype": "float64"}, EVERYTHING),
     "one weight": ({"weight": 1e-3}, EVERYTHING),
-    "an option of one measure": ({"options": {"distance": "euclidean"}}, {"value_zeroing", "figure"}),
+    "an option of one measure": (
+        {"options": {"distance": "euclidean"}},
+        {"value_zeroing", "figure"},
+    ),
     "an option of all measures": ({"options": {"pooling": "max"}}, MAPS),
     "one more measure": (
         {"options": {"measures": ["value_zeroing", "attention", "attention_norm"]}},
@@ -138,7 +159,9 @@ def finished(tmp_path_factory, figures_saved_empty):
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", CASES)
-def test_what_depends_on_the_change_is_made_again_and_nothing_else(case, finished, computed, tmp_path):
+def test_what_depends_on_the_change_is_made_again_and_nothing_else(
+    case, finished, computed, tmp_path
+):
     changes, expected = CASES[case]
     before, run = finished
     shutil.copytree(run, tmp_path / "run")
@@ -176,7 +199,9 @@ def test_the_cue_of_the_ablation_is_the_cue_that_is_asked_about(computed, tmp_pa
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_words_are_placed_again_for_another_sound_text_aligner_or_method(computed, tmp_path, monkeypatch):
+def test_words_are_placed_again_for_another_sound_text_aligner_or_method(
+    computed, tmp_path, monkeypatch
+):
     asked = []
 
     def fake(clip, *, model, method):
@@ -185,18 +210,32 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(compute
 
     monkeypatch.setattr(word_times, "align", fake)
     question = Question(tmp_path, words=None)
-    for change in ({}, {}, {"seed": 1}, {"text": "nos maisons."}, {"align_method": "synthesis"}, {"language": "en"}):
+    for change in (
+        {},
+        {},
+        {"seed": 1},
+        {"text": "nos maisons."},
+        {"align_method": "synthesis"},
+        {"language": "en"},
+    ):
         question = replace(question, **change)
         question.run(tmp_path / "run")
     assert asked == ["auto", "auto", "auto", "synthesis", "synthesis"]
-    aligners = [trained("tiny-french-ctc"), speechmix.load(CTC, device="cpu", init="random", seed=1)]
+    aligners = [
+        trained("tiny-french-ctc"),
+        speechmix.load(CTC, device="cpu", init="random", seed=1),
+    ]
     model = trained("tiny-french-ctc")
     for aligner in (aligners[0], aligners[0], aligners[1]):
-        runs.score_clips([model], [question.clip()], tmp_path / "b", aligner=aligner, figures=0, **QUIET)
+        runs.score_clips(
+            [model], [question.clip()], tmp_path / "b", aligner=aligner, figures=0, **QUIET
+        )
     assert len(asked) == 5 + 2
 
 
-def test_words_of_aligners_that_placed_them_otherwise_are_placed_again(computed, tmp_path, monkeypatch):
+def test_words_of_aligners_that_placed_them_otherwise_are_placed_again(
+    computed, tmp_path, monkeypatch
+):
     asked = []
 
     def fake(clip, *, model, method):
@@ -212,7 +251,9 @@ def test_words_of_aligners_that_placed_them_otherwise_are_placed_again(computed,
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_maps_with_strengths_of_another_definition_are_made_again(finished, computed, tmp_path, monkeypatch):
+def test_maps_with_strengths_of_another_definition_are_made_again(
+    finished, computed, tmp_path, monkeypatch
+):
     out = shutil.copytree(finished[1], tmp_path / "run")
     monkeypatch.setattr(store, "STRENGTH_REVISION", store.STRENGTH_REVISION + 1)
     finished[0].run(out)
@@ -238,7 +279,12 @@ def test_what_is_damaged_is_said_and_made_again(case, finished, tmp_path):
         data[len(data) // 2] ^= 16
         path.write_bytes({"cut": data[: len(data) // 2], "bit": data, "empty": b""}[case])
     model = trained("tiny-french-ctc")
-    given = {"ablation": True, "measures": ["value_zeroing", "attention"], "progress": False, "report": lines.append}
+    given = {
+        "ablation": True,
+        "measures": ["value_zeroing", "attention"],
+        "progress": False,
+        "report": lines.append,
+    }
     runs.score_clips([model], [question.clip()], out, overwrite=case == "bit", **given)
     for name, table in whole.items():
         pd.testing.assert_frame_equal(tables(out)[name], table)

@@ -1,4 +1,5 @@
-"""A corrected measure has another revision: former scores are made again; the page names every version that computed some."""
+"""A corrected measure has another revision: former scores are made again; the page names every
+version that computed some."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ def computed(monkeypatch):
 
 def score(out, clips=1):
     score_clips(
-        [trained("tiny-french-ctc")], bundled.clips()[:clips], out, measures=["attention", "attention_norm"], **QUIET
+        [trained("tiny-french-ctc")],
+        bundled.clips()[:clips],
+        out,
+        measures=["attention", "attention_norm"],
+        **QUIET,
     )
     return open_run(out)
 
@@ -82,7 +87,9 @@ def test_keys_of_a_first_revision_are_those_of_before():
 
 def test_a_revised_measure_is_in_what_is_made_with_it(monkeypatch):
     revise(monkeypatch, "attention")
-    assert revisions.revision_entry("ablation", ["attention", "alti"]) == {"measure_revisions": {"attention": 2}}
+    assert revisions.revision_entry("ablation", ["attention", "alti"]) == {
+        "measure_revisions": {"attention": 2}
+    }
     monkeypatch.setitem(revisions.REVISIONS, "trials", 5)
     assert revisions.revision_entry("trials") == {"revision": 5}
 

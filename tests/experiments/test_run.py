@@ -48,7 +48,9 @@ def test_a_run_leaves_maps_tables_and_figures(models, tmp_path):
     assert table.contribution.between(0, 1).all()
     assert table.share_of_length.iloc[0] == pytest.approx(10 / 33, abs=0.05)
     pd.testing.assert_frame_equal(
-        pd.read_csv(tmp_path / "cue_contribution.csv").astype({"seed": "Int64"}), table, check_dtype=False
+        pd.read_csv(tmp_path / "cue_contribution.csv").astype({"seed": "Int64"}),
+        table,
+        check_dtype=False,
     )
     scores = pd.read_parquet(tmp_path / "scores")
     cells = scores.groupby(["clip", "init", "measure", "layer", "target"], observed=True)
@@ -62,9 +64,17 @@ def test_a_run_leaves_maps_tables_and_figures(models, tmp_path):
         computed = speechmix.mix(model, clip("a"))["value_zeroing", "encoder"]
         np.testing.assert_array_equal(stored.scores, computed.scores)
         assert stored.scores.dtype == computed.scores.dtype
-        assert (stored.targets, stored.sources, stored.layers) == (computed.targets, computed.sources, computed.layers)
-        assert {name: stored.provenance[name] for name in computed.provenance if name != "measures"} == {
-            name: value for name, value in json.loads(json.dumps(computed.provenance)).items() if name != "measures"
+        assert (stored.targets, stored.sources, stored.layers) == (
+            computed.targets,
+            computed.sources,
+            computed.layers,
+        )
+        assert {
+            name: stored.provenance[name] for name in computed.provenance if name != "measures"
+        } == {
+            name: value
+            for name, value in json.loads(json.dumps(computed.provenance)).items()
+            if name != "measures"
         }
     assert len(lines) == 4
     assert "les -> livres: value_zeroing peaks at encoder" in lines[0]
@@ -90,7 +100,12 @@ def test_a_clip_that_fails_is_recorded_and_the_run_goes_on(models, tmp_path):
 
 def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monkeypatch):
     clips = [clip("a"), clip("bb"), clip("ccc")]
-    quiet = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["value_zeroing", "attention"]}
+    quiet = {
+        "figures": 0,
+        "progress": False,
+        "report": lambda line: None,
+        "measures": ["value_zeroing", "attention"],
+    }
     whole = runs.score_clips(models, clips, tmp_path / "whole", **quiet).contributions
 
     real, calls = store.mix, []
@@ -110,7 +125,9 @@ def test_a_stopped_run_goes_on_and_gives_the_same_tables(models, tmp_path, monke
     pd.testing.assert_frame_equal(resumed, whole)
 
 
-def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(models, tmp_path, monkeypatch):
+def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(
+    models, tmp_path, monkeypatch
+):
     real = store.mix
 
     def refusing(model, clips, **options):
@@ -124,7 +141,11 @@ def test_groups_give_the_tables_of_single_clips_and_skip_the_bad_one_alone(model
     alone = runs.score_clips(models[:1], clips, tmp_path / "alone", **quiet)
     monkeypatch.setattr(model_run, "clips_together", lambda model: 2)
     together = runs.score_clips(models[:1], clips, tmp_path / "together", **quiet)
-    assert [row["reason"] for row in together.skipped] == [row["reason"] for row in alone.skipped] == ["not this one"]
+    assert (
+        [row["reason"] for row in together.skipped]
+        == [row["reason"] for row in alone.skipped]
+        == ["not this one"]
+    )
     pd.testing.assert_frame_equal(together.contributions, alone.contributions)
 
 
@@ -190,7 +211,9 @@ def test_other_weights_under_the_same_name_are_scored_again(models, tmp_path):
 
     quiet = {"figures": 0, "progress": False, "report": lambda line: None}
     before = runs.score_clips(models[:1], [clip("a")], tmp_path, **quiet).contributions
-    other = speechmix.load(build("wav2vec2-post", seed=5), processor=transformers.Wav2Vec2FeatureExtractor())
+    other = speechmix.load(
+        build("wav2vec2-post", seed=5), processor=transformers.Wav2Vec2FeatureExtractor()
+    )
     assert other.label == models[0].label
     after = runs.score_clips([other], [clip("a")], tmp_path, **quiet).contributions
     assert not np.allclose(before.contribution, after.contribution)
@@ -207,7 +230,9 @@ def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
     whole = runs.score_clips([model], singular, tmp_path / "whole", **quiet)
     rows = runs.score_clips([model], singular, tmp_path / "rows", targets="target", **quiet)
     assert (rows.done, rows.skipped) == (2, [])
-    np.testing.assert_allclose(rows.contributions.contribution, whole.contributions.contribution, rtol=1e-4)
+    np.testing.assert_allclose(
+        rows.contributions.contribution, whole.contributions.contribution, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,14 +253,22 @@ def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_an
     monkeypatch.setattr(store, "mix", short_of_memory)
     monkeypatch.setattr(model_run, "clips_together", lambda model: 3)
     clips = [clip("huge"), clip("large"), clip("small")]
-    run = runs.score_clips(models[:1], clips, tmp_path, figures=0, progress=False, report=lambda line: None)
+    run = runs.score_clips(
+        models[:1], clips, tmp_path, figures=0, progress=False, report=lambda line: None
+    )
     assert run.done == 2
     (skipped,) = run.skipped
     assert skipped["clip"] == "huge"
     assert skipped["reason"].startswith("not enough memory")
     assert tries == [
         (["huge", "large", "small"], "auto"),
-        *[(["huge"], "auto"), (["huge"], 256), (["large"], "auto"), (["large"], 256), (["small"], "auto")],
+        *[
+            (["huge"], "auto"),
+            (["huge"], 256),
+            (["large"], "auto"),
+            (["large"], 256),
+            (["small"], "auto"),
+        ],
     ]
 
 
@@ -245,7 +278,9 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
 
     monkeypatch.setattr(store, "mix", broken)
     with pytest.raises(RuntimeError, match="a bug"):
-        runs.score_clips(models[:1], [clip("a")], tmp_path, figures=0, progress=False, report=lambda line: None)
+        runs.score_clips(
+            models[:1], [clip("a")], tmp_path, figures=0, progress=False, report=lambda line: None
+        )
 
 
 def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
@@ -261,7 +296,9 @@ def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp
     monkeypatch.setattr(store, "mix", dies)
     for _ in range(2):  # stopped, and stopped again
         with pytest.raises(KeyboardInterrupt):
-            runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet)
+            runs.score_clips(
+                models[0], [clip("a")], tmp_path, pooling="max", overwrite=True, **quiet
+            )
         assert described_run(RunFolder(run.out))["options"]["pooling"] == "mean"
     monkeypatch.setattr(store, "mix", real)
     runs.score_clips(models[0], [clip("a")], tmp_path, pooling="max", **quiet)
@@ -283,7 +320,9 @@ def test_tables_stand_when_nothing_can_be_scored_any_more(models, tmp_path):
     runs.score_clips(models[0], [clip("a")], tmp_path, report=lambda line: None, **quiet)
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")}
     lines = []
-    runs.score_clips(models[0], [clip("a", words=None, text=None)], tmp_path, report=lines.append, **quiet)
+    runs.score_clips(
+        models[0], [clip("a", words=None, text=None)], tmp_path, report=lines.append, **quiet
+    )
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")} == before
     assert "they stay as they are" in lines[-1]
 
@@ -309,18 +348,38 @@ def test_further_twins_hear_few_clips_and_are_asked_for_contributions_alone(mode
 
     trained_model, twin = models
     other = speechmix.load(
-        build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor(), init="random", seed=4
+        build("wav2vec2-post"),
+        processor=transformers.Wav2Vec2FeatureExtractor(),
+        init="random",
+        seed=4,
     )
-    clips = [clip(letter * (number + 1), meta={"pair": letter}) for letter in "abcd" for number in range(2)]
+    clips = [
+        clip(letter * (number + 1), meta={"pair": letter})
+        for letter in "abcd"
+        for number in range(2)
+    ]
     run = runs.score_clips(
-        [trained_model, twin, other], clips, tmp_path, figures=1, twin_clips=4, progress=False, report=lambda line: None
+        [trained_model, twin, other],
+        clips,
+        tmp_path,
+        figures=1,
+        twin_clips=4,
+        progress=False,
+        report=lambda line: None,
     )
     heard = run.contributions.groupby("seed", dropna=False)["clip"].unique()
     assert len(heard[3]) == len(heard[pd.NA]) == 8
     assert list(heard[4]) == ["a", "aa", "d", "dd"]
     assert set(speechmix.open_run(run).scores.to_table()["seed"].to_pylist()) == {None, 3}
-    assert {path.parent.name for path in tmp_path.glob("figures/*/*.png")} == {safe_name(trained_model.label)}
+    assert {path.parent.name for path in tmp_path.glob("figures/*/*.png")} == {
+        safe_name(trained_model.label)
+    }
     again = runs.score_clips(
-        [trained_model, twin, other], clips, tmp_path, figures=1, progress=False, report=lambda line: None
+        [trained_model, twin, other],
+        clips,
+        tmp_path,
+        figures=1,
+        progress=False,
+        report=lambda line: None,
     )
     assert (run.done, again.done) == (20, 24)

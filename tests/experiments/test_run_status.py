@@ -1,4 +1,5 @@
-"""How far a run is: what it says of shards that were asked something else, of damaged ones, and while others are at work."""
+"""How far a run is: what it says of shards that were asked something else, of damaged ones, and
+while others are at work."""
 
 from __future__ import annotations
 
@@ -63,18 +64,33 @@ def test_a_shard_that_was_asked_something_else_is_not_done(run, model, clips):
 
 
 def test_a_shard_is_outdated_as_soon_as_another_begins_with_something_else(run, model, clips):
-    """Before that one has ended: its line, while it is at work, is all that is there of the new start."""
+    """Before that one has ended: its line, while it is at work, is all that is there of the new
+    start."""
 
     def stop(line):
         raise KeyboardInterrupt
 
-    for changed in ({"clips": clips[:-1]}, {"clips": clips, "stacks": ["encoder"], "layers": [0], "overwrite": True}):
+    for changed in (
+        {"clips": clips[:-1]},
+        {"clips": clips, "stacks": ["encoder"], "layers": [0], "overwrite": True},
+    ):
         with pytest.raises(KeyboardInterrupt):
-            score_clips([model], changed.pop("clips"), run, shard=Shard(1, 2), **{**QUIET, "report": stop}, **changed)
+            score_clips(
+                [model],
+                changed.pop("clips"),
+                run,
+                shard=Shard(1, 2),
+                **{**QUIET, "report": stop},
+                **changed,
+            )
         assert states(run)[1] == "outdated"
         assert run_status(run).missing == [1, 2]
-    with pytest.raises(KeyboardInterrupt):  # as it was asked at first, so what the second did stands
-        score_clips([model], clips, run, shard=Shard(1, 2), overwrite=True, **{**QUIET, "report": stop})
+    with pytest.raises(
+        KeyboardInterrupt
+    ):  # as it was asked at first, so what the second did stands
+        score_clips(
+            [model], clips, run, shard=Shard(1, 2), overwrite=True, **{**QUIET, "report": stop}
+        )
     assert run_status(run).missing == [1]
 
 
@@ -89,7 +105,9 @@ def test_a_model_that_failed_on_every_clip_is_counted(run):
 
 @pytest.mark.parametrize("count", ["two", 0, None])
 def test_a_damaged_number_of_shards_says_so(tmp_path, count):
-    (tmp_path / "run.json").write_text(json.dumps({"options": {}, "shards": count}), encoding="utf-8")
+    (tmp_path / "run.json").write_text(
+        json.dumps({"options": {}, "shards": count}), encoding="utf-8"
+    )
     with pytest.raises(InputError, match="its number of shards"):
         run_status(tmp_path)
 
@@ -118,7 +136,9 @@ def test_a_run_by_one_process_goes_on_by_the_same_command(model, clips, tmp_path
 
 
 def test_a_shard_without_a_marker_is_missing(tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({"options": {}, "state": "running"}), encoding="utf-8")
+    (tmp_path / "run.json").write_text(
+        json.dumps({"options": {}, "state": "running"}), encoding="utf-8"
+    )
     assert run_status(tmp_path).missing == [1]
     (tmp_path / "run.json").write_text(
         json.dumps({"units": "token"}), encoding="utf-8"
@@ -128,7 +148,8 @@ def test_a_shard_without_a_marker_is_missing(tmp_path):
 
 
 def test_to_look_is_not_to_be_at_work(tmp_path):
-    """Two who look at once do not take each other for a writer, and a writer that begins just then waits."""
+    """Two who look at once do not take each other for a writer, and a writer that begins just then
+    waits."""
     with locked(tmp_path, "1-of-2"):
         assert is_held(tmp_path, "1-of-2")
         assert not is_held(tmp_path, "2-of-2")

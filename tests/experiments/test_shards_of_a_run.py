@@ -1,4 +1,5 @@
-"""A run in shards: the tables of one process, whoever ends last, whoever is killed, and whatever was there before."""
+"""A run in shards: the tables of one process, whoever ends last, whoever is killed, and whatever
+was there before."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip
 from tests.reliability.kills import snapshot
 
-QUIET = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["value_zeroing", "attention"]}
+QUIET = {
+    "figures": 0,
+    "progress": False,
+    "report": lambda line: None,
+    "measures": ["value_zeroing", "attention"],
+}
 TABLES = ("cue_contribution.parquet", "clips.csv", "skipped.csv")
 
 
@@ -138,7 +144,10 @@ def test_clips_that_are_no_longer_asked_for_are_gone(models, tmp_path):
     fresh = tmp_path / "fresh"
     score_clips(models, clips(3), fresh, **QUIET)
     assert_same(tables(tmp_path), tables(fresh))
-    files = [{path.relative_to(out) for path in out.glob("[rs]*/**/*.parquet")} for out in (tmp_path, fresh)]
+    files = [
+        {path.relative_to(out) for path in out.glob("[rs]*/**/*.parquet")}
+        for out in (tmp_path, fresh)
+    ]
     assert files[0] == files[1]
 
 
@@ -169,7 +178,10 @@ def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
     with locked(tmp_path / "results" / ".shards", "1-of-2"):
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(1) as other, pytest.raises(StorageError, match="is being written to by process"):
+        with (
+            ThreadPoolExecutor(1) as other,
+            pytest.raises(StorageError, match="is being written to by process"),
+        ):
             other.submit(score_clips, models, clips(2), tmp_path, **QUIET).result()
     with pytest.raises(InputError, match="3/48"):
         score_clips(models, clips(2), tmp_path, shard="3/2", **QUIET)
@@ -187,7 +199,11 @@ def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, mon
         for index, asked in ((2, first), (1, second), (2, second)):
             by = asked.pop("by", models)
             score_clips(
-                by, asked.pop("of", clips(3)), tmp_path, shard=f"{index}/2", **{**QUIET, **asked, "overwrite": True}
+                by,
+                asked.pop("of", clips(3)),
+                tmp_path,
+                shard=f"{index}/2",
+                **{**QUIET, **asked, "overwrite": True},
             )
             asked["by"] = by
             yield bool(written)
@@ -227,7 +243,8 @@ def test_a_damaged_part_that_nothing_is_made_of_is_swept(models, whole, tmp_path
 
 
 def test_a_large_part_in_another_order_is_made_again(models, tmp_path, monkeypatch):
-    """Tables are merged from parts in the order of the clips: one in another order would lose rows."""
+    """Tables are merged from parts in the order of the clips: one in another order would lose
+    rows."""
     from speechmix.runs.results import result_store as results
 
     monkeypatch.setattr(results, "_LARGE", 1)

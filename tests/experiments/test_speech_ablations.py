@@ -1,4 +1,5 @@
-"""The ablation of speech over clips: kept and resumed, what fails is recorded, untrained models claim nothing, the page."""
+"""The ablation of speech over clips: kept and resumed, what fails is recorded, untrained models
+claim nothing, the page."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from speechmix.runs import speech_ablations
 from speechmix.runs.speech_ablations import speech_ablation
 from tests.conftest import trained
 
-FOUR = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"][:4]
+FOUR = [
+    clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta["control"] == "no"
+][:4]
 CLIPS = FOUR[:2]
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -36,21 +39,26 @@ def test_one_row_a_clip_model_way_and_reading(run):
     table = run.table
     assert set(table["clip"]) == {clip.name for clip in CLIPS}
     assert (
-        table.groupby(["clip", "model", "silenced", "condition", "fill", "reading", "aggregation"]).size().eq(1).all()
+        table.groupby(["clip", "model", "silenced", "condition", "fill", "reading", "aggregation"])
+        .size()
+        .eq(1)
+        .all()
     )
     assert set(table[table.model == "tiny-french-ctc"].condition) == {"sound"}
     assert set(table[table.model == "tiny-french-whisper"].condition) == {"sound", "tokens", "both"}
     assert set(table.number) == {"sg", "pl"}
     assert [(row["clip"], row["model"]) for row in run.skipped] == [
-        ("no_cue", "tiny-french-ctc"), ("no_cue", "tiny-french-whisper"),
-    ]  # fmt: skip
+        ("no_cue", "tiny-french-ctc"),
+        ("no_cue", "tiny-french-whisper"),
+    ]
     assert "needs text, words with times, a cue" in run.skipped[0]["reason"]
 
 
 def test_files_and_what_is_kept_is_not_read_again(run, monkeypatch):
     kept = {path.name for path in run.out.iterdir()}
     tables = {
-        f"speech_ablation{ending}" for ending in (".parquet", ".csv", "_means.csv", "_skipped.csv", ".png", ".pdf")
+        f"speech_ablation{ending}"
+        for ending in (".parquet", ".csv", "_means.csv", "_skipped.csv", ".png", ".pdf")
     }
     assert tables <= kept
     asked = []
@@ -87,7 +95,10 @@ def test_the_page_shows_it(run, tmp_path):
 
 
 def test_an_untrained_model_that_poses_as_trained_loses_nothing_that_the_test_calls():
-    source, options = bundled.models()["tiny-french-ctc"], {"init": "random", "device": "cpu", "check": False}
+    source, options = (
+        bundled.models()["tiny-french-ctc"],
+        {"init": "random", "device": "cpu", "check": False},
+    )
     twins = [speechmix.load(source, seed=seed, **options) for seed in range(4)]
     table = speech_ablation(twins, FOUR).table
     table["init"] = table["init"].where(table["seed"] != 0, "trained")
@@ -117,11 +128,30 @@ def test_the_command_prints_means_and_leaves_tables(tmp_path, capsys):
     manifest = tmp_path / "clips.tsv"
     clip = CLIPS[0]
     words = tmp_path / "words.csv"
-    words.write_text("word,start,end\n" + "".join(f"{word.text},{word.start},{word.end}\n" for word in clip.words))
-    cells = {"path": clip.path, "text": clip.text, "words": words, "cue": "0", "target": "1", "foil": clip.foil}
+    words.write_text(
+        "word,start,end\n"
+        + "".join(f"{word.text},{word.start},{word.end}\n" for word in clip.words)
+    )
+    cells = {
+        "path": clip.path,
+        "text": clip.text,
+        "words": words,
+        "cue": "0",
+        "target": "1",
+        "foil": clip.foil,
+    }
     manifest.write_text("\t".join(cells) + "\n" + "\t".join(map(str, cells.values())) + "\n")
     model, out = str(bundled.models()["tiny-french-ctc"]), tmp_path / "out"
-    options = ["--manifest", str(manifest), "--allow-outside", "--device", "cpu", "--published", "--out", str(out)]
+    options = [
+        "--manifest",
+        str(manifest),
+        "--allow-outside",
+        "--device",
+        "cpu",
+        "--published",
+        "--out",
+        str(out),
+    ]
     assert main(["ablate", "--model", model, *options]) == 0
     printed = capsys.readouterr().out
     assert "mean drops, in points of probability" in printed

@@ -1,4 +1,5 @@
-"""A finished run that is asked the same again stands; whatever is changed, it goes through its clips and tells the truth."""
+"""A finished run that is asked the same again stands; whatever is changed, it goes through its
+clips and tells the truth."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def recorded(folder, *, seeds=(1, 2), text="nos maisons", **changes):
     clips = []
     for seed in seeds:
         path = folder / f"{seeds.index(seed)}.wav"
-        soundfile.write(path, np.random.default_rng(seed).standard_normal(4_800) / 10, 16_000, subtype="FLOAT")
+        soundfile.write(
+            path, np.random.default_rng(seed).standard_normal(4_800) / 10, 16_000, subtype="FLOAT"
+        )
         given = {"text": text, "words": WORDS, "cue": "nos", "target": "maisons", **changes}
         clips.append(speechmix.Clip.from_file(path, **given))
     return clips
@@ -52,7 +55,11 @@ def clips_again(folder):
 
 @pytest.mark.parametrize("shard", ["1/1", "1/2"])
 def test_the_same_again_goes_through_no_clip_and_changes_no_byte(gone_through, tmp_path, shard):
-    models, clips, out = trained_and_twin(), recorded(tmp_path, seeds=(1, 2, 3, 4)), tmp_path / "run"
+    models, clips, out = (
+        trained_and_twin(),
+        recorded(tmp_path, seeds=(1, 2, 3, 4)),
+        tmp_path / "run",
+    )
     first = score_clips(models, clips, out, shard=shard, **QUIET)
     before = snapshot(out)
     again = score_clips(models, clips_again(tmp_path), out, shard=shard, **QUIET)
@@ -68,7 +75,9 @@ def test_no_recording_is_decoded_for_it(gone_through, tmp_path, monkeypatch):
     monkeypatch.setattr(audio, "_remembered", {})
     for starts in (1, 1):
         audio._decoded.cache_clear()
-        score_clips(models, recorded(tmp_path) if not decoded else clips_again(tmp_path), out, **QUIET)
+        score_clips(
+            models, recorded(tmp_path) if not decoded else clips_again(tmp_path), out, **QUIET
+        )
         assert len(gone_through) == starts
     assert len(decoded) == 2  # each once, in the first start
 
@@ -78,7 +87,9 @@ def _another_sound(folder, models, clips, out):
 
 
 def _another_text(folder, models, clips, out):
-    return models, recorded(folder, words=[("vos", 0.0, 0.1), ("maisons", 0.1, 0.3)], cue="vos", text="vos maisons")
+    return models, recorded(
+        folder, words=[("vos", 0.0, 0.1), ("maisons", 0.1, 0.3)], cue="vos", text="vos maisons"
+    )
 
 
 def _a_clip_more(folder, models, clips, out):
@@ -99,9 +110,11 @@ def _the_models_swapped(folder, models, clips, out):
 
 def _a_weight(folder, models, clips, out):
     with torch.no_grad():
-        next(weight for name, weight in models[0].module.named_parameters() if name.endswith("k_proj.weight"))[
-            0, 0
-        ] += 1
+        next(
+            weight
+            for name, weight in models[0].module.named_parameters()
+            if name.endswith("k_proj.weight")
+        )[0, 0] += 1
     return models, clips
 
 
@@ -119,11 +132,20 @@ def _a_part_gone(folder, models, clips, out):
 @pytest.mark.parametrize(
     "change",
     [
-        _another_sound, _another_text, _a_clip_more, _a_clip_less, _one_model, _the_models_swapped, _a_weight,
-        _a_score_file_damaged, _a_part_gone,
+        _another_sound,
+        _another_text,
+        _a_clip_more,
+        _a_clip_less,
+        _one_model,
+        _the_models_swapped,
+        _a_weight,
+        _a_score_file_damaged,
+        _a_part_gone,
     ],
-)  # fmt: skip
-def test_whatever_is_changed_the_folder_is_that_of_a_run_from_scratch(gone_through, tmp_path, change):
+)
+def test_whatever_is_changed_the_folder_is_that_of_a_run_from_scratch(
+    gone_through, tmp_path, change
+):
     models, clips, out = trained_and_twin(), recorded(tmp_path), tmp_path / "run"
     score_clips(models, clips, out, **QUIET)
     models, clips = change(tmp_path, models, clips, out)
@@ -166,7 +188,10 @@ def test_a_clip_that_could_not_be_scored_is_tried_again(gone_through, tmp_path):
     assert (len(gone_through), second.skipped) == (2, [])
     third = score_clips(models, clips, out, skipped=[("bad row", "no audio")], **QUIET)
     assert len(gone_through) == 3
-    assert score_clips(models, clips, out, skipped=[("bad row", "no audio")], **QUIET).skipped == third.skipped
+    assert (
+        score_clips(models, clips, out, skipped=[("bad row", "no audio")], **QUIET).skipped
+        == third.skipped
+    )
     assert len(gone_through) == 3
 
 

@@ -1,4 +1,5 @@
-"""A trial kept clip by clip: in shards, killed, done again, it has the tables of one that was done at once."""
+"""A trial kept clip by clip: in shards, killed, done again, it has the tables of one that was done
+at once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ from speechmix.studies.french.study_status import missing_shards, status_text, t
 from tests.conftest import trained
 from tests.reliability.kills import snapshot
 
-ASKED = {"measures": ["attention"], "judges": ["silence (zeros)", "patch"], "aggregations": ["best layer", "mean"]}
+ASKED = {
+    "measures": ["attention"],
+    "judges": ["silence (zeros)", "patch"],
+    "aggregations": ["best layer", "mean"],
+}
 ASKED |= {"metrics": ["spearman", "top_1", "average_precision"]}
 TABLES = ("faithfulness.csv", "faithfulness_values.csv")
 
@@ -35,9 +40,12 @@ def model():
 
 @pytest.fixture(scope="module")
 def clips():
-    """Three pairs, one of whose members cannot be aligned, and one that has too few words to be judged."""
+    """Three pairs, one of whose members cannot be aligned, and one that has too few words to be
+    judged."""
     long = [clip for clip in bundled.clips() if len(clip.words) >= 4][:6]
-    silent = Clip.from_array(np.zeros(16_000, np.float32), 16_000, name="silent", meta=long[5].meta)  # of no text
+    silent = Clip.from_array(
+        np.zeros(16_000, np.float32), 16_000, name="silent", meta=long[5].meta
+    )  # of no text
     few = next(clip for clip in bundled.clips() if len(clip.words) == 2)
     return [*long[:5], silent, few]
 
@@ -68,7 +76,9 @@ def test_it_is_the_trial_of_clips_in_memory(model, clips, whole, tmp_path):
 def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips, whole, tmp_path):
     skipped = []
     for place, index in enumerate(order):
-        trial = faithfulness_of_clips(model, clips, tmp_path, shard=Shard(index, 3), skipped=skipped, **ASKED)
+        trial = faithfulness_of_clips(
+            model, clips, tmp_path, shard=Shard(index, 3), skipped=skipped, **ASKED
+        )
         assert (trial is None) == (place < 2)
     assert tables(tmp_path) == tables(whole[0])
     assert {name for name, _ in skipped} == {clip.name for clip in clips if clip.words is None}
@@ -96,20 +106,26 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_p
     monkeypatch.setattr(
         trials,
         "judged",
-        lambda model, item, *more, **options: names.append(item.name) or judged(model, item, *more, **options),
+        lambda model, item, *more, **options: (
+            names.append(item.name) or judged(model, item, *more, **options)
+        ),
     )
     faithfulness_of_clips(model, clips, tmp_path, **ASKED)
     assert names == [clip.name for clip in clips if clip.words][3:]
     assert tables(tmp_path) == tables(whole[0])
 
 
-def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(model, clips, whole, tmp_path, monkeypatch):
+def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(
+    model, clips, whole, tmp_path, monkeypatch
+):
     faithfulness_of_clips(model, clips, tmp_path, **ASKED)
     judged, names = trials.judged, []
     monkeypatch.setattr(
         trials,
         "judged",
-        lambda model, item, *more, **options: names.append(item.name) or judged(model, item, *more, **options),
+        lambda model, item, *more, **options: (
+            names.append(item.name) or judged(model, item, *more, **options)
+        ),
     )
     changed = [clips[0].replace(foil="livre"), *clips[1:]]
     faithfulness_of_clips(model, changed, tmp_path, **ASKED)
@@ -123,13 +139,20 @@ def of_clips_in_memory(model, clips, asked):
 
 @pytest.mark.parametrize("column", [None, "noun", "target_lemma"])
 def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path, monkeypatch):
-    """Without a lemma the target ties clips; with another column that one; and a new column has nothing judged again."""
+    """Without a lemma the target ties clips; with another column that one; and a new column has
+    nothing judged again."""
     asked = {**ASKED, "judges": ["silence (zeros)"]}
-    names = [f"right_{pair}_{number}" for pair in ("01", "05", "17", "29", "35") for number in ("sg", "pl")]
+    names = [
+        f"right_{pair}_{number}"
+        for pair in ("01", "05", "17", "29", "35")
+        for number in ("sg", "pl")
+    ]
     clips = [clip.replace(meta={}) for clip in bundled.clips() if clip.name in names]
     faithfulness_of_clips(model, clips, tmp_path, **asked)
     if column is not None:
-        clips = [clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)]
+        clips = [
+            clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)
+        ]
         monkeypatch.setattr(trials, "judged", None)  # whoever calls it dies
     trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
     ties, n_groups, values = of_clips_in_memory(model, clips, asked)
@@ -141,7 +164,9 @@ def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path
 def test_other_options_and_other_clips_are_refused(model, clips, tmp_path):
     faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **ASKED)
     with pytest.raises(InputError, match=r"made with other options .*measures"):
-        faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 2), **{**ASKED, "measures": ["value_zeroing"]})
+        faithfulness_of_clips(
+            model, clips, tmp_path, shard=Shard(2, 2), **{**ASKED, "measures": ["value_zeroing"]}
+        )
     with pytest.raises(InputError, match=r"is made in 2 shards, and this is no --shard"):
         faithfulness_of_clips(model, clips, tmp_path, **ASKED)
     with pytest.raises(InputError, match="of other corpus than"):
@@ -195,13 +220,30 @@ def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypat
 def test_on_the_command_line(tmp_path, capsys):
     clips = [clip for clip in bundled.clips() if len(clip.words) >= 4][:4]
     rows = [
-        {"path": str(clip.path), "text": clip.text, "cue": clip.cue, "target": clip.target, "foil": clip.foil}
-        | {"words": [[word.text, word.start, word.end] for word in clip.words], "language": "fr", "name": clip.name}
+        {
+            "path": str(clip.path),
+            "text": clip.text,
+            "cue": clip.cue,
+            "target": clip.target,
+            "foil": clip.foil,
+        }
+        | {
+            "words": [[word.text, word.start, word.end] for word in clip.words],
+            "language": "fr",
+            "name": clip.name,
+        }
         for clip in clips
     ]
     (tmp_path / "clips.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     model = str(bundled.models()["tiny-french-ctc"])
-    command = ["faithfulness", model, str(tmp_path / "clips.jsonl"), "--allow-outside", "--device", "cpu"]
+    command = [
+        "faithfulness",
+        model,
+        str(tmp_path / "clips.jsonl"),
+        "--allow-outside",
+        "--device",
+        "cpu",
+    ]
     command += ["--measures", "attention", "--judges", "silence (zeros)"]
     assert main([*command, "--shard", "1/2"]) == 1
     assert "say which with --out" in capsys.readouterr().err
@@ -214,23 +256,35 @@ def test_on_the_command_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "advice"), [("ablate", "score --ablate --shard"), ("probe", "score --probe --shard")]
+    ("command", "advice"),
+    [("ablate", "score --ablate --shard"), ("probe", "score --probe --shard")],
 )
 def test_commands_that_do_all_clips_at_once_name_the_one_that_takes_shards(
     command, advice, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.tsv").write_text("path\n")
-    clips = {"ablate": ["--model", "m", "--manifest", "c.tsv"], "probe": ["m", "--manifest", "c.tsv"]}
+    clips = {
+        "ablate": ["--model", "m", "--manifest", "c.tsv"],
+        "probe": ["m", "--manifest", "c.tsv"],
+    }
     assert main([command, *clips[command], "--shard", "2/3"]) == 1
     assert advice in capsys.readouterr().err
 
 
-def test_measures_to_the_output_are_kept_in_shards_and_never_mixed_with_others(model, clips, tmp_path):
-    asked = {"measures": ["lrp", "occlusion"], "judges": ["silence (zeros)", "patch"], "metrics": ["spearman"]}
+def test_measures_to_the_output_are_kept_in_shards_and_never_mixed_with_others(
+    model, clips, tmp_path
+):
+    asked = {
+        "measures": ["lrp", "occlusion"],
+        "judges": ["silence (zeros)", "patch"],
+        "metrics": ["spearman"],
+    }
     asked |= {"aggregations": ["to the output"]}
     for number in (2, 1):
-        trial = faithfulness_of_clips(model, clips[:4], tmp_path / "shards", shard=Shard(number, 2), **asked)
+        trial = faithfulness_of_clips(
+            model, clips[:4], tmp_path / "shards", shard=Shard(number, 2), **asked
+        )
     whole = faithfulness_of_clips(model, clips[:4], tmp_path / "whole", **asked)
     assert tables(tmp_path / "shards") == tables(tmp_path / "whole")
     assert set(trial.values["measure"]) >= {"lrp", "occlusion (zeros)"}

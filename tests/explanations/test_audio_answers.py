@@ -1,4 +1,5 @@
-"""Answers of audio language models: which tokens, which sources, interventions by hand, and what does not hold is refused."""
+"""Answers of audio language models: which tokens, which sources, interventions by hand, and what
+does not hold is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from tests.models.shared_models import shared
 def loaded(name):
     def load():
         module, processor = MODELS[name]()
-        return speechmix.load(module, processor=processor, dtype="float64", device="cpu", check=False)
+        return speechmix.load(
+            module, processor=processor, dtype="float64", device="cpu", check=False
+        )
 
     return shared(("explained", name), load).with_prompt("Who is it?")
 
@@ -32,17 +35,29 @@ def scores_of(model, inputs):
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen2-audio", *(pytest.param(name, marks=pytest.mark.long) for name in ("voxtral", "granite-speech"))]
+    "name",
+    [
+        "qwen2-audio",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("voxtral", "granite-speech")),
+    ],
 )
 def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
     model, said = loaded(name), clip("le chat dort")
-    why = speechmix.explain(model, said, text="it is", against="runner_up", sound_fill="zeros", token_fill="e")
+    why = speechmix.explain(
+        model, said, text="it is", against="runner_up", sound_fill="zeros", token_fill="e"
+    )
     assert (why.text, why.by, why.said) == ("it is", "given", ())
     assert why.provenance["prompt"] == "Who is it?"
     assert [(source.side, source.label) for source in why.sources] == [
-        ("sound", "le"), ("sound", "chat"), ("sound", "dort"), ("asked", "Who"), ("asked", "is"), ("asked", "it?"),
-        ("written", "it"), ("written", "is"),
-    ]  # fmt: skip
+        ("sound", "le"),
+        ("sound", "chat"),
+        ("sound", "dort"),
+        ("asked", "Who"),
+        ("asked", "is"),
+        ("asked", "it?"),
+        ("written", "it"),
+        ("written", "is"),
+    ]
     fed = model.with_prompt("Who is it?", answer="it is")
     view = seen_by(fed, said, Question())
     view.prepare(("encoder", "decoder"))

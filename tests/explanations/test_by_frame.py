@@ -24,7 +24,9 @@ def explained(request):
 def of_words(why):
     """Places of the sound's words among the sources, and their frames."""
     return [
-        (place, list(source.source.positions)) for place, source in enumerate(why.sources) if source.side == "sound"
+        (place, list(source.source.positions))
+        for place, source in enumerate(why.sources)
+        if source.side == "sound"
     ]
 
 
@@ -42,7 +44,9 @@ def test_frames_are_those_of_the_model_up_to_the_end_of_the_clip(explained):
 @pytest.mark.parametrize("measure", MADE)
 def test_a_word_is_made_of_its_frames_and_is_what_is_claimed_without_frames(explained, measure):
     model, why = explained
-    alone = speechmix.explain(model, clip_named(), measures=measure, frames=False, against="runner_up", top=0)
+    alone = speechmix.explain(
+        model, clip_named(), measures=measure, frames=False, against="runner_up", top=0
+    )
     assert alone.claims[measure].by_frame is None
     claim, parts = why.claims[measure], why.claims[measure].by_frame.values
     for place, frames in of_words(why):
@@ -58,7 +62,9 @@ def test_a_word_is_made_of_its_frames_and_is_what_is_claimed_without_frames(expl
 def test_so_are_the_others(measure):
     model = model_named(CTC)
     made, alone = (
-        speechmix.explain(model, clip_named(), measures=measure, frames=frames, against=(), top=0).claims[measure]
+        speechmix.explain(
+            model, clip_named(), measures=measure, frames=frames, against=(), top=0
+        ).claims[measure]
         for frames in (None, False)
     )
     assert made.by_frame is not None
@@ -66,15 +72,21 @@ def test_so_are_the_others(measure):
 
 
 def test_what_is_left_over_by_frames_is_what_is_left_by_words_less_the_pauses(explained):
-    """Frames, text and rest are the logit: of the rest without frames nothing has gone but what lies between words."""
+    """Frames, text and rest are the logit: of the rest without frames nothing has gone but what
+    lies between words."""
     model, why = explained
-    alone = speechmix.explain(model, clip_named(), measures="lrp", frames=False, against="runner_up", top=0)
+    alone = speechmix.explain(
+        model, clip_named(), measures="lrp", frames=False, against="runner_up", top=0
+    )
     parts = why.claims["lrp"].by_frame
     in_words = {frame for _, frames in of_words(why) for frame in frames}
     pauses = [frame for frame in range(len(why.frames)) if frame not in in_words]
     assert np.abs(parts.values[:, pauses].sum(axis=1)).max() > 1e-3
     np.testing.assert_allclose(
-        alone.claims["lrp"].rest - parts.rest, parts.values[:, pauses].sum(axis=1), rtol=0, atol=1e-10
+        alone.claims["lrp"].rest - parts.rest,
+        parts.values[:, pauses].sum(axis=1),
+        rtol=0,
+        atol=1e-10,
     )
 
 
@@ -83,17 +95,23 @@ def test_what_takes_a_word_as_a_whole_has_another_answer_for_its_frames(explaine
     _, why = explained
     claim = why.claims["alti_logit"]
     assert "alti_logit" not in [name for name, facts in FACTS.items() if facts.word_from_frames]
-    sums = np.stack([claim.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1)
+    sums = np.stack(
+        [claim.by_frame.values[:, frames].sum(axis=1) for _, frames in of_words(why)], axis=1
+    )
     words = [place for place, _ in of_words(why)]
     assert np.abs(sums - claim.values[:, words]).max() > 0.1
 
 
 def test_by_default_frames_are_told_apart_where_it_costs_nothing():
     model = model_named(CTC)
-    why = speechmix.explain(model, clip_named(), measures=["occlusion", "gradient_input", "attention"])
+    why = speechmix.explain(
+        model, clip_named(), measures=["occlusion", "gradient_input", "attention"]
+    )
     assert [name for name, claim in why.claims.items() if claim.by_frame] == ["gradient_input"]
     assert len(why.frames) == 59
-    named = speechmix.explain(model, clip_named(), measures=["gradient_input", "attention"], frames="attention", top=0)
+    named = speechmix.explain(
+        model, clip_named(), measures=["gradient_input", "attention"], frames="attention", top=0
+    )
     assert [name for name, claim in named.claims.items() if claim.by_frame] == ["attention"]
     none = speechmix.explain(model, clip_named(), measures="occlusion")
     assert len(none.frames) == 0
@@ -104,7 +122,11 @@ def test_the_table_of_frames_says_in_which_word_each_is(explained):
     _, why = explained
     table = why.frames_to_dataframe()
     assert len(table) == len(why.claims) * len(why.choices) * len(why.frames)
-    sums = table.query("measure == 'lrp' and against == ''").groupby(["unit", "label"])["claimed"].sum()
+    sums = (
+        table.query("measure == 'lrp' and against == ''")
+        .groupby(["unit", "label"])["claimed"]
+        .sum()
+    )
     for unit in why.units:
         for place, _ in of_words(why):
             value = why.claims["lrp"].values[why.choice(unit.unit), place]

@@ -1,4 +1,5 @@
-"""Claims of the measures to the output: sums over a word's tokens of what each says of one logit."""
+"""Claims of the measures to the output: sums over a word's tokens of what each says of one
+logit."""
 
 from __future__ import annotations
 
@@ -22,8 +23,11 @@ def test_all_are_asked_of_both_models(explained):
     _, why = explained
     assert list(why.claims) == NEW
     assert {name: claim.of for name, claim in why.claims.items()} == {
-        "chefer": "size", "lrp": "logit", "entropy_attention": "share", "value_zeroing_share": "share",
-    }  # fmt: skip
+        "chefer": "size",
+        "lrp": "logit",
+        "entropy_attention": "share",
+        "value_zeroing_share": "share",
+    }
     for claim in why.claims.values():
         reached = claim.values[np.isfinite(claim.values)]
         assert len(reached)
@@ -33,21 +37,32 @@ def test_all_are_asked_of_both_models(explained):
 def test_what_lrp_claims_and_the_rest_are_the_logits(explained):
     _, why = explained
     claim = why.claims["lrp"]
-    np.testing.assert_allclose(np.nansum(claim.values, axis=1) + claim.rest, claim.totals, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        np.nansum(claim.values, axis=1) + claim.rest, claim.totals, rtol=0, atol=1e-10
+    )
     assert np.abs(claim.rest).max() > 1e-3
 
 
 def test_a_word_is_the_sum_of_its_tokens(explained):
     model, by_word = explained
-    by_token = speechmix.explain(model, clip_named(), measures=["chefer", "lrp"], against=(), by="token")
+    by_token = speechmix.explain(
+        model, clip_named(), measures=["chefer", "lrp"], against=(), by="token"
+    )
     for measure in ("chefer", "lrp"):
         tokens = by_token.claims[measure].values
         for row, choice in enumerate(by_word.choices):
             if choice.contrast is None:
-                heard = [place for place, source in enumerate(by_word.sources) if source.side == "sound"]
-                places = [place for place, _ in enumerate(by_token.choices) if place in choice.tokens]
+                heard = [
+                    place for place, source in enumerate(by_word.sources) if source.side == "sound"
+                ]
+                places = [
+                    place for place, _ in enumerate(by_token.choices) if place in choice.tokens
+                ]
                 np.testing.assert_allclose(
-                    by_word.claims[measure].values[row, heard], tokens[places][:, heard].sum(0), rtol=0, atol=1e-10
+                    by_word.claims[measure].values[row, heard],
+                    tokens[places][:, heard].sum(0),
+                    rtol=0,
+                    atol=1e-10,
                 )
 
 
@@ -58,15 +73,23 @@ def test_chefer_is_asked_for_logits_alone():
 
 
 @pytest.mark.parametrize("name", [CTC, WHISPER])
-@pytest.mark.parametrize("together", [["attention", "alti_logit", "value_zeroing"], ["attention", "entropy_attention"]])
+@pytest.mark.parametrize(
+    "together", [["attention", "alti_logit", "value_zeroing"], ["attention", "entropy_attention"]]
+)
 def test_measures_of_one_pass_claim_what_each_claims_alone(name, together):
     model, passes = model_named(name), []
 
     def asked(*measures):
         runs = []
-        hook = model.stacks["encoder"].layers[-1].module.register_forward_hook(lambda *_: runs.append(1))
+        hook = (
+            model.stacks["encoder"]
+            .layers[-1]
+            .module.register_forward_hook(lambda *_: runs.append(1))
+        )
         try:
-            return speechmix.explain(model, clip_named(), measures=measures, against="runner_up", by="token", top=0)
+            return speechmix.explain(
+                model, clip_named(), measures=measures, against="runner_up", by="token", top=0
+            )
         finally:
             hook.remove()
             passes.append(len(runs))
@@ -76,10 +99,16 @@ def test_measures_of_one_pass_claim_what_each_claims_alone(name, together):
     assert list(found.claims) == together
     for measure, why in zip(together, alone, strict=True):
         np.testing.assert_allclose(
-            found.claims[measure].values, why.claims[measure].values, rtol=1e-12, atol=1e-14, equal_nan=True
+            found.claims[measure].values,
+            why.claims[measure].values,
+            rtol=1e-12,
+            atol=1e-14,
+            equal_nan=True,
         )
         if measure == "alti_logit":
-            np.testing.assert_allclose(found.claims[measure].totals, why.claims[measure].totals, rtol=1e-12)
+            np.testing.assert_allclose(
+                found.claims[measure].totals, why.claims[measure].totals, rtol=1e-12
+            )
 
 
 def test_one_that_is_not_defined_is_left_out_and_the_others_are_there(monkeypatch):

@@ -1,4 +1,5 @@
-"""Several fills: named by the token that is really fed, the median with its range, and said where they disagree."""
+"""Several fills: named by the token that is really fed, the median with its range, and said where
+they disagree."""
 
 from __future__ import annotations
 
@@ -12,30 +13,53 @@ from speechmix.explanations.fills import default_text_fills
 from speechmix.explanations.generators import writing_of_clip
 from speechmix.explanations.page_data import view_of
 from speechmix.explanations.removals import Removal, inputs_without
-from tests.explanations.test_explain import CTC, WHISPER, clip_named, fed_ids, log_probabilities, model_named
+from tests.explanations.test_explain import (
+    CTC,
+    WHISPER,
+    clip_named,
+    fed_ids,
+    log_probabilities,
+    model_named,
+)
 from tests.models.text_models import bart, bert, gpt2
 
 
 @pytest.fixture(scope="module")
 def explained():
-    return speechmix.explain(model_named(WHISPER), clip_named(), measures=["occlusion", "alti_logit"])
+    return speechmix.explain(
+        model_named(WHISPER), clip_named(), measures=["occlusion", "alti_logit"]
+    )
 
 
 def test_fills_are_named_by_the_token_that_is_fed():
-    assert [fill.label for fill in default_text_fills(model_named(WHISPER))] == ["a space", '"e"', "removal"]
+    assert [fill.label for fill in default_text_fills(model_named(WHISPER))] == [
+        "a space",
+        '"e"',
+        "removal",
+    ]
     assert [fill.label for fill in default_text_fills(bert())] == ["[MASK]", "[UNK]", "removal"]
     assert [fill.label for fill in default_text_fills(bart())] == ["<mask>", "<unk>", "removal"]
     assert [fill.label for fill in default_text_fills(gpt2())][-1] == "removal"
     # What Whisper's tokenizer calls unknown is its end of text.
     why = speechmix.explain(
-        model_named(WHISPER), clip_named(), measures="occlusion", token_fill="unk", sound_fill="zeros"
+        model_named(WHISPER),
+        clip_named(),
+        measures="occlusion",
+        token_fill="unk",
+        sound_fill="zeros",
     )
     assert [fill.label for fill in why.fills] == ["silence", "<|endoftext|>"]
     assert "unk" not in str(why.provenance)
 
 
 def test_the_effect_is_the_median_over_fills_with_its_range(explained):
-    assert [fill.label for fill in explained.fills] == ["silence", "noise", "a space", '"e"', "removal"]
+    assert [fill.label for fill in explained.fills] == [
+        "silence",
+        "noise",
+        "a space",
+        '"e"',
+        "removal",
+    ]
     place = explained.choice("maisons")
     index = next(i for i, source in enumerate(explained.sources) if source.side == "written")
     drops = explained.drop_by_fill[2:, place, index]
@@ -44,7 +68,9 @@ def test_the_effect_is_the_median_over_fills_with_its_range(explained):
     found = [low[place, index], explained.drops[place, index], high[place, index]]
     np.testing.assert_allclose(found, np.sort(drops))
     assert high[place, index] - low[place, index] > 5  # one fill is no evidence
-    table = explained.effects_to_dataframe().query("written == 'maisons' and side == 'written' and label == 'nos'")
+    table = explained.effects_to_dataframe().query(
+        "written == 'maisons' and side == 'written' and label == 'nos'"
+    )
     assert dict(zip(table["fill"], table["drop"], strict=True)) == dict(
         zip(["a space", '"e"', "removal"], drops, strict=True)
     )
@@ -64,7 +90,9 @@ def test_each_fill_is_the_intervention(explained):
             fed, moved = [fill.token if p in positions else id_ for p, id_ in enumerate(ids)], 0
         scores = log_probabilities(model, clip, fed)
         value = sum(float(scores[token.position - moved, token.id]) for token in tokens)
-        assert explained.value_by_fill[row, place, index] == pytest.approx(value, abs=1e-8), fill.label
+        assert explained.value_by_fill[row, place, index] == pytest.approx(value, abs=1e-8), (
+            fill.label
+        )
 
 
 def test_noise_and_silence_are_both_tried_by_default():
@@ -72,20 +100,28 @@ def test_noise_and_silence_are_both_tried_by_default():
     why = speechmix.explain(model, clip, measures="occlusion")
     for row, name in enumerate(("zeros", "noise")):
         scores = log_probabilities(model, speechmix.silence(clip, 0, fill=name))
-        value = sum(float(scores[why.tokens[t].position, why.tokens[t].id]) for t in why.choices[1].tokens)
+        value = sum(
+            float(scores[why.tokens[t].position, why.tokens[t].id]) for t in why.choices[1].tokens
+        )
         assert why.value_by_fill[row, 1, 0] == pytest.approx(value, abs=1e-8)
     np.testing.assert_allclose(why.value_without, why.value_by_fill.mean(axis=0))
 
 
 def test_removed_tokens_of_a_text_that_is_read():
-    why = speechmix.explain(bert(), "the cats <mask> here", measures="occlusion", token_fill="remove")
+    why = speechmix.explain(
+        bert(), "the cats <mask> here", measures="occlusion", token_fill="remove"
+    )
     model = bert()
-    ids = model.tokenizer("the [MASK] here").input_ids  # without "cats", which is two tokens of the vocabulary or one
+    ids = model.tokenizer(
+        "the [MASK] here"
+    ).input_ids  # without "cats", which is two tokens of the vocabulary or one
     with torch.no_grad():
         scores = model.module(input_ids=torch.tensor([ids])).logits[0].log_softmax(dim=-1)
     place = [source.label for source in why.sources].index("cats")
     mask = ids.index(model.tokenizer.mask_token_id)
-    assert why.value_without[0, place] == pytest.approx(float(scores[mask, why.tokens[0].id]), abs=1e-9)
+    assert why.value_without[0, place] == pytest.approx(
+        float(scores[mask, why.tokens[0].id]), abs=1e-9
+    )
 
 
 def test_a_prompt_of_one_word_cannot_be_left_out():
@@ -99,13 +135,18 @@ def test_a_prompt_of_one_word_cannot_be_left_out():
 
 def test_a_set_is_removed_with_each_fill_of_both_sides(explained):
     writing = writing_of_clip(model_named(WHISPER), clip_named(), text=None, by_token=False)
-    sound, written = (next(s for s in writing.sources if s.side == side) for side in ("sound", "written"))
+    sound, written = (
+        next(s for s in writing.sources if s.side == side) for side in ("sound", "written")
+    )
     from speechmix.explanations.fills import fills_for
 
     fills = fills_for(writing, sound=None, text=None)
     names = [(a and a.label, b and b.label) for a, b in fills.combinations([sound, written])]
     assert names == [("silence", "a space"), ("noise", '"e"'), ("silence", "removal")]
-    assert [(a and a.label, b) for a, b in fills.combinations([sound])] == [("silence", None), ("noise", None)]
+    assert [(a and a.label, b) for a, b in fills.combinations([sound])] == [
+        ("silence", None),
+        ("noise", None),
+    ]
     inputs, rows = inputs_without(writing, Removal((3,), None, fills.text[-1]))
     assert inputs["decoder_input_ids"].shape[1] < writing.inputs["decoder_input_ids"].shape[1]
     assert len(rows) == writing.inputs["decoder_input_ids"].shape[1]
@@ -118,7 +159,8 @@ def test_fills_that_disagree_are_said():
     assert firsts == [1, 0]  # silence names the word, noise its cue
     told = view_of(why, sound=False)["choices"][place]["remarks"]["all"]
     expected = (
-        "The fill decides which segment of the sound counts most: with silence maisons (own sound); with noise nos."
+        "The fill decides which segment of the sound counts most: with silence maisons (own "
+        "sound); with noise nos."
     )
     assert expected in told
     assert expected in str(why)
@@ -126,14 +168,20 @@ def test_fills_that_disagree_are_said():
 
 def test_measures_and_effects_that_disagree_are_said(explained):
     place = explained.choice("maisons")
-    sentence = "The removal of nos (written) has the largest effect, but alti logit ranks maisons (own sound) first."
+    sentence = (
+        "The removal of nos (written) has the largest effect, but alti logit ranks maisons "
+        "(own sound) first."
+    )
     assert sentence in view_of(explained, sound=False)["choices"][place]["remarks"]["all"]
     assert sentence in str(explained)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"token_fill": "sept"}, "has no such token"), ({"sound_fill": ["zeros", "hum"]}, "should be some of")],
+    [
+        ({"token_fill": "sept"}, "has no such token"),
+        ({"sound_fill": ["zeros", "hum"]}, "should be some of"),
+    ],
 )
 def test_what_is_no_fill(options, message):
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,5 @@
-"""The view of an explanation: hovered, tapped and walked by keys, heard, coloured, saved; and no text in it does anything."""
+"""The view of an explanation: hovered, tapped and walked by keys, heard, coloured, saved; and no
+text in it does anything."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
-PRESSED = "[...document.querySelectorAll('.w-words .w-word')].findIndex((word) => word.getAttribute('aria-pressed') === 'true')"
+PRESSED = (
+    "[...document.querySelectorAll('.w-words .w-word')].findIndex((word) => "
+    "word.getAttribute('aria-pressed') === 'true')"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,9 @@ def explained():
 
 
 def test_all_text_is_escaped_and_nothing_comes_from_elsewhere(explained):
-    page = replace(explained, item=EVIL, text=EVIL, by=EVIL, said=(EVIL,), left_out=((EVIL, EVIL),)).to_html()
+    page = replace(
+        explained, item=EVIL, text=EVIL, by=EVIL, said=(EVIL,), left_out=((EVIL, EVIL),)
+    ).to_html()
     assert "<img" not in page
     assert page.count("<script") == page.count("</script>") == 2
     assert not re.search(r'(src|href)="?(https?:)?//', page)
@@ -74,12 +80,16 @@ def test_what_is_shown_are_the_numbers_of_the_explanation(explained):
 def test_frames_are_a_byte_each(explained):
     view = view_of(explained)
     parts = explained.claims["gradient_input"].by_frame.values
-    assert view["frames"] == pytest.approx([*explained.frames[:, 0], explained.frames[-1, 1]], rel=1e-5)
+    assert view["frames"] == pytest.approx(
+        [*explained.frames[:, 0], explained.frames[-1, 1]], rel=1e-5
+    )
     for place, shown in enumerate(view["choices"]):
         (told,) = shown["by_frame"].values()
         assert list(shown["by_frame"]) == ["gradient_input"]
         values = np.frombuffer(base64.b64decode(told["parts"]), np.int8) * told["largest"] / 127
-        np.testing.assert_allclose(values, parts[place], rtol=0, atol=1.001 * np.abs(parts[place]).max() / 254)
+        np.testing.assert_allclose(
+            values, parts[place], rtol=0, atol=1.001 * np.abs(parts[place]).max() / 254
+        )
 
 
 def test_pairs_lie_beside_the_table(explained, tmp_path):
@@ -100,7 +110,8 @@ def opened(browser, explained, tmp_path):
 def hover(browser, unit):
     """The mouse, moved to the middle of a word."""
     x, y = browser.evaluate(
-        f"(() => {{ const r = document.querySelectorAll('.w-words .w-word')[{unit}].getBoundingClientRect(); "
+        f"(() => {{ const r = document.querySelectorAll('.w-words "
+        f".w-word')[{unit}].getBoundingClientRect(); "
         "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -126,7 +137,9 @@ class TestInChromium:
             browser.until("document.querySelector('audio').paused")
             end = browser.evaluate("document.querySelector('audio').currentTime")
             assert source.offset <= end < source.offset + 0.2
-            assert source.label[:3] in browser.evaluate("document.querySelector('.w-heading').innerText")
+            assert source.label[:3] in browser.evaluate(
+                "document.querySelector('.w-heading').innerText"
+            )
             assert not browser.messages
 
     def test_what_is_hovered_stays_below_the_mouse(self, explained, tmp_path):
@@ -144,14 +157,24 @@ class TestInChromium:
             opened(browser, explained, tmp_path)
             for place, choice in enumerate(explained.choices):
                 for number, claim in enumerate(explained.claims.values()):
-                    browser.evaluate(f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()")
-                    name = {"": "by itself", "reference": "said", "runner_up": "runner-up"}[choice.against]
+                    browser.evaluate(
+                        f"document.querySelectorAll('.w-words .w-word')[{choice.unit}].click()"
+                    )
+                    name = {"": "by itself", "reference": "said", "runner_up": "runner-up"}[
+                        choice.against
+                    ]
                     named = f"(button) => button.innerText.includes('{name}')"
-                    browser.evaluate(f"[...document.querySelectorAll('.w-instead button')].find({named}).click()")
-                    browser.evaluate(f"document.querySelectorAll('.w-measures button')[{number}].click()")
+                    browser.evaluate(
+                        f"[...document.querySelectorAll('.w-instead button')].find({named}).click()"
+                    )
+                    browser.evaluate(
+                        f"document.querySelectorAll('.w-measures button')[{number}].click()"
+                    )
                     values = claim.values[place]
                     top = np.nanmax(np.abs(values))
-                    np.testing.assert_allclose(browser.evaluate(depth), 0.7 * np.abs(values[:2]) / top, atol=6e-4)
+                    np.testing.assert_allclose(
+                        browser.evaluate(depth), 0.7 * np.abs(values[:2]) / top, atol=6e-4
+                    )
                     takes = browser.evaluate(f"{parts}.map((part) => part.matches('.takes'))")
                     assert takes == [bool(value < 0) for value in values[:2]]
 
@@ -169,7 +192,9 @@ class TestInChromium:
             browser.evaluate("document.querySelectorAll('.w-measures button')[1].click()")
             assert browser.evaluate(is_fine)
             values = explained.claims["gradient_input"].by_frame.values[explained.choice("maisons")]
-            np.testing.assert_allclose(browser.evaluate(depth), 0.7 * values / values.max(), atol=0.7 / 254 + 5e-4)
+            np.testing.assert_allclose(
+                browser.evaluate(depth), 0.7 * values / values.max(), atol=0.7 / 254 + 5e-4
+            )
             places = browser.evaluate(f"{frames}.map((frame) => frame.getBBox().x)")
             bars = browser.evaluate("document.querySelector('svg').viewBox.baseVal.width")
             np.testing.assert_allclose(
@@ -186,13 +211,20 @@ class TestInChromium:
             assert not browser.messages
 
     def test_a_notebook_shows_several(self, explained, tmp_path):
-        bodies = "".join(f"<div>{replace(explained, item=name)._repr_html_()}</div>" for name in "ab")
-        (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8><body>{bodies}", encoding="utf-8")
+        bodies = "".join(
+            f"<div>{replace(explained, item=name)._repr_html_()}</div>" for name in "ab"
+        )
+        (tmp_path / "notebook.html").write_text(
+            f"<!doctype html><meta charset=utf-8><body>{bodies}", encoding="utf-8"
+        )
         with Browser(700, 900) as browser:
             browser.open(tmp_path / "notebook.html")
             browser.until("document.querySelectorAll('.w-words').length === 2")
             browser.evaluate("document.querySelectorAll('.w-words')[1].children[1].click()")
-            pressed = "[...document.querySelectorAll('.w-word')].map((word) => word.getAttribute('aria-pressed'))"
+            pressed = (
+                "[...document.querySelectorAll('.w-word')].map((word) => "
+                "word.getAttribute('aria-pressed'))"
+            )
             assert browser.evaluate(pressed) == ["true", "false", "false", "false", "true", "false"]
             assert not browser.messages
 
@@ -204,19 +236,26 @@ class TestInChromium:
             browser.press("ArrowRight")
             assert browser.evaluate(PRESSED) == 1
             browser.until("!document.querySelector('audio').paused")
-            assert "first of all from" in browser.evaluate("document.querySelector('[aria-live]').innerText")
+            assert "first of all from" in browser.evaluate(
+                "document.querySelector('[aria-live]').innerText"
+            )
 
     def test_page_picture_and_table_are_saved(self, explained, tmp_path):
         with Browser() as browser:
             opened(browser, explained, tmp_path)
             browser.evaluate(
-                "window.saved = []; const text = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''); "
+                "window.saved = []; const text = (bytes) => Array.from(bytes, (byte) => "
+                "String.fromCharCode(byte)).join(''); "
                 "URL.createObjectURL = (blob) => { blob.arrayBuffer().then((bytes) => "
                 "saved.push([blob.type, btoa(text(new Uint8Array(bytes)))])); return 'data:,'; }"
             )
-            browser.evaluate("document.querySelectorAll('.w-tools button').forEach((button) => button.click())")
+            browser.evaluate(
+                "document.querySelectorAll('.w-tools button').forEach((button) => button.click())"
+            )
             browser.until("saved.length === 4")
-            saved = [(kind, base64.b64decode(content)) for kind, content in browser.evaluate("saved")]
+            saved = [
+                (kind, base64.b64decode(content)) for kind, content in browser.evaluate("saved")
+            ]
             assert not browser.messages
         tables = [pd.read_csv(io.BytesIO(content)) for kind, content in saved if kind == "text/csv"]
         saved = dict(saved)

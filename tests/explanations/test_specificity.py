@@ -1,4 +1,5 @@
-"""What is specific to a written word; measures that are the same for all words are marked, and no defaults."""
+"""What is specific to a written word; measures that are the same for all words are marked, and no
+defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ import pytest
 import speechmix
 from speechmix.explanations.choices import Choice
 from speechmix.explanations.page_data import view_of
-from speechmix.explanations.specificity import LEAST_DISTANCE, distance_between_words, shares_of, specific_shares
+from speechmix.explanations.specificity import (
+    LEAST_DISTANCE,
+    distance_between_words,
+    shares_of,
+    specific_shares,
+)
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 
 NAN = float("nan")
@@ -32,7 +38,9 @@ def test_specific_is_the_share_less_the_mean_share_of_the_other_words():
     np.testing.assert_allclose(shares_of(values), shares)
     found = specific_shares(values, words("a", "b", "c"))
     for word in range(3):
-        np.testing.assert_allclose(found[word], shares[word] - np.delete(shares, word, axis=0).mean(axis=0))
+        np.testing.assert_allclose(
+            found[word], shares[word] - np.delete(shares, word, axis=0).mean(axis=0)
+        )
     expected = np.mean([np.abs(row).sum() / 2 for row in found])
     assert distance_between_words(values, words("a", "b", "c")) == pytest.approx(expected)
 
@@ -65,13 +73,22 @@ def test_a_measure_that_is_almost_the_same_for_every_word_is_marked(explained):
     assert all(explained.tells_words_apart(name) for name in ("occlusion", "alti_logit"))
     values = explained.claims["attention"].values
     same = np.where(np.isfinite(values), values[:1], np.nan)
-    distances = {**explained.distances, "attention": distance_between_words(same, explained.choices)}
+    distances = {
+        **explained.distances,
+        "attention": distance_between_words(same, explained.choices),
+    }
     assert distances["attention"] < LEAST_DISTANCE
     marked = replace(explained, distances=distances)
     assert [marked.tells_words_apart(name) for name in marked.claims] == [True, True, False]
     assert "attention (share; almost the same for every word)" in str(marked)
-    marks = {measure["name"]: measure["mark"] for measure in view_of(marked, sound=False)["measures"]}
-    assert marks == {"occlusion": "", "alti_logit": "", "attention": "almost the same for every word"}
+    marks = {
+        measure["name"]: measure["mark"] for measure in view_of(marked, sound=False)["measures"]
+    }
+    assert marks == {
+        "occlusion": "",
+        "alti_logit": "",
+        "attention": "almost the same for every word",
+    }
 
 
 def test_the_table_tells_it(explained):
@@ -80,7 +97,8 @@ def test_the_table_tells_it(explained):
         assert part["specific"].sum() == pytest.approx(0, abs=1e-12)
         assert part["distance"].unique().tolist() == [explained.distances[measure]]
     of_maisons = table.query(
-        "written == 'maisons' and label == 'maisons' and measure == 'alti_logit' and side == 'sound'"
+        "written == 'maisons' and label == 'maisons' and measure == 'alti_logit' and side == "
+        "'sound'"
     )
     assert of_maisons["specific"].item() > 0.3
 

@@ -1,4 +1,5 @@
-"""Errors of a transcript: as few as the word error rate counts, and of those alignments the one that a reader would choose."""
+"""Errors of a transcript: as few as the word error rate counts, and of those alignments the one
+that a reader would choose."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from speechmix.inputs.words.spans import Word
 
 
 def told(said, written):
-    return [(error.kind, error.said, error.wrote) for error in transcript_errors(said.split(), written.split())]
+    return [
+        (error.kind, error.said, error.wrote)
+        for error in transcript_errors(said.split(), written.split())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +23,11 @@ def told(said, written):
     [
         ("les livres", "Les livres.", []),
         ("les livres", "les livre", [("substitution", "livres", "livre")]),
-        ("les livres", "les livres les livres", [("insertion", None, "les"), ("insertion", None, "livres")]),
+        (
+            "les livres",
+            "les livres les livres",
+            [("insertion", None, "les"), ("insertion", None, "livres")],
+        ),
         ("elle a lu", "elle lu", [("deletion", "a", None)]),
         ("les livres", "", [("deletion", "les", None), ("deletion", "livres", None)]),
         ("l’été", "l'été", []),
@@ -27,7 +35,11 @@ def told(said, written):
         (
             "oui notre maison",
             "nos maisons",
-            [("deletion", "oui", None), ("substitution", "notre", "nos"), ("substitution", "maison", "maisons")],
+            [
+                ("deletion", "oui", None),
+                ("substitution", "notre", "nos"),
+                ("substitution", "maison", "maisons"),
+            ],
         ),
     ],
 )
@@ -48,7 +60,10 @@ def test_what_stands_around_a_missing_word_and_when_it_was_said():
 def test_edits_are_as_few_as_there_can_be_and_turn_one_into_the_other():
     rng = np.random.default_rng(0)
     for _ in range(60):
-        said, written = (list(rng.choice(["le", "les", "livre", "livres", "a"], size=rng.integers(0, 7))) for _ in "ab")
+        said, written = (
+            list(rng.choice(["le", "les", "livre", "livres", "a"], size=rng.integers(0, 7)))
+            for _ in "ab"
+        )
         found = edits(said, written)
         assert len(found) == Levenshtein.distance(said, written)
         made, reached = [], 0

@@ -1,4 +1,5 @@
-"""Pipes, devices and packed files without end, wherever a user names a file: one clear error, soon."""
+"""Pipes, devices and packed files without end, wherever a user names a file: one clear error,
+soon."""
 
 from __future__ import annotations
 
@@ -27,12 +28,24 @@ from speechmix.studies.french.language.lexicon_files import read_rows
 from speechmix.studies.french.templates import load_template
 
 READERS = {
-    "words.json": read_words, "words.TextGrid": read_words, "words.ctm": read_words, "words.tsv": read_words,
-    "text.txt": read_text, "object.json": read_json_object, "run.csv": read_csv, "clips.tsv": read_clips,
-    "clips.jsonl": read_clips, "clips.csv": lambda path: list(read_table(path)), "texts.tsv": read_sentences,
-    "sound.wav": read_audio, "header.flac": header_seconds, "bytes.mp3": open_bytes, "lexicon.tsv": read_rows,
-    "template.toml": load_template, "inseq.json": read_inseq,
-}  # fmt: skip
+    "words.json": read_words,
+    "words.TextGrid": read_words,
+    "words.ctm": read_words,
+    "words.tsv": read_words,
+    "text.txt": read_text,
+    "object.json": read_json_object,
+    "run.csv": read_csv,
+    "clips.tsv": read_clips,
+    "clips.jsonl": read_clips,
+    "clips.csv": lambda path: list(read_table(path)),
+    "texts.tsv": read_sentences,
+    "sound.wav": read_audio,
+    "header.flac": header_seconds,
+    "bytes.mp3": open_bytes,
+    "lexicon.tsv": read_rows,
+    "template.toml": load_template,
+    "inseq.json": read_inseq,
+}
 
 
 @contextmanager

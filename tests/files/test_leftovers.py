@@ -1,4 +1,5 @@
-"""What a killed writer left: removed by the next one that holds the folder, and left alone while another does."""
+"""What a killed writer left: removed by the next one that holds the folder, and left alone while
+another does."""
 
 from __future__ import annotations
 

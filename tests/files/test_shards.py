@@ -19,7 +19,10 @@ def test_the_place_of_a_name_is_pinned():
 
 
 def test_shards_are_of_like_size():
-    sizes = [sum(Shard(index, 10).holds(f"common_voice_fr_{n}") for n in range(20_000)) for index in range(1, 11)]
+    sizes = [
+        sum(Shard(index, 10).holds(f"common_voice_fr_{n}") for n in range(20_000))
+        for index in range(1, 11)
+    ]
     assert sum(sizes) == 20_000
     assert min(sizes) > 1_800
     assert max(sizes) < 2_200

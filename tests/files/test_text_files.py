@@ -10,7 +10,19 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.files.text_files import read_csv, write_csv
 
-COMPUTED = ["=1+1", "+cmd|' /C calc'!A0", "@SUM(A1)", "-cmd", "-2+3", "- 1", "\t=1", "\r=1", "'=1", "''=1", "-1e5x"]
+COMPUTED = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "@SUM(A1)",
+    "-cmd",
+    "-2+3",
+    "- 1",
+    "\t=1",
+    "\r=1",
+    "'=1",
+    "''=1",
+    "-1e5x",
+]
 PLAIN = [
     "les livres",
     "-0.5",

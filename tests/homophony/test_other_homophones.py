@@ -1,4 +1,5 @@
-"""Homophones of other kinds and languages, relations and parsers of one's own, controls; templates that can find nothing."""
+"""Homophones of other kinds and languages, relations and parsers of one's own, controls; templates
+that can find nothing."""
 
 import importlib.metadata
 import json
@@ -12,7 +13,10 @@ from speechmix.studies.french.parser_interface import parser_code
 
 
 def pairs(text, templates, **options):
-    return [(pair.cue_form, pair.target_form, pair.foil) for pair in mine(text, templates=templates, **options).pairs]
+    return [
+        (pair.cue_form, pair.target_form, pair.foil)
+        for pair in mine(text, templates=templates, **options).pairs
+    ]
 
 
 @pytest.mark.parametrize(
@@ -23,10 +27,18 @@ def pairs(text, templates, **options):
             "Over there is their own dog.",
             [("is", "there", "their"), ("Over", "there", "their"), ("own", "their", "there")],
         ),
-        ("english", "It’s a shame that its own tail hurt.", [("a", "It’s", "Its"), ("own", "its", "it's")]),
+        (
+            "english",
+            "It’s a shame that its own tail hurt.",
+            [("a", "It’s", "Its"), ("own", "its", "it's")],
+        ),
         ("english", "There, is it?", []),
         ("dutch", "Ik vind dat hij rijdt.", [("Ik", "vind", "vindt"), ("hij", "rijdt", "rijd")]),
-        ("dutch", "Dan word jij moe en wordt hij wakker.", [("jij", "word", "wordt"), ("hij", "wordt", "word")]),
+        (
+            "dutch",
+            "Dan word jij moe en wordt hij wakker.",
+            [("jij", "word", "wordt"), ("hij", "wordt", "word")],
+        ),
         ("dutch", "Hij vind het.", []),  # misspelt: cue and target disagree
     ],
 )
@@ -52,7 +64,10 @@ def needs_lexique():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Il a mangé pour parler.", [("Il", "a", "à"), ("a", "mangé", "manger"), ("pour", "parler", "parlé")]),
+        (
+            "Il a mangé pour parler.",
+            [("Il", "a", "à"), ("a", "mangé", "manger"), ("pour", "parler", "parlé")],
+        ),
         ("Elle est allée bien chanter.", [("est", "allée", "aller")]),
         ("Ces gens-là ont ses propres mots.", [("-là", "Ces", "Ses"), ("propres", "ses", "ces")]),
         ("Grâce à lui, de finir.", [("Grâce", "à", "a")]),
@@ -61,14 +76,17 @@ def needs_lexique():
 def test_french_spelling(text, expected):
     needs_lexique()
     found = mine(text, templates=load_templates("french_spelling")).pairs
-    assert sorted((pair.cue_form, pair.target_form, pair.foil) for pair in found) == sorted(expected)
+    assert sorted((pair.cue_form, pair.target_form, pair.foil) for pair in found) == sorted(
+        expected
+    )
     assert all(pair.audible and not pair.liaison and pair.number == "" for pair in found)
 
 
 def test_invariant_nouns_are_a_control_without_a_foil():
     needs_lexique()
     found = mine(
-        "Le temps passe, les gens et les voix aiment un livre.", templates=load_templates("french_control")
+        "Le temps passe, les gens et les voix aiment un livre.",
+        templates=load_templates("french_control"),
     ).pairs
     assert [(pair.target_form, pair.foil, pair.contrast, pair.number) for pair in found] == [
         ("temps", None, "invariant", "s"),
@@ -120,20 +138,36 @@ def test_a_relation_of_one_s_own_is_a_template_and_one_function(own):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"next"', '"nxt"', "the relation 'nxt' is unknown to the parser, which finds next, before, after"),
+        (
+            '"next"',
+            '"nxt"',
+            "the relation 'nxt' is unknown to the parser, which finds next, before, after",
+        ),
         ('["zwei"]', '["zwei drei"]', "a cue is one word"),
-        ('["NOUN"]', '["VERB"]', "no word of the lexicon has the part of speech VERB; there are NOUN"),
-        ('pos = ["NOUN"]', 'pos = ["NOUN"]\ntenses = ["ind:pre"]', "no word of the lexicon has the tense ind:pre"),
+        (
+            '["NOUN"]',
+            '["VERB"]',
+            "no word of the lexicon has the part of speech VERB; there are NOUN",
+        ),
+        (
+            'pos = ["NOUN"]',
+            'pos = ["NOUN"]\ntenses = ["ind:pre"]',
+            "no word of the lexicon has the tense ind:pre",
+        ),
     ],
 )
 def test_a_template_that_can_find_nothing_is_an_error(own, old, new, message):
     (own / "own.toml").write_text(TEMPLATE.replace(old, new))
     with pytest.raises(InputError, match=f"'own' can find nothing.*{message}"):
-        mine("zwei zags", templates=[load_template("own.toml")], parser="own_parser_of_a_test:parse")
+        mine(
+            "zwei zags", templates=[load_template("own.toml")], parser="own_parser_of_a_test:parse"
+        )
 
 
 def test_a_meaning_that_no_word_has_is_an_error(own):
-    text = TEMPLATE.replace("cues.p", "cues.place").replace('["NOUN"]', '["NOUN"]\nmeanings = ["place"]')
+    text = TEMPLATE.replace("cues.p", "cues.place").replace(
+        '["NOUN"]', '["NOUN"]\nmeanings = ["place"]'
+    )
     (own / "own.toml").write_text(text.replace('"next"', '"before"'))
     with pytest.raises(InputError, match="the meaning place; there are none"):
         mine("zwei zags", templates=[load_template("own.toml")])
@@ -141,10 +175,14 @@ def test_a_meaning_that_no_word_has_is_an_error(own):
 
 @pytest.mark.parametrize(("relation", "cue"), [("determiner", "lez"), ("subject", "les")])
 def test_a_cue_that_the_french_parser_does_not_know_is_an_error(own, relation, cue):
-    changed = TEMPLATE.replace('"next"', f'"{relation}"').replace("zwei", cue).replace('"xx"', '"fr"')
+    changed = (
+        TEMPLATE.replace('"next"', f'"{relation}"').replace("zwei", cue).replace('"xx"', '"fr"')
+    )
     (own / "own.toml").write_text(changed)
     with pytest.raises(InputError, match=f"by the cue {cue!r}: it is no"):
-        mine("les chats", templates=[load_template("own.toml")], lexicon=Lexicon.load("lexicon.tsv"))
+        mine(
+            "les chats", templates=[load_template("own.toml")], lexicon=Lexicon.load("lexicon.tsv")
+        )
 
 
 def test_a_lexicon_that_is_written_again_is_read_again(own):

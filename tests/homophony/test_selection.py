@@ -36,7 +36,14 @@ def pair(text, number):
     cue = text.index("le")
     target = text.index("livre")
     stop = target + len(text[target:].split()[0])
-    known = {"template": "det_noun", "number": number, "person": "", "tense": "", "lemma": "livre", "differs": "number"}
+    known = {
+        "template": "det_noun",
+        "number": number,
+        "person": "",
+        "tense": "",
+        "lemma": "livre",
+        "differs": "number",
+    }
     known |= {
         "cue": [cue, text.index(" ", cue)],
         "target": [target, stop],
@@ -54,7 +61,12 @@ def study(tmp_path):
     text = {name: TEXTS["les" if number[name] == "p" else "le"] for name in names}
 
     def mined(name):
-        known = {"text": text[name], "language": "fr", "path": str(tmp_path / "a.wav"), "meta": {"age": "teens"}}
+        known = {
+            "text": text[name],
+            "language": "fr",
+            "path": str(tmp_path / "a.wav"),
+            "meta": {"age": "teens"},
+        }
         return {**known, "pairs": [pair(text[name], number[name])]}
 
     def placed(name):
@@ -67,7 +79,9 @@ def study(tmp_path):
 
     def written(wrong):
         def work(name):
-            transcript = text[name].replace("livres", "livre") + " livres" if name in wrong else text[name]
+            transcript = (
+                text[name].replace("livres", "livre") + " livres" if name in wrong else text[name]
+            )
             tokens = [None, [0, 3], [3, 7], [7, 20]]
             return {"transcript": transcript, "errors": 0, "words": 4, "wer": 0.0, "tokens": tokens}
 
@@ -75,7 +89,13 @@ def study(tmp_path):
 
     run_stage(tmp_path / PAIRS, [(name, name) for name in names], mined, options={})
     pairs = input_digest(tmp_path / PAIRS, "text", "path")
-    run_stage(tmp_path / WORDS, [(name, name) for name in names], placed, options={}, inputs={"pairs": pairs})
+    run_stage(
+        tmp_path / WORDS,
+        [(name, name) for name in names],
+        placed,
+        options={},
+        inputs={"pairs": pairs},
+    )
     for model, wrong in (("sure", ()), ("unsure", ("clip_00", "clip_03"))):
         items = [(name, name) for name in names]
         path, options = tmp_path / TRANSCRIPTS / f"{model}.jsonl", {"model": model}
@@ -92,7 +112,10 @@ def test_all_models_must_spell_both_words_right_at_their_places(study):
     sure = set(chosen(select_examples(study, models=["sure"])))
     assert sure - set(chosen(select_examples(study))) == {"clip_00", "clip_03"}
     dropped = pd.read_csv(study / "examples" / "dropped.csv")
-    assert dropped.why.value_counts().to_dict() == {"target misspelled by unsure": 2, "doubtful alignment": 1}
+    assert dropped.why.value_counts().to_dict() == {
+        "target misspelled by unsure": 2,
+        "doubtful alignment": 1,
+    }
     models = pd.read_csv(study / "examples" / "models.csv").set_index("model")
     assert models.both_right.to_dict() == {"sure": 100.0, "unsure": 81.8}
 
@@ -116,7 +139,9 @@ def test_balance_is_drawn_by_name_and_seed(study):
 
 def test_counts_add_up(study):
     table = pd.read_csv(select_examples(study) / "counts.csv")
-    mined = table[(table.stage == "mine") & (table.unit == "pairs") & (table.outcome == "kept")]["count"].sum()
+    mined = table[(table.stage == "mine") & (table.unit == "pairs") & (table.outcome == "kept")][
+        "count"
+    ].sum()
     assert table[table.stage == "select"]["count"].sum() == mined == 12
     assert (study / "examples" / "counts.png").stat().st_size > 10_000
 
@@ -142,8 +167,16 @@ def test_the_data_set_says_where_cue_and_target_are(study):
     assert data.column_names == table.column_names == SCHEMA.names
     assert table.schema.remove_metadata() == SCHEMA
     one = data[0]
-    assert (one["text"], one["cue_word"], one["target_word"], one["foil"]) == (TEXTS["le"], "le", "livre", "livres")
-    assert [word["text"] for word in one["words"]][one["cue"] : one["target"] + 1] == ["le", "livre"]
+    assert (one["text"], one["cue_word"], one["target_word"], one["foil"]) == (
+        TEXTS["le"],
+        "le",
+        "livre",
+        "livres",
+    )
+    assert [word["text"] for word in one["words"]][one["cue"] : one["target"] + 1] == [
+        "le",
+        "livre",
+    ]
     assert [m["model"] for m in one["models"]] == ["sure", "unsure"]
     assert (one["models"][0]["cue_columns"], one["models"][0]["target_rows"]) == ([2], [2])
     made = json.loads(table.schema.metadata[b"speechmix"])
@@ -156,8 +189,17 @@ def test_the_data_set_says_where_cue_and_target_are(study):
 def test_clips_of_the_data_set(study, tmp_path):
     folder = select_examples(study)
     clip = read_examples(folder)[0]
-    assert (clip.words[clip.cue].text, clip.words[clip.target].text, clip.foil) == ("le", "livre", "livres")
-    assert (clip.alignment, clip.meta["number"], clip.meta["age"], clip.language) == ("ctc", "s", "teens", "fr")
+    assert (clip.words[clip.cue].text, clip.words[clip.target].text, clip.foil) == (
+        "le",
+        "livre",
+        "livres",
+    )
+    assert (clip.alignment, clip.meta["number"], clip.meta["age"], clip.language) == (
+        "ctc",
+        "s",
+        "teens",
+        "fr",
+    )
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     (study / "a.wav").rename(moved / "a.wav")
@@ -191,7 +233,9 @@ def test_no_byte_of_a_data_set_can_change_unnoticed(study):
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
-        with suppress(InputError):  # what is not read (the schema's description, statistics) has no weight
+        with suppress(
+            InputError
+        ):  # what is not read (the schema's description, statistics) has no weight
             assert _answers(folder) == before, place
 
 
@@ -202,7 +246,9 @@ def _answers(folder):
     ]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"audio_root": 3}', b"{}"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"audio_root": 3}', b"{}"]
+)
 def test_a_damaged_description_is_named(study, content):
     folder = select_examples(study)
     (folder / "about.json").write_bytes(content)
@@ -230,7 +276,9 @@ def test_transcripts_of_other_pairs_are_refused(study):
 
 
 def test_missing_stages_are_named(tmp_path, study):
-    with pytest.raises(InputError, match="no transcripts of other: there are those of sure, unsure"):
+    with pytest.raises(
+        InputError, match="no transcripts of other: there are those of sure, unsure"
+    ):
         select_examples(study, models=["other"])
     with pytest.raises(InputError, match="transcribe first"):
         select_examples(tmp_path / "empty")
@@ -239,15 +287,29 @@ def test_missing_stages_are_named(tmp_path, study):
 def test_the_figure_has_a_panel_for_each_stage(study):
     select_examples(study)
     figure = count_figure(Counts(study, []).stage_table())
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["mine: clips", "mine: pairs", "align: clips"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "mine: clips",
+        "mine: pairs",
+        "align: clips",
+    ]
 
 
 def kinds_of(study, *kinds):
-    """Give the pairs of the study's clips, in their order, other kinds: (contrast, number, audible, liaison)."""
-    lines = [line for line in (study / PAIRS).read_text(encoding="utf-8").splitlines() if '"key"' in line]
+    """Give the pairs of the study's clips, in their order, other kinds: (contrast, number, audible,
+    liaison)."""
+    lines = [
+        line for line in (study / PAIRS).read_text(encoding="utf-8").splitlines() if '"key"' in line
+    ]
     mined = {json.loads(line)["key"]: json.loads(line) for line in lines}
-    for line, (contrast, number, audible, liaison) in zip(mined.values(), kinds * len(mined), strict=False):
-        line["pairs"][0] |= {"contrast": contrast, "number": number, "audible": audible, "liaison": liaison}
+    for line, (contrast, number, audible, liaison) in zip(
+        mined.values(), kinds * len(mined), strict=False
+    ):
+        line["pairs"][0] |= {
+            "contrast": contrast,
+            "number": number,
+            "audible": audible,
+            "liaison": liaison,
+        }
     (study / PAIRS).unlink()
     templates = [{"name": "det_noun", "contrasts": ["number"]}]
     options = {"templates": templates, "rules": RULES}
@@ -256,7 +318,9 @@ def kinds_of(study, *kinds):
 
 def test_contrasts_are_a_filter_that_the_template_sets(study):
     kinds_of(study, ("number", "s", True, False), ("person", "s", True, False))
-    assert {clip.meta["contrast"] for clip in read_examples(select_examples(study, models=[]))} == {"number"}
+    assert {clip.meta["contrast"] for clip in read_examples(select_examples(study, models=[]))} == {
+        "number"
+    }
     for asked, expected in ((["person"], {"person"}), ([], {"number", "person"})):
         folder = select_examples(study, models=[], contrasts=asked)
         assert {clip.meta["contrast"] for clip in read_examples(folder)} == expected
@@ -265,7 +329,12 @@ def test_contrasts_are_a_filter_that_the_template_sets(study):
 
 
 def test_what_is_audible_is_balanced_between_numbers(study):
-    kinds_of(study, *[("number", "s", True, False)] * 3, ("number", "p", True, False), ("number", "p", True, True))
+    kinds_of(
+        study,
+        *[("number", "s", True, False)] * 3,
+        ("number", "p", True, False),
+        ("number", "p", True, True),
+    )
     clips = read_examples(select_examples(study, models=[], audible_only=True))
     numbers = [clip.meta["number"] for clip in clips]
     assert numbers.count("s") == numbers.count("p") > 0
@@ -278,7 +347,9 @@ def test_pairs_of_other_rules_are_refused(study):
     options = {"templates": [{"name": "det_noun"}], "rules": RULES - 1}
     mined = [json.loads(line) for line in text if '"key"' in line]
     (study / PAIRS).unlink()
-    run_stage(study / PAIRS, [(line["key"], line) for line in mined], lambda line: line, options=options)
+    run_stage(
+        study / PAIRS, [(line["key"], line) for line in mined], lambda line: line, options=options
+    )
     with pytest.raises(InputError, match=r"rules of another release.*mine again"):
         select_examples(study, models=[])
 
@@ -299,27 +370,61 @@ def test_columns_to_balance_by():
         "numeral": False,
     }
     values = balanced_values(example)
-    assert [values[name] for name in ("distance", "position", "attractor", "numeral")] == ["3+", "end", "True", "False"]
+    assert [values[name] for name in ("distance", "position", "attractor", "numeral")] == [
+        "3+",
+        "end",
+        "True",
+        "False",
+    ]
     assert set(values) == set(BALANCES)
 
 
 def test_balance_by_cue_pair_leaves_out_a_cue_that_has_no_plural():
-    cues = [("on", "s")] * 20 + [("il", "s")] * 5 + [("ils", "p")] * 3 + [("elles", "p")] * 4 + [("elle", "s")] * 2
+    cues = (
+        [("on", "s")] * 20
+        + [("il", "s")] * 5
+        + [("ils", "p")] * 3
+        + [("elles", "p")] * 4
+        + [("elle", "s")] * 2
+    )
     of = [
-        Candidate(f"{i}.v.0-3", "v", {"contrast": "number", "number": number, "cue_pair": cue_pair_of(cue)})
+        Candidate(
+            f"{i}.v.0-3",
+            "v",
+            {"contrast": "number", "number": number, "cue_pair": cue_pair_of(cue)},
+        )
         for i, (cue, number) in enumerate(cues)
     ]
     names = drawn_evenly(of, ["number", "cue_pair"], None, 0)
-    assert Counter(cues[int(name.split(".")[0])][0] for name in names) == {"il": 3, "ils": 3, "elle": 2, "elles": 2}
+    assert Counter(cues[int(name.split(".")[0])][0] for name in names) == {
+        "il": 3,
+        "ils": 3,
+        "elle": 2,
+        "elles": 2,
+    }
 
 
 def test_a_cue_word_that_stands_for_a_number_is_named(tmp_path):
     columns = ["template", "number", "cue", "audible", "liaison", "count"]
-    on = [("v", "s", "on", 80), ("v", "s", "elle", 20), ("v", "p", "ils", 50), ("v", "p", "elles", 50)]
-    pairs = [("d", "s", "le", 90), ("d", "s", "un", 10), ("d", "p", "les", 80), ("d", "p", "des", 20)]
-    table = pd.DataFrame([(*row[:3], True, False, row[3]) for row in (*on, *pairs)], columns=columns)
+    on = [
+        ("v", "s", "on", 80),
+        ("v", "s", "elle", 20),
+        ("v", "p", "ils", 50),
+        ("v", "p", "elles", 50),
+    ]
+    pairs = [
+        ("d", "s", "le", 90),
+        ("d", "s", "un", 10),
+        ("d", "p", "les", 80),
+        ("d", "p", "des", 20),
+    ]
+    table = pd.DataFrame(
+        [(*row[:3], True, False, row[3]) for row in (*on, *pairs)], columns=columns
+    )
     (sentence,) = confounded_numbers(table)
-    assert sentence.startswith('v: 80 % of the singulars have the cue "on", and 0 % of the other number')
+    assert sentence.startswith(
+        'v: 80 % of the singulars have the cue "on", and 0 % of the other number'
+    )
     for name in ("counts", "models"):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     table.to_csv(tmp_path / "examples.csv", index=False)
@@ -331,7 +436,9 @@ def test_only_pairs_that_are_alone_in_their_sentence(study):
     assert alone_in_sentence(["a.d.0-3", "a.v.9-12", "b.d.0-3"]) == {"b.d.0-3"}
     alone = select_examples(study, models=[], one_pair_per_sentence=True)
     assert about(alone)["select"]["one_pair_per_sentence"] is True
-    assert len(chosen(alone)) == len([line for line in lines if len(line.get("pairs", ())) == 1]) - 1  # one is doubted
+    assert (
+        len(chosen(alone)) == len([line for line in lines if len(line.get("pairs", ())) == 1]) - 1
+    )  # one is doubted
 
 
 def test_the_documented_row_has_the_schema_and_every_column_is_explained():

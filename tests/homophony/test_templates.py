@@ -1,4 +1,5 @@
-"""Templates: the shipped ones are read, the documented copies are the shipped ones, mistakes are named."""
+"""Templates: the shipped ones are read, the documented copies are the shipped ones, mistakes are
+named."""
 
 from pathlib import Path
 
@@ -24,7 +25,11 @@ pos = ["NOUN"]
 
 
 def test_sets():
-    assert [t.name for t in load_templates("french")] == ["det_noun", "det_noun_verb", "pronoun_verb"]
+    assert [t.name for t in load_templates("french")] == [
+        "det_noun",
+        "det_noun_verb",
+        "pronoun_verb",
+    ]
     assert [t.name for t in load_templates("french_paper")] == [
         "det_noun_paper",
         "det_noun_verb_paper",
@@ -36,7 +41,11 @@ def test_sets():
 
 def test_documented_templates_are_the_shipped_ones():
     sets = ("french", "french_paper", "french_control")
-    shipped = {file.name: file.read_text(encoding="utf-8") for name in sets for file in (SHIPPED / name).glob("*.toml")}
+    shipped = {
+        file.name: file.read_text(encoding="utf-8")
+        for name in sets
+        for file in (SHIPPED / name).glob("*.toml")
+    }
     documented = {file.name: file.read_text(encoding="utf-8") for file in DOCUMENTED.glob("*.toml")}
     assert shipped == documented
 
@@ -71,7 +80,11 @@ def test_defaults(tmp_path):
         ('[cues.p]\nalways = ["les"]', "", "no cue forms"),
         ('pos = ["NOUN"]', "", "pos must be a list of texts"),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\npartner = ["gender"]', "partner must be one of"),
-        ('pos = ["NOUN"]', 'pos = ["NOUN"]\nwithout_partner = "ask"', "without_partner must be one of"),
+        (
+            'pos = ["NOUN"]',
+            'pos = ["NOUN"]\nwithout_partner = "ask"',
+            "without_partner must be one of",
+        ),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\nwords_at_most = -1', "words_at_most"),
         ('name = "mine"', 'name = "mine"\nnome = 1', "unknown entry nome"),
         ('name = "mine"', "name = ", "not valid TOML"),
@@ -79,15 +92,27 @@ def test_defaults(tmp_path):
         ('name = "mine"', 'name = "mine"\ndescription = [3]', "description must be a text"),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\np = 5', "p must be a list of texts"),
         ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[target.endings]\nplural = ["s"]', "must be one of"),
-        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[sentence]\nfirst_only = "no"', "first_only must be true or false"),
+        (
+            'pos = ["NOUN"]',
+            'pos = ["NOUN"]\n[sentence]\nfirst_only = "no"',
+            "first_only must be true or false",
+        ),
         (
             'pos = ["NOUN"]',
             'pos = ["NOUN"]\n[noun]\npartner = ["number"]',
             r"\[noun\] needs relation = 'determiner\+subject'",
         ),
         ('name = "mine"', 'name = "mine"\nbalance = ["age"]', "balance must be one of"),
-        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\ncoordinated = 1', "coordinated must be true or false"),
-        ('pos = ["NOUN"]', 'pos = ["NOUN"]\n[between]\nnoun_may_tell = 0', "noun_may_tell must be true or false"),
+        (
+            'pos = ["NOUN"]',
+            'pos = ["NOUN"]\n[between]\ncoordinated = 1',
+            "coordinated must be true or false",
+        ),
+        (
+            'pos = ["NOUN"]',
+            'pos = ["NOUN"]\n[between]\nnoun_may_tell = 0',
+            "noun_may_tell must be true or false",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, message):
@@ -100,7 +125,12 @@ def test_the_noun_s_own_rules_are_checked_and_make_a_template_of_its_own(tmp_pat
     text = GOOD.replace('"determiner"', '"determiner+subject"') + '[noun]\npartner = ["number"]\n'
     (tmp_path / "mine.toml").write_text(text)
     noun = load_template(tmp_path / "mine.toml").noun
-    assert (noun.name, noun.relation, noun.target_pos, noun.partner) == ("mine", "determiner", ("NOUN",), ("number",))
+    assert (noun.name, noun.relation, noun.target_pos, noun.partner) == (
+        "mine",
+        "determiner",
+        ("NOUN",),
+        ("number",),
+    )
     (tmp_path / "mine.toml").write_text(text + 'gender = "f"\n')
     with pytest.raises(InputError, match="unknown entry gender"):
         load_template(tmp_path / "mine.toml")
@@ -116,8 +146,12 @@ def test_missing_file_and_unknown_name(tmp_path):
 def test_the_published_list_of_nouns_is_compared_as_written():
     """The published script drops le ciel, and lets œil pass: its list has oeil."""
     det_noun = load_template("det_noun_paper")
-    assert [pair.target_form for pair in mine("Je vois le ciel et un œil.", templates=[det_noun]).pairs] == ["œil"]
-    assert "not published" not in "".join(path.read_text(encoding="utf-8") for path in DOCUMENTED.glob("*.toml"))
+    assert [
+        pair.target_form for pair in mine("Je vois le ciel et un œil.", templates=[det_noun]).pairs
+    ] == ["œil"]
+    assert "not published" not in "".join(
+        path.read_text(encoding="utf-8") for path in DOCUMENTED.glob("*.toml")
+    )
 
 
 def test_the_published_list_of_verbs():

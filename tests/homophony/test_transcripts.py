@@ -70,9 +70,15 @@ def test_positions_are_those_of_the_decoder_tokens():
     ranges = token_ranges(model, clip, clip.text)
     assert len(ranges) == len(tokens.ids)
     cue, target = (clip.text.index(clip.words[i].text) for i in (clip.cue, clip.target))
-    places = (cue, cue + len(clip.words[clip.cue].text)), (target, target + len(clip.words[clip.target].text))
+    places = (
+        (cue, cue + len(clip.words[clip.cue].text)),
+        (target, target + len(clip.words[clip.target].text)),
+    )
     columns, rows = columns_and_rows(ranges, places[:1], places[1])
-    held = {word: [p for p, one in enumerate(tokens.words[:-1]) if one == word] for word in (clip.cue, clip.target)}
+    held = {
+        word: [p for p, one in enumerate(tokens.words[:-1]) if one == word]
+        for word in (clip.cue, clip.target)
+    }
     assert columns == held[clip.cue]
     assert rows == [position - 1 for position in held[clip.target]]
     assert rows == [span.start for span in tokens.targets() if span.word == clip.target]

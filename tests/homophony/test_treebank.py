@@ -1,4 +1,5 @@
-"""The lexicon parser against gold trees (../shared, where it is there); the policy is in gold.py."""
+"""The lexicon parser against gold trees (../shared, where it is there); the policy is in
+gold.py."""
 
 import dataclasses
 import importlib.metadata
@@ -28,14 +29,17 @@ except importlib.metadata.PackageNotFoundError:
 )
 def test_f1(name, cues, bar):
     template = load_template(name)
-    score = compare(FILES, template, Lexicon.load(), lambda text: mine(text, templates=[template]), cues=cues)
+    score = compare(
+        FILES, template, Lexicon.load(), lambda text: mine(text, templates=[template]), cues=cues
+    )
     assert score.gold > 500
     assert score.f1 >= bar, score
 
 
 @pytest.mark.parametrize("changes", [{}, {"noun_may_tell": True, "coordinated": True}])
 def test_verbs_of_nouns(changes):
-    """Gold of its own: the bars hold for what the template finds as it is, and with every subject that it can find."""
+    """Gold of its own: the bars hold for what the template finds as it is, and with every subject
+    that it can find."""
     template = dataclasses.replace(load_template("det_noun_verb"), **changes)
     score = compare(FILES, template, Lexicon.load(), lambda text: mine(text, templates=[template]))
     assert score.gold > 40

@@ -1,4 +1,5 @@
-"""Audio files: fingerprints of their sound, and files that are not what their name or header says."""
+"""Audio files: fingerprints of their sound, and files that are not what their name or header
+says."""
 
 from __future__ import annotations
 
@@ -15,13 +16,21 @@ import soundfile
 from speechmix import Clip
 from speechmix.errors import InputError
 from speechmix.inputs.audio.decoding import _AT_ONCE, LONGEST, CutOffAudio
-from speechmix.inputs.audio.loading import audio_seconds, fingerprint_of, mono, read_audio, sound_fingerprint
+from speechmix.inputs.audio.loading import (
+    audio_seconds,
+    fingerprint_of,
+    mono,
+    read_audio,
+    sound_fingerprint,
+)
 
 RATE = 16_000
 
 
 def tone(seconds: float = 2.0, rate: int = RATE) -> np.ndarray:
-    return (0.4 * np.sin(np.arange(round(seconds * rate)) * 2 * np.pi * 220 / rate)).astype(np.float32)
+    return (0.4 * np.sin(np.arange(round(seconds * rate)) * 2 * np.pi * 220 / rate)).astype(
+        np.float32
+    )
 
 
 def written(path: Path, samples: np.ndarray | None = None, rate: int = RATE, **options) -> Path:
@@ -60,14 +69,20 @@ class TestFingerprint:
         stereo = np.stack([tone(1.0, rate), 0.1 * tone(1.0, rate)], axis=1)
         path = written(tmp_path / "a.wav", stereo, rate, subtype="FLOAT")
         assert fingerprint_of(stereo, rate) == sound_fingerprint(path)
-        assert fingerprint_of(mono(stereo, rate, sample_rate=rate, where="stereo"), rate) == sound_fingerprint(path)
+        assert fingerprint_of(
+            mono(stereo, rate, sample_rate=rate, where="stereo"), rate
+        ) == sound_fingerprint(path)
         whole = (20_000 * tone(1.0, rate)).astype(np.int16)
-        assert fingerprint_of(whole, rate) == sound_fingerprint(written(tmp_path / "b.wav", whole, rate))
+        assert fingerprint_of(whole, rate) == sound_fingerprint(
+            written(tmp_path / "b.wav", whole, rate)
+        )
 
     def test_sound_and_fingerprint_are_decoded_once(self, tmp_path, monkeypatch):
         path, opened = written(tmp_path / "a.wav"), []
         real = soundfile.SoundFile
-        monkeypatch.setattr(soundfile, "SoundFile", lambda *args: opened.append(args) or real(*args))
+        monkeypatch.setattr(
+            soundfile, "SoundFile", lambda *args: opened.append(args) or real(*args)
+        )
         sound_fingerprint(path)
         read_audio(path)
         sound_fingerprint(path)
@@ -81,7 +96,10 @@ class TestLength:
             for second in range(int(LONGEST) + 60):
                 file.write(np.full(8000, (second % 100) / 200))
         tracemalloc.start()
-        with pytest.raises(InputError, match=r"long\.flac: expected at most 10 minutes of audio, found 660\.00 s.*cut"):
+        with pytest.raises(
+            InputError,
+            match=r"long\.flac: expected at most 10 minutes of audio, found 660\.00 s.*cut",
+        ):
             read_audio(path)
         assert tracemalloc.get_traced_memory()[1] < 2e6
         tracemalloc.stop()
@@ -91,7 +109,9 @@ class TestLength:
 
     def test_a_part_is_cut_out_of_a_long_clip(self, tmp_path):
         path = written(tmp_path / "long.wav", np.zeros(int(LONGEST + 1) * 1000), 1000)
-        clip = Clip.from_file(path, words=[("les", 600.1, 600.3), ("livres", 600.3, 600.8)]).cut(600.0, 601.0)
+        clip = Clip.from_file(path, words=[("les", 600.1, 600.3), ("livres", 600.3, 600.8)]).cut(
+            600.0, 601.0
+        )
         assert clip.duration == 1.0
         assert [word.text for word in clip.words] == ["les", "livres"]
 
@@ -120,9 +140,14 @@ class TestLength:
 class TestHeadersThatLie:
     @pytest.mark.parametrize("promised", [4_000_000_000, 2**32 - 1, 100_000])
     def test_wav_with_less_than_it_says(self, tmp_path, promised):
-        path = changed(written(tmp_path / "a.wav"), lambda d: d.find(b"data") + 4, struct.pack("<I", promised))
+        path = changed(
+            written(tmp_path / "a.wav"), lambda d: d.find(b"data") + 4, struct.pack("<I", promised)
+        )
         for read in (read_audio, audio_seconds):
-            with pytest.raises(CutOffAudio, match=r"a\.wav: its header promises .* it holds 2\.00 s: it was cut off"):
+            with pytest.raises(
+                CutOffAudio,
+                match=r"a\.wav: its header promises .* it holds 2\.00 s: it was cut off",
+            ):
                 read(path)
 
     def test_a_wav_that_was_streamed_does_not_know_its_length(self, tmp_path):
@@ -132,7 +157,9 @@ class TestHeadersThatLie:
     @pytest.mark.parametrize("rate", [1, 999, 400_000, 2**31 - 1])
     def test_wav_with_a_rate_that_nothing_has(self, tmp_path, rate):
         path = changed(written(tmp_path / "a.wav"), lambda d: 24, struct.pack("<I", rate))
-        with pytest.raises(InputError, match=f"expected 1,000 to 384,000 samples per second, found {rate:,}"):
+        with pytest.raises(
+            InputError, match=f"expected 1,000 to 384,000 samples per second, found {rate:,}"
+        ):
             read_audio(path)
 
     def test_wav_with_all_the_channels_there_can_be(self, tmp_path):
@@ -140,10 +167,14 @@ class TestHeadersThatLie:
         with pytest.raises(InputError, match=r"a\.wav as audio .*channels"):
             read_audio(path)
 
-    @pytest.mark.parametrize(("frames", "message"), [(2**31 - 1, "it holds 2"), (20, "but it holds 2")])
+    @pytest.mark.parametrize(
+        ("frames", "message"), [(2**31 - 1, "it holds 2"), (20, "but it holds 2")]
+    )
     def test_mp3_with_a_forged_count(self, tmp_path, frames, message):
         path = written(tmp_path / "a.mp3")
-        path = changed(path, lambda d: max(d.find(b"Xing"), d.find(b"Info")) + 8, struct.pack(">I", frames))
+        path = changed(
+            path, lambda d: max(d.find(b"Xing"), d.find(b"Info")) + 8, struct.pack(">I", frames)
+        )
         for read in (read_audio, audio_seconds):
             with pytest.raises(InputError, match=rf"a\.mp3: its header promises .* {message}"):
                 read(path)
@@ -154,14 +185,17 @@ class TestHeadersThatLie:
         start = int.from_bytes(path.read_bytes()[18:26], "big") >> 36 << 36
         changed(path, lambda d: 18, (start | samples).to_bytes(8, "big"))
         with pytest.raises(
-            InputError, match=r"a\.flac: (expected at most 10 minutes|its header does not say how long)"
+            InputError,
+            match=r"a\.flac: (expected at most 10 minutes|its header does not say how long)",
         ):
             read_audio(path)
 
     @pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "mp3"])
     @pytest.mark.parametrize("share", [0.3, 0.8])
     def test_cut_off(self, tmp_path, ending, share):
-        path = written(tmp_path / f"a.{ending}", np.random.default_rng(0).standard_normal(4 * RATE) / 10)
+        path = written(
+            tmp_path / f"a.{ending}", np.random.default_rng(0).standard_normal(4 * RATE) / 10
+        )
         path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
         with pytest.raises(InputError, match="cut off"):
             read_audio(path)
@@ -175,7 +209,10 @@ class TestFilesThatAreNoAudio:
             (b"<!DOCTYPE html><html><body>404 Not Found</body></html>" * 100, "is an HTML page"),
             (b'{"error": "not found"}', "is a JSON text"),
             ("Prière de réessayer. ".encode() * 100, "is a text"),
-            (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "is a pointer of Git LFS"),
+            (
+                b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+                "is a pointer of Git LFS",
+            ),
         ],
     )
     @pytest.mark.parametrize("ending", ["wav", "mp3", "flac"])

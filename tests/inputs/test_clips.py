@@ -1,4 +1,5 @@
-"""A clip: its audio in any form, its words checked, cue and target looked up, and every way it can be wrong."""
+"""A clip: its audio in any form, its words checked, cue and target looked up, and every way it can
+be wrong."""
 
 import copy
 import pickle
@@ -16,11 +17,19 @@ from speechmix.inputs.words.spans import Word
 from speechmix.inputs.words.word_lookup import check_words, comparable, find_word
 
 RATE = 16_000
-LIVRES = [("elle", 0.1, 0.3), ("a", 0.3, 0.4), ("perdu", 0.4, 0.8), ("les", 0.9, 1.0), ("livres.", 1.0, 1.6)]
+LIVRES = [
+    ("elle", 0.1, 0.3),
+    ("a", 0.3, 0.4),
+    ("perdu", 0.4, 0.8),
+    ("les", 0.9, 1.0),
+    ("livres.", 1.0, 1.6),
+]
 
 
 def tone(seconds=2.0, rate=RATE, frequency=220.0, level=0.5):
-    return (level * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+    return (level * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(
+        np.float32
+    )
 
 
 def silent(seconds=2.0, **options):
@@ -36,7 +45,12 @@ def wav(tmp_path):
 class TestAudio:
     def test_file(self, wav):
         clip = Clip.from_file(wav, text=" elle a perdu les livres ", language="fr")
-        assert (clip.name, clip.path, clip.text, clip.language) == ("clip", wav, "elle a perdu les livres", "fr")
+        assert (clip.name, clip.path, clip.text, clip.language) == (
+            "clip",
+            wav,
+            "elle a perdu les livres",
+            "fr",
+        )
         assert clip.duration == 2.0
         np.testing.assert_array_equal(clip.audio(), tone())
         assert clip.audio().dtype == np.float32
@@ -96,7 +110,9 @@ class TestAudio:
         np.testing.assert_allclose(clip.audio(), tone(level=0.5), atol=1e-4)
 
     def test_unsigned_bytes_are_centred(self):
-        np.testing.assert_array_equal(Clip.from_array(np.array([0, 128, 192], np.uint8), RATE).audio(), [-1, 0, 0.5])
+        np.testing.assert_array_equal(
+            Clip.from_array(np.array([0, 128, 192], np.uint8), RATE).audio(), [-1, 0, 0.5]
+        )
 
     def test_silence_is_legitimate(self):
         silent().validate()
@@ -124,7 +140,9 @@ class TestAudio:
         with pytest.raises(InputError, match="sample_rate must be a positive whole number"):
             silent().audio(sample_rate=rate)
 
-    @pytest.mark.parametrize(("samples", "message"), [(np.zeros(0), "0 samples"), (np.full(9, np.nan), "9 of 9")])
+    @pytest.mark.parametrize(
+        ("samples", "message"), [(np.zeros(0), "0 samples"), (np.full(9, np.nan), "9 of 9")]
+    )
     def test_files_of_nothing_and_of_nans(self, tmp_path, samples, message):
         soundfile.write(tmp_path / "bad.wav", samples, RATE, subtype="FLOAT")
         with pytest.raises(InputError, match=rf"bad\.wav.*{message}"):
@@ -158,19 +176,34 @@ class TestWords:
         assert (aligned.words, aligned.alignment) == ((Word("oui", 0.1, 0.2, 0.9),), "ctc")
 
     def test_words_of_no_length_are_legal(self):
-        assert silent(words=[("il", 0.1, 0.2), ("y", 0.2, 0.2), ("a", 0.2, 0.3)]).words[1] == Word("y", 0.2, 0.2)
+        assert silent(words=[("il", 0.1, 0.2), ("y", 0.2, 0.2), ("a", 0.2, 0.3)]).words[1] == Word(
+            "y", 0.2, 0.2
+        )
         assert silent(words=[("fin", 2.0, 2.0)]).words == (Word("fin", 2.0, 2.0),)
 
     def test_rounding_noise_is_trimmed(self):
-        clip = silent(words=[("a", -0.0004, 0.1005), ("b", 0.1, 0.3), ("c", 0.3, 0.3), ("d", 0.2995, 0.5)])
-        assert clip.words == (Word("a", 0.0, 0.1), Word("b", 0.1, 0.3), Word("c", 0.3, 0.3), Word("d", 0.3, 0.5))
+        clip = silent(
+            words=[("a", -0.0004, 0.1005), ("b", 0.1, 0.3), ("c", 0.3, 0.3), ("d", 0.2995, 0.5)]
+        )
+        assert clip.words == (
+            Word("a", 0.0, 0.1),
+            Word("b", 0.1, 0.3),
+            Word("c", 0.3, 0.3),
+            Word("d", 0.3, 0.5),
+        )
 
     @pytest.mark.parametrize(
         ("words", "message"),
         [
             ([], "at least one word, found none"),
-            ([("a", 0.5, 0.6), ("b", 0.1, 0.2)], "in time order; word 1 'b' .* starts before word 0 'a'"),
-            ([("a", 0.1, 0.3), ("b", 0.2, 0.4)], "must not overlap .* word 0 'a' .* and word 1 'b' .* share 100 ms"),
+            (
+                [("a", 0.5, 0.6), ("b", 0.1, 0.2)],
+                "in time order; word 1 'b' .* starts before word 0 'a'",
+            ),
+            (
+                [("a", 0.1, 0.3), ("b", 0.2, 0.4)],
+                "must not overlap .* word 0 'a' .* and word 1 'b' .* share 100 ms",
+            ),
             ([("a", 0.1, 0.1021), ("b", 0.1, 0.2)], "share 2 ms"),
             ([("a", 0.3, 0.2)], "word 0 'a' .* ends before it starts"),
             ([("a", -0.2, 0.2)], "word 0 'a' .* negative time"),
@@ -207,7 +240,9 @@ class TestWords:
 
     def test_empty_text(self, wav):
         for text in ("", "  \n"):
-            with pytest.raises(InputError, match="clip 'clip': expected a text, found an empty one"):
+            with pytest.raises(
+                InputError, match="clip 'clip': expected a text, found an empty one"
+            ):
                 Clip.from_file(wav, text=text)
 
     def test_errors_are_caught_by_either_root(self):
@@ -217,7 +252,9 @@ class TestWords:
 
 
 class TestCueAndTarget:
-    @pytest.mark.parametrize("target", ["livres", "LIVRES", "livres.", "«livres»", 4, np.int64(4), "4", ("livres", 1)])
+    @pytest.mark.parametrize(
+        "target", ["livres", "LIVRES", "livres.", "«livres»", 4, np.int64(4), "4", ("livres", 1)]
+    )
     def test_ways_to_say_it(self, target):
         clip = silent(words=LIVRES, cue="les", target=target)
         assert (clip.cue, clip.target) == (3, 4)
@@ -232,10 +269,23 @@ class TestCueAndTarget:
             clip.with_words([("le", 0.1, 0.2)])
 
     def test_a_word_that_occurs_twice_is_not_guessed(self):
-        words = [("Les", 0.1, 0.2), ("chats", 0.2, 0.5), ("et", 0.5, 0.6), ("les", 0.6, 0.7), ("chiens", 0.7, 1.0)]
+        words = [
+            ("Les", 0.1, 0.2),
+            ("chats", 0.2, 0.5),
+            ("et", 0.5, 0.6),
+            ("les", 0.6, 0.7),
+            ("chiens", 0.7, 1.0),
+        ]
         with pytest.raises(InputError, match="clip 'c': cue 'les' occurs 2 times") as error:
             silent(words=words, cue="les")
-        for part in ("'Les:1' word 0", "0.100 to 0.200 s", "'les:2' word 3", "cue='les:2'", "cue=('les', 2)", "cue=3"):
+        for part in (
+            "'Les:1' word 0",
+            "0.100 to 0.200 s",
+            "'les:2' word 3",
+            "cue='les:2'",
+            "cue=('les', 2)",
+            "cue=3",
+        ):
             assert part in str(error.value)
         assert silent(words=words, cue="les:2").cue == 3
         assert silent(words=words, cue=("LES", 1)).cue == 0
@@ -264,11 +314,15 @@ class TestCueAndTarget:
             silent(words=LIVRES, cue=cue)
 
     def test_cue_and_target_must_differ(self):
-        with pytest.raises(InputError, match="cue and target must be two words, found word 3 'les' for both"):
+        with pytest.raises(
+            InputError, match="cue and target must be two words, found word 3 'les' for both"
+        ):
             silent(words=LIVRES, cue="les", target=3)
 
     def test_elided_forms_are_not_taken_apart(self):
-        with pytest.raises(InputError, match='cue "l\'" is not one of the words; the words are 0 "l\'enfant"'):
+        with pytest.raises(
+            InputError, match='cue "l\'" is not one of the words; the words are 0 "l\'enfant"'
+        ):
             silent(words=[("l'enfant", 0.1, 0.5)], cue="l'")
 
     def test_digits_are_a_word_before_they_are_an_index(self):
@@ -314,13 +368,18 @@ class TestName:
         assert Clip.from_array(tone(), RATE, name=name).name == safe
 
     def test_repr(self, wav):
-        assert repr(Clip.from_file(wav, cue="les")) == "Clip('clip', no words yet, cue='les' (not looked up yet))"
+        assert (
+            repr(Clip.from_file(wav, cue="les"))
+            == "Clip('clip', no words yet, cue='les' (not looked up yet))"
+        )
         assert repr(silent(words=LIVRES, cue="les")) == "Clip('c', 2.00 s, 5 words, cue=3 'les')"
 
 
 def test_a_cut_keeps_whole_words_and_moves_cue_and_target():
     words = [("les", 0.1, 0.3), ("amis", 0.3, 0.8), ("les", 1.1, 1.3), ("livres", 1.3, 1.9)]
-    clip = Clip.from_array(np.arange(32_000) / 32_000, 16_000, words=words, cue="les:2", target="livres", language="fr")
+    clip = Clip.from_array(
+        np.arange(32_000) / 32_000, 16_000, words=words, cue="les:2", target="livres", language="fr"
+    )
     part = clip.cut(1.0, 1.95)
     assert part.text == "les livres"
     assert (part.cue, part.target, part.language) == (0, 1, "fr")
@@ -334,16 +393,36 @@ def test_a_cut_keeps_whole_words_and_moves_cue_and_target():
 
 def state(clip):
     """All that a clip holds, its sound by its hash."""
-    names = ("name", "path", "text", "words", "cue", "target", "foil", "language", "alignment", "doubts", "meta")
-    return {name: getattr(clip, name) for name in (*names, "sound", "duration", "ingredients", "fingerprint")}
+    names = (
+        "name",
+        "path",
+        "text",
+        "words",
+        "cue",
+        "target",
+        "foil",
+        "language",
+        "alignment",
+        "doubts",
+        "meta",
+    )
+    return {
+        name: getattr(clip, name)
+        for name in (*names, "sound", "duration", "ingredients", "fingerprint")
+    }
 
 
 class TestAClipDoesNotChange:
-    @pytest.mark.parametrize("name", ["name", "text", "words", "cue", "language", "doubts", "meta", "duration", "new"])
+    @pytest.mark.parametrize(
+        "name", ["name", "text", "words", "cue", "language", "doubts", "meta", "duration", "new"]
+    )
     def test_nothing_can_be_set_or_deleted(self, name):
         clip = silent(words=LIVRES, meta={"speaker": "anne"})
         before = state(clip)
-        with pytest.raises(FrozenInstanceError, match=rf"cannot set '{name}' .*clip\.replace\({name}=\.\.\.\) returns"):
+        with pytest.raises(
+            FrozenInstanceError,
+            match=rf"cannot set '{name}' .*clip\.replace\({name}=\.\.\.\) returns",
+        ):
             setattr(clip, name, None)
         with pytest.raises(FrozenInstanceError, match="cannot delete"):
             delattr(clip, name)
@@ -364,9 +443,16 @@ class TestAClipDoesNotChange:
 
     @pytest.mark.parametrize("kind", ["file", "memory"])
     def test_validate_changes_nothing(self, wav, kind):
-        words = [("les", 0.1, 0.5), ("livres", 0.5, 2.04)]  # ends behind the audio, cut when the clip is made
+        words = [
+            ("les", 0.1, 0.5),
+            ("livres", 0.5, 2.04),
+        ]  # ends behind the audio, cut when the clip is made
         options = {"words": words, "cue": "les", "target": "livres", "text": "les livres"}
-        clip = Clip.from_file(wav, **options) if kind == "file" else Clip.from_array(tone(), RATE, **options)
+        clip = (
+            Clip.from_file(wav, **options)
+            if kind == "file"
+            else Clip.from_array(tone(), RATE, **options)
+        )
         assert clip.words[1] == Word("livres", 0.5, 2.0)
         before, held = state(clip), dict(vars(clip))
         for _ in range(2):
@@ -381,11 +467,16 @@ class TestAClipDoesNotChange:
         with pytest.raises(InputError, match=r"word 4 'livres\.' .* starts past the end"):
             clip.validate()
         for refused in (known.validate, lambda: known.replace(words=LIVRES)):
-            with pytest.raises(InputError, match="was replaced since its words were placed: align it again"):
+            with pytest.raises(
+                InputError, match="was replaced since its words were placed: align it again"
+            ):
                 refused()
 
     def test_copies_and_pickles_are_the_same_clip(self, wav):
-        for clip in (Clip.from_file(wav, words=LIVRES, cue="les"), silent(words=LIVRES, meta={"a": "b"}, cue="les")):
+        for clip in (
+            Clip.from_file(wav, words=LIVRES, cue="les"),
+            silent(words=LIVRES, meta={"a": "b"}, cue="les"),
+        ):
             for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip))):
                 assert state(other) == state(clip)
                 assert other.replace(words=LIVRES[3:]).cue == 0
@@ -397,9 +488,21 @@ class TestReplace:
     def test_the_first_clip_stays(self):
         clip = silent(words=LIVRES, cue="les", target="livres", foil="livre", language="fr")
         before = state(clip)
-        other = clip.replace(language="en", name="d", doubts=["noisy"], meta={"a": "b"}, text=" oui ", foil=None)
-        assert (other.language, other.name, other.doubts, other.meta) == ("en", "d", ("noisy",), {"a": "b"})
-        assert (other.text, other.foil, other.words, other.alignment) == ("oui", None, clip.words, "given")
+        other = clip.replace(
+            language="en", name="d", doubts=["noisy"], meta={"a": "b"}, text=" oui ", foil=None
+        )
+        assert (other.language, other.name, other.doubts, other.meta) == (
+            "en",
+            "d",
+            ("noisy",),
+            {"a": "b"},
+        )
+        assert (other.text, other.foil, other.words, other.alignment) == (
+            "oui",
+            None,
+            clip.words,
+            "given",
+        )
         assert state(clip) == before
 
     def test_cue_and_target_are_looked_up_anew(self):
@@ -415,12 +518,19 @@ class TestReplace:
 
     def test_what_is_made_is_checked(self, wav):
         for clip in (silent(words=LIVRES), Clip.from_file(wav, words=LIVRES)):
-            for changes in ({"words": [("a", 3.0, 4.0)]}, {"text": " "}, {"cue": 9}, {"cue": 1, "target": 1}):
+            for changes in (
+                {"words": [("a", 3.0, 4.0)]},
+                {"text": " "},
+                {"cue": 9},
+                {"cue": 1, "target": 1},
+            ):
                 with pytest.raises(InputError, match=f"clip '{clip.name}'"):
                     clip.replace(**changes)
 
     def test_misspelt(self):
-        with pytest.raises(InputError, match=r"expected facts of a clip \(text, cue, target, .*, found langauge"):
+        with pytest.raises(
+            InputError, match=r"expected facts of a clip \(text, cue, target, .*, found langauge"
+        ):
             silent().replace(langauge="fr")
         with pytest.raises(InputError, match=r"found langauge"):
             silent(langauge="fr")

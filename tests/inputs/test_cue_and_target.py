@@ -1,4 +1,5 @@
-"""A cue of several words: how it is named in every kind of file, what it is then, and that a cue of one word is as before."""
+"""A cue of several words: how it is named in every kind of file, what it is then, and that a cue of
+one word is as before."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from speechmix import Clip, Sentence
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.word_files import write_textgrid
-from speechmix.inputs.words.cue_and_target import cue_words, find_cue, find_cue_and_target, stored_cue
+from speechmix.inputs.words.cue_and_target import (
+    cue_words,
+    find_cue,
+    find_cue_and_target,
+    stored_cue,
+)
 from speechmix.inputs.words.word_lookup import check_words
 
 TEXT = "le chat et le grand club se quittent"
@@ -106,10 +112,24 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("m.tsv", f"path\ttext\twords\tcue\ttarget\na.wav\t{TEXT}\ta.TextGrid\tle:2 club\tquittent\n"),
+        (
+            "m.tsv",
+            f"path\ttext\twords\tcue\ttarget\na.wav\t{TEXT}\ta.TextGrid\tle:2 club\tquittent\n",
+        ),
         ("m.csv", f"path,text,words,cue,target\na.wav,{TEXT},a.TextGrid,le:2 club,quittent\n"),
         *(
-            ("m.jsonl", json.dumps({"path": "a.wav", "text": TEXT, "words": words, "cue": cue, "target": "quittent"}))
+            (
+                "m.jsonl",
+                json.dumps(
+                    {
+                        "path": "a.wav",
+                        "text": TEXT,
+                        "words": words,
+                        "cue": cue,
+                        "target": "quittent",
+                    }
+                ),
+            )
             for words in ("a.TextGrid", [[word.text, word.start, word.end] for word in WORDS])
             for cue in ("le:2 club", ["le:2", "club"], [["le", 2], 5], [3, 5])
         ),
@@ -131,7 +151,9 @@ def test_a_manifest_without_words_keeps_the_request_until_there_are_some(folder)
     (clip,) = speechmix.read_clips(folder / "m.tsv")
     assert (clip.cue, clip.cue_words) == (None, ())
     assert clip.with_words(folder / "a.TextGrid").cue == (4, 5)
-    (folder / "m.tsv").write_text("path\twords\tcue\ttarget\na.wav\ta.TextGrid\tle club\tquittent\n")
+    (folder / "m.tsv").write_text(
+        "path\twords\tcue\ttarget\na.wav\ta.TextGrid\tle club\tquittent\n"
+    )
     with pytest.raises(InputError, match="cue 'le' occurs 2 times"):
         speechmix.read_clips(folder / "m.tsv")
 
@@ -150,4 +172,6 @@ def test_what_is_stored_of_a_cue_of_one_word_is_as_it_was():
 
 def test_two_clips_of_the_same_words_are_the_same_however_these_are_named():
     clip = Clip.from_array(np.zeros(16_000), 16_000, words=WORDS, cue="le:2 club")
-    assert clip.fingerprint == clip.replace(cue=(5, 3)).fingerprint != clip.replace(cue=3).fingerprint
+    assert (
+        clip.fingerprint == clip.replace(cue=(5, 3)).fingerprint != clip.replace(cue=3).fingerprint
+    )

@@ -1,4 +1,5 @@
-"""Seconds <-> frames, against values worked out by hand (frame i of wav2vec2 is centred at 20 i + 12.5 ms)."""
+"""Seconds <-> frames, against values worked out by hand (frame i of wav2vec2 is centred at 20 i +
+12.5 ms)."""
 
 import itertools
 
@@ -29,7 +30,9 @@ def test_geometry_of_whisper():
     np.testing.assert_allclose(WHISPER.centres()[[0, 1, -1]], [0.0, 0.02, 29.98])
 
 
-@pytest.mark.parametrize(("samples", "frames"), [(400, 1), (719, 1), (720, 2), (16_000, 49), (80_000, 249)])
+@pytest.mark.parametrize(
+    ("samples", "frames"), [(400, 1), (719, 1), (720, 2), (16_000, 49), (80_000, 249)]
+)
 def test_number_of_frames(samples, frames):
     # Frame i covers samples [320 i, 320 i + 400).
     assert FrameGrid.from_convolutions(samples, KERNELS, STRIDES).n_frames == frames
@@ -37,12 +40,15 @@ def test_number_of_frames(samples, frames):
 
 @pytest.mark.parametrize("samples", [0, 1, 399])
 def test_audio_shorter_than_a_frame(samples):
-    with pytest.raises(InputError, match=rf"{samples} samples is shorter than one frame .*400 samples, 25 ms"):
+    with pytest.raises(
+        InputError, match=rf"{samples} samples is shorter than one frame .*400 samples, 25 ms"
+    ):
         FrameGrid.from_convolutions(samples, KERNELS, STRIDES)
 
 
-# Rounding rules of definitions 3.1 and 11.7. Disjoint: the frames whose centre lies in [start, end).
-# Paper: [ceil(T start / D), ceil(T end / D) + 1), cut at T; D = 30 s and T = 1500 for Whisper, else the clip's own.
+# Rounding rules of definitions 3.1 and 11.7. Disjoint: the frames whose centre lies in [start,
+# end). Paper: [ceil(T start / D), ceil(T end / D) + 1), cut at T; D = 30 s and T = 1500 for
+# Whisper, else the clip's own.
 @pytest.mark.parametrize(
     ("grid", "start", "end", "disjoint", "paper"),
     [
@@ -54,10 +60,22 @@ def test_audio_shorter_than_a_frame(samples):
         (WHISPER, 29.9, 30.0, (1495, 1500), (1495, 1500)),
         (WAV2VEC2, 0.0, 0.1, (0, 5), (0, 6)),  # 249 x 0.1 / 5 = 4.98
         (WAV2VEC2, 0.1, 0.2, (5, 10), (5, 11)),
-        (WAV2VEC2, 0.0, 0.0125, (0, 0), (0, 2)),  # half-open: the centre of frame 0 is not before its own time
+        (
+            WAV2VEC2,
+            0.0,
+            0.0125,
+            (0, 0),
+            (0, 2),
+        ),  # half-open: the centre of frame 0 is not before its own time
         (WAV2VEC2, 0.0125, 0.0325, (0, 1), (1, 3)),
         (WAV2VEC2, 2.0, 2.5, (100, 125), (100, 126)),  # 99.6 and 124.5
-        (WAV2VEC2, 4.9, 5.0, (245, 249), (245, 249)),  # touches the end, where the published code runs over it
+        (
+            WAV2VEC2,
+            4.9,
+            5.0,
+            (245, 249),
+            (245, 249),
+        ),  # touches the end, where the published code runs over it
     ],
 )
 def test_rounding_rules(grid, start, end, disjoint, paper):

@@ -22,7 +22,8 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "data_templates"
 
 @pytest.fixture
 def folder(tmp_path):
-    """The templates beside the audio they speak of; the folder above holds a file a manifest may not reach."""
+    """The templates beside the audio they speak of; the folder above holds a file a manifest may
+    not reach."""
     folder = tmp_path / "corpus"
     shutil.copytree(TEMPLATES, folder)
     tone = 0.3 * np.sin(2 * np.pi * 220 * np.arange(32_000) / 16_000)
@@ -63,7 +64,11 @@ def test_words_within_jsonl(folder):
     clip = read_clips(folder / "manifest.jsonl")[1]
     assert clip.words[2] == Word("les", 0.95, 1.1)
     assert (clip.cue, clip.target, clip.alignment) == (2, 3, "given")
-    row = {"path": "clip.wav", "words": [{"word": "oui", "start": 0.1, "end": 0.3, "score": 0.5}], "year": 1999}
+    row = {
+        "path": "clip.wav",
+        "words": [{"word": "oui", "start": 0.1, "end": 0.3, "score": 0.5}],
+        "year": 1999,
+    }
     clip = read_clips(manifest(folder, json.dumps(row), "m.jsonl"))[0]
     assert clip.words == (Word("oui", 0.1, 0.3, 0.5),)
     assert clip.meta == {"year": "1999"}
@@ -79,7 +84,8 @@ def test_encodings_and_line_ends(folder, encoding, line_end):
 
 def test_latin1_is_not_guessed(folder):
     with pytest.raises(
-        InputError, match=r"m\.tsv, row 2: expected UTF-8 or UTF-16 text, found byte 0xe9 at position 9 "
+        InputError,
+        match=r"m\.tsv, row 2: expected UTF-8 or UTF-16 text, found byte 0xe9 at position 9 ",
     ):
         read_clips(manifest(folder, "path\ttext\nclip.wav\tété\n", encoding="latin-1"))
 
@@ -91,14 +97,20 @@ def test_utf16_without_a_mark(folder):
 
 def test_names_are_unique_even_where_capitals_do_not_count(folder):
     text = "path\tname\nclip.wav\ta\nclip.wav\tA\nclip.wav\ta-2\nclip.wav\t\nclip.wav\t\n"
-    with pytest.warns(UserWarning, match=r"'A' of row 3 \(clip\.wav\), as in row 2 \(clip\.wav\): now 'A-2'") as warned:
+    with pytest.warns(
+        UserWarning, match=r"'A' of row 3 \(clip\.wav\), as in row 2 \(clip\.wav\): now 'A-2'"
+    ) as warned:
         clips = read_clips(manifest(folder, text))
     assert [clip.name for clip in clips] == ["a", "A-2", "a-2-2", "clip", "clip-2"]
     assert len(warned) == 1
 
 
 def test_tier_option(folder):
-    text = (folder / "words.TextGrid").read_text(encoding="utf-8").replace('name = "words"', 'name = "Anne"')
+    text = (
+        (folder / "words.TextGrid")
+        .read_text(encoding="utf-8")
+        .replace('name = "words"', 'name = "Anne"')
+    )
     (folder / "words.TextGrid").write_text(text, encoding="utf-8")
     assert len(read_clips(folder / "manifest.tsv", tier="anne")[0].words) == 5
 
@@ -118,14 +130,23 @@ class TestUnusable:
             ("", r"column path or file_name, found columns \[\]"),
             ("path\ttext\n", "at least one row"),
             ("path\tpath\nclip.wav\tclip.wav\n", "column path occurs more than once"),
-            ("path\ttext\nclip.wav\toui\nclip.wav\toui\tnon\n", "row 3: expected at most 2 cells, found 3"),
+            (
+                "path\ttext\nclip.wav\toui\nclip.wav\toui\tnon\n",
+                "row 3: expected at most 2 cells, found 3",
+            ),
             ("path\ttext\n\toui\n", "row 2: expected a path"),
             ("path\nclip.wav\ngone.wav\n", r"row 3: no such audio file: .*gone\.wav"),
             ("path\n.\n", "row 2: expected an audio file, found a folder"),
             ("path\twords\nclip.wav\tgone.ctm\n", r"row 2: cannot read .*gone\.ctm"),
             ("path\twords\nclip.wav\tclip.wav\n", r"row 2: .*expected a word file"),
-            ("path\twords\tcue\nclip.wav\twords.ctm\tla\n", "row 2: clip 'clip': cue 'la' is not one of the words"),
-            ("path\twords\tcue\ttarget\nclip.wav\twords.ctm\tles\t3\n", "cue and target must be two words"),
+            (
+                "path\twords\tcue\nclip.wav\twords.ctm\tla\n",
+                "row 2: clip 'clip': cue 'la' is not one of the words",
+            ),
+            (
+                "path\twords\tcue\ttarget\nclip.wav\twords.ctm\tles\t3\n",
+                "cue and target must be two words",
+            ),
         ],
     )
     def test_tables(self, folder, text, message):
@@ -146,7 +167,10 @@ class TestUnusable:
             ('{"path": "clip.wav", "words": 3}', "row 1: expected a path as a string, found 3"),
             ('{"path": "clip.wav", "words": []}', "row 1: .*at least one word, found none"),
             ('{"path": "clip.wav", "words": [["a"]]}', "row 1: words: word 0 must be"),
-            ('{"path": "clip.wav", "words": [["a", 0, 1]], "cue": {}}', "row 1: .*cue must be an index"),
+            (
+                '{"path": "clip.wav", "words": [["a", 0, 1]], "cue": {}}',
+                "row 1: .*cue must be an index",
+            ),
             ("", "at least one row"),
         ],
     )
@@ -172,14 +196,18 @@ class TestUnusable:
 
 
 class TestOutside:
-    """A manifest may come from somebody else: it must not read files the user did not mean to give."""
+    """A manifest may come from somebody else: it must not read files the user did not mean to
+    give."""
 
-    @pytest.mark.parametrize("path", ["../secret.wav", "../../etc/passwd", "/etc/passwd", "sub/../../secret.wav"])
+    @pytest.mark.parametrize(
+        "path", ["../secret.wav", "../../etc/passwd", "/etc/passwd", "sub/../../secret.wav"]
+    )
     @pytest.mark.parametrize("column", ["path", "words"])
     def test_paths_out_of_the_folder(self, folder, path, column):
         row = {"path": "clip.wav", column: path}
         with pytest.raises(
-            InputError, match=r"row 1: path '.*' leads out of .* allow_outside=True \(--allow-outside\)"
+            InputError,
+            match=r"row 1: path '.*' leads out of .* allow_outside=True \(--allow-outside\)",
         ):
             read_clips(manifest(folder, json.dumps(row), "m.jsonl"))
 
@@ -187,7 +215,9 @@ class TestOutside:
         (folder / "link.wav").symlink_to(folder.parent / "secret.wav")
         with pytest.raises(InputError, match=r"row 2: path 'link\.wav' leads out"):
             read_clips(manifest(folder, "path\nlink.wav\n"))
-        assert read_clips(manifest(folder, "path\nlink.wav\n"), allow_outside=True)[0].name == "link"
+        assert (
+            read_clips(manifest(folder, "path\nlink.wav\n"), allow_outside=True)[0].name == "link"
+        )
 
     def test_a_loop_of_links(self, folder):
         (folder / "loop.wav").symlink_to(folder / "loop.wav")
@@ -206,17 +236,27 @@ class TestOutside:
 
 
 class TestOnError:
-    TEXT = "path\tname\ngone.wav\tfirst\nclip.wav\tsecond\nclip.wav\tthird\textra\n../secret.wav\t\n"
+    TEXT = (
+        "path\tname\ngone.wav\tfirst\nclip.wav\tsecond\nclip.wav\tthird\textra\n../secret.wav\t\n"
+    )
 
     def test_callback(self, folder):
         seen = []
-        clips = read_clips(manifest(folder, self.TEXT), on_error=lambda *reason: seen.append(reason))
+        clips = read_clips(
+            manifest(folder, self.TEXT), on_error=lambda *reason: seen.append(reason)
+        )
         assert [clip.name for clip in clips] == ["second"]
-        assert [(row, name) for row, name, _ in seen] == [(2, "first"), (4, ""), (5, "../secret.wav")]
+        assert [(row, name) for row, name, _ in seen] == [
+            (2, "first"),
+            (4, ""),
+            (5, "../secret.wav"),
+        ]
         assert all(isinstance(error, InputError) for _, _, error in seen)
 
     def test_skip_warns_once(self, folder):
-        with pytest.warns(UserWarning, match=r"3 of 4 rows left out:\n  .*row 2: no such audio file") as caught:
+        with pytest.warns(
+            UserWarning, match=r"3 of 4 rows left out:\n  .*row 2: no such audio file"
+        ) as caught:
             clips = read_clips(manifest(folder, self.TEXT), on_error="skip")
         assert len(caught) == 1
         assert [clip.name for clip in clips] == ["second"]
@@ -224,7 +264,9 @@ class TestOnError:
     def test_broken_json_line(self, folder):
         seen = []
         text = '{"path": "clip.wav"}\n{\n{"path": "clip.wav"}\n'
-        clips = read_clips(manifest(folder, text, "m.jsonl"), on_error=lambda row, *_: seen.append(row))
+        clips = read_clips(
+            manifest(folder, text, "m.jsonl"), on_error=lambda row, *_: seen.append(row)
+        )
         assert (len(clips), seen) == (2, [2])
 
 
@@ -235,7 +277,9 @@ class TestOneReader:
         reasons = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            clips = read_clips(path, on_error=lambda row, _, error: reasons.update({row: str(error)}), **options)
+            clips = read_clips(
+                path, on_error=lambda row, _, error: reasons.update({row: str(error)}), **options
+            )
             rows = list(read_corpus(path, **options))
         rejected = {row.origin.row: row.reason for row in rows if isinstance(row, Rejected)}
         assert rejected == reasons
@@ -252,7 +296,13 @@ class TestOneReader:
         for other in ("more/clip.wav", "a b.wav", "les.livres.wav"):
             shutil.copy(folder / "clip.wav", folder / other)
         rows = [
-            {"path": "clip.wav", "text": "l'été", "words": "words.ctm", "cue": "les", "target": "livres"},
+            {
+                "path": "clip.wav",
+                "text": "l'été",
+                "words": "words.ctm",
+                "cue": "les",
+                "target": "livres",
+            },
             {"path": "more/clip.wav", "sentence": "les livres"},
             {"path": "clip.wav", "text": "les livres", "name": "a b"},
             {"path": "a b.wav", "text": "les livres"},
@@ -271,10 +321,20 @@ class TestOneReader:
         else:
             separator = "\t" if name == "m.tsv" else ","
             lines = [
-                separator.join(row.get(column, "") for column in columns) for row in ({c: c for c in columns}, *rows)
+                separator.join(row.get(column, "") for column in columns)
+                for row in ({c: c for c in columns}, *rows)
             ]
-        clips, reasons = self.both(manifest(folder, line_end.join(lines) + line_end, name, encoding))
-        assert [clip.name for clip in clips] == ["clip", "clip-2", "a_b", "a_b-2", "v1.2", "les.livres"]
+        clips, reasons = self.both(
+            manifest(folder, line_end.join(lines) + line_end, name, encoding)
+        )
+        assert [clip.name for clip in clips] == [
+            "clip",
+            "clip-2",
+            "a_b",
+            "a_b-2",
+            "v1.2",
+            "les.livres",
+        ]
         first = 1 if name == "m.jsonl" else 2
         assert sorted(reasons) == [first + i for i in (5, 6, 7, 8, 9, 10)]
         assert [clip.path.is_file() for clip in clips] == [True] * 6
@@ -346,7 +406,9 @@ def test_a_stray_carriage_return_does_not_cut_a_row(folder):
 def test_words_of_an_hour_fit_a_line(folder):
     soundfile.write(folder / "clip.wav", np.zeros(9 * 8_000), 8_000)
     words = [[f"mot{i}", i / 1000, (i + 1) / 1000] for i in range(9_000)]
-    (clip,) = read_clips(manifest(folder, json.dumps({"path": "clip.wav", "words": words}), "m.jsonl"))
+    (clip,) = read_clips(
+        manifest(folder, json.dumps({"path": "clip.wav", "words": words}), "m.jsonl")
+    )
     assert len(clip.words) == 9_000
 
 
@@ -359,10 +421,14 @@ def test_words_are_held_against_the_audio_while_the_manifest_is_read(folder):
         {"path": "clip.wav", "words": [["fin", 1.0, 2.04]]},
     ]
     path = manifest(folder, "\n".join(map(json.dumps, rows)), "m.jsonl")
-    with pytest.raises(InputError, match=r"m\.jsonl, row 1: clip 'late': word 0 'fin' .* ends 500 ms past the end"):
+    with pytest.raises(
+        InputError, match=r"m\.jsonl, row 1: clip 'late': word 0 'fin' .* ends 500 ms past the end"
+    ):
         read_clips(path)
     reasons = {}
-    clips = read_clips(path, on_error=lambda row, name, error: reasons.update({(row, name): str(error)}))
+    clips = read_clips(
+        path, on_error=lambda row, name, error: reasons.update({(row, name): str(error)})
+    )
     assert list(reasons) == [(1, "late"), (2, "noise.wav")]
     assert "cannot read" in reasons[2, "noise.wav"]
     assert [clip.words for clip in clips] == [None, (Word("fin", 1.0, 2.0),)]
@@ -370,4 +436,7 @@ def test_words_are_held_against_the_audio_while_the_manifest_is_read(folder):
 
 def test_clips_without_words_open_no_audio(folder, monkeypatch):
     monkeypatch.setattr(soundfile, "SoundFile", lambda *_: pytest.fail("opened"))
-    assert len(read_clips(manifest(folder, "path\ttext\tcue\n" + "clip.wav\tles livres\tles\n" * 200))) == 200
+    assert (
+        len(read_clips(manifest(folder, "path\ttext\tcue\n" + "clip.wav\tles livres\tles\n" * 200)))
+        == 200
+    )

@@ -48,8 +48,11 @@ def test_a_browser_goes_to_every_time_of_the_sound(tmp_path):
         for time in np.arange(0.05, clip.duration, 0.1):
             browser.open(tmp_path / "page.html")
             reached = browser.evaluate(
-                "new Promise((done) => { const audio = document.querySelector('audio'), go = () => { "
-                "audio.onseeked = () => done(audio.currentTime); audio.onerror = () => done(audio.error.message); "
-                f"audio.currentTime = {time}; }}; if (audio.readyState) go(); else audio.onloadedmetadata = go; }})"
+                "new Promise((done) => { const audio = document.querySelector('audio'), go = () => "
+                "{ "
+                "audio.onseeked = () => done(audio.currentTime); audio.onerror = () => "
+                "done(audio.error.message); "
+                f"audio.currentTime = {time}; "
+                f"}}; if (audio.readyState) go(); else audio.onloadedmetadata = go; }})"
             )
             assert reached == pytest.approx(time, abs=1e-3)

@@ -1,4 +1,5 @@
-"""Clips prepared ahead: in order, no more than asked for, and nothing goes on when nobody listens any more."""
+"""Clips prepared ahead: in order, no more than asked for, and nothing goes on when nobody listens
+any more."""
 
 from __future__ import annotations
 
@@ -65,6 +66,10 @@ def test_mix_that_fails_leaves_no_thread_behind():
     model, (first, second) = trained("tiny-french-whisper"), bundled.clips()[:2]
     before = threading.active_count()
     with pytest.raises(InputError) as raised:
-        speechmix.mix(model, [first, second.replace(words=None, cue=None, target=None), *[first] * 6], clips_at_once=1)
+        speechmix.mix(
+            model,
+            [first, second.replace(words=None, cue=None, target=None), *[first] * 6],
+            clips_at_once=1,
+        )
     assert raised.value.__traceback__ is not None  # which holds the frames, and what they hold
     assert threading.active_count() == before

@@ -1,4 +1,5 @@
-"""Sentences out of a table: the example that comes with the package, and rows that cannot be used."""
+"""Sentences out of a table: the example that comes with the package, and rows that cannot be
+used."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ TEMPLATE = Path(__file__).resolve().parents[2] / "data_templates" / "sentences.t
 
 def test_the_example_is_read_as_it_says():
     keys, game, film = read_sentences(TEMPLATE)
-    assert (keys.words[keys.cue].text, keys.words[keys.target].text, keys.foil) == ("keys", "are", "is")
+    assert (keys.words[keys.cue].text, keys.words[keys.target].text, keys.foil) == (
+        "keys",
+        "are",
+        "is",
+    )
     assert game.words[game.target].text == "<mask>"
     assert (film.name, film.target, dict(film.meta)) == ("film", None, {"label": "POSITIVE"})
 
@@ -36,7 +41,9 @@ def test_rows_that_cannot_be_used_are_errors_or_reported(tmp_path):
     assert (sentence.text, rows) == ("the keys", [2])
 
 
-@pytest.mark.parametrize(("content", "message"), [("text\n", "at least one row"), ("words\nthe\n", "text or sentence")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("text\n", "at least one row"), ("words\nthe\n", "text or sentence")]
+)
 def test_a_table_without_texts_says_what_was_expected(tmp_path, content, message):
     (tmp_path / "texts.tsv").write_text(content)
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,5 @@
-"""A sentence as a noun: it does not change, and another is made from it with its cue and target looked up anew."""
+"""A sentence as a noun: it does not change, and another is made from it with its cue and target
+looked up anew."""
 
 import copy
 import pickle
@@ -37,9 +38,17 @@ def test_replace_looks_cue_and_target_up_anew():
 
 def test_copies_and_pickles_are_the_same_sentence():
     sentence = Sentence(TEXT, cue="les:2", meta={"a": "b"})
-    for other in (copy.copy(sentence), copy.deepcopy(sentence), pickle.loads(pickle.dumps(sentence))):
+    for other in (
+        copy.copy(sentence),
+        copy.deepcopy(sentence),
+        pickle.loads(pickle.dumps(sentence)),
+    ):
         assert other == sentence
-        assert (other.fingerprint, other.words, other.replace()) == (sentence.fingerprint, sentence.words, sentence)
+        assert (other.fingerprint, other.words, other.replace()) == (
+            sentence.fingerprint,
+            sentence.words,
+            sentence,
+        )
         with pytest.raises(TypeError):
             other.meta["a"] = "c"
 

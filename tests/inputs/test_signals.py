@@ -1,4 +1,5 @@
-"""Resampling and mel spectrograms are those of librosa, without what it compiles when it is first imported."""
+"""Resampling and mel spectrograms are those of librosa, without what it compiles when it is first
+imported."""
 
 from __future__ import annotations
 
@@ -32,12 +33,18 @@ def test_samples_at_the_rate_that_is_wanted_are_given_back():
 
 def test_a_tone_is_in_its_band():
     tone = np.sin(2 * np.pi * 2_000 * np.arange(16_000) / 16_000)
-    power = mel_spectrogram(tone, 16_000, n_fft=512, window=400, hop=80, n_mels=40, fmin=60, fmax=7600)
+    power = mel_spectrogram(
+        tone, 16_000, n_fft=512, window=400, hop=80, n_mels=40, fmin=60, fmax=7600
+    )
     assert power.shape == (201, 40)
     (band,) = set(power[10:-10].argmax(axis=1))
-    mel = 15 + 27 * np.log(np.array([2_000, 7_600]) / 1_000) / np.log(6.4)  # Slaney's scale above 1 kHz
+    mel = 15 + 27 * np.log(np.array([2_000, 7_600]) / 1_000) / np.log(
+        6.4
+    )  # Slaney's scale above 1 kHz
     lowest = 60 * 3 / 200
-    assert abs(band + 1 - 41 * (mel[0] - lowest) / (mel[1] - lowest)) < 0.6  # 40 bands between 42 edges
+    assert (
+        abs(band + 1 - 41 * (mel[0] - lowest) / (mel[1] - lowest)) < 0.6
+    )  # 40 bands between 42 edges
 
 
 @pytest.mark.long  # imports librosa's signal functions, which numba compiles for half a minute
@@ -53,9 +60,18 @@ def test_they_are_librosas():
     for length in (300, 800, 16_001, 48_077):
         noise = rng.standard_normal(length).astype(np.float32)
         expected = librosa.feature.melspectrogram(
-            y=noise, sr=16_000, n_fft=512, win_length=400, hop_length=80, n_mels=40, fmin=60, fmax=7600
+            y=noise,
+            sr=16_000,
+            n_fft=512,
+            win_length=400,
+            hop_length=80,
+            n_mels=40,
+            fmin=60,
+            fmax=7600,
         )
-        power = mel_spectrogram(noise, 16_000, n_fft=512, window=400, hop=80, n_mels=40, fmin=60, fmax=7600)
+        power = mel_spectrogram(
+            noise, 16_000, n_fft=512, window=400, hop=80, n_mels=40, fmin=60, fmax=7600
+        )
         np.testing.assert_allclose(power, expected.T, rtol=2e-6)
 
 
@@ -74,5 +90,7 @@ speechmix.Clip.from_array(np.ones(8_000), 8_000).audio(16_000)
 compiled = {"librosa.util.utils", "librosa.core.audio", "librosa.core.pitch"} & set(sys.modules)
 sys.exit(f"imported {compiled}" if compiled else 0)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-1_000:]

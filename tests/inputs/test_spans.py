@@ -29,7 +29,14 @@ def test_neighbours_share_no_frame_by_default_and_one_in_the_paper_rule(grid):
 
 def test_spans_carry_label_index_and_times():
     span = word_spans([Word("les", 0.1, 0.2)], WHISPER)[0]
-    assert (span.label, span.kind, span.word, span.onset, span.offset, len(span)) == ("les", "word", 0, 0.1, 0.2, 5)
+    assert (span.label, span.kind, span.word, span.onset, span.offset, len(span)) == (
+        "les",
+        "word",
+        0,
+        0.1,
+        0.2,
+        5,
+    )
 
 
 @GRIDS
@@ -64,7 +71,9 @@ def test_word_behind_the_window_is_refused(rounding):
 
 def test_more_words_than_frames():
     grid = FrameGrid.from_convolutions(800, KERNELS, STRIDES)
-    with pytest.raises(InputError, match="3 words cannot have a frame each: the clip has only 2 frames"):
+    with pytest.raises(
+        InputError, match="3 words cannot have a frame each: the clip has only 2 frames"
+    ):
         word_spans([Word(letter, 0.0, 0.01) for letter in "abc"], grid)
 
 
@@ -76,10 +85,21 @@ def test_unknown_rounding():
 def test_silence_and_padding_around_words():
     spans = word_spans([Word("les", 0.1, 0.2), Word("livres", 0.3, 0.5)], WHISPER)
     everything = context_spans(spans, WHISPER, 1.0)
-    assert [span.kind for span in everything] == ["silence", "word", "silence", "word", "silence", "padding"]
+    assert [span.kind for span in everything] == [
+        "silence",
+        "word",
+        "silence",
+        "word",
+        "silence",
+        "padding",
+    ]
     assert ranges(everything) == [(0, 5), (5, 10), (10, 15), (15, 25), (25, 50), (50, 1500)]
     assert [span.word for span in everything] == [None, 0, None, 1, None, None]
-    assert ranges(context_spans(spans, WHISPER, 1.0, include=["padding"])) == [(5, 10), (15, 25), (50, 1500)]
+    assert ranges(context_spans(spans, WHISPER, 1.0, include=["padding"])) == [
+        (5, 10),
+        (15, 25),
+        (50, 1500),
+    ]
     assert context_spans(spans, WHISPER, 1.0, include=[]) == spans
 
 
@@ -102,10 +122,13 @@ def test_every_frame_as_a_unit():
 
 @st.composite
 def grids_and_words(draw):
-    """Words in order that do not overlap, of any length including none, on a grid that has a frame for each."""
+    """Words in order that do not overlap, of any length including none, on a grid that has a frame
+    for each."""
     seconds = draw(st.floats(0.5, 30.0))
     whisper = draw(st.booleans())
-    grid = WHISPER if whisper else FrameGrid.from_convolutions(int(seconds * 16_000), KERNELS, STRIDES)
+    grid = (
+        WHISPER if whisper else FrameGrid.from_convolutions(int(seconds * 16_000), KERNELS, STRIDES)
+    )
     n_words = draw(st.integers(1, min(20, grid.n_frames)))
     lengths = st.lists(st.integers(0, 50), min_size=2 * n_words + 1, max_size=2 * n_words + 1)
     edges = [0]
@@ -113,7 +136,11 @@ def grids_and_words(draw):
         edges.append(edges[-1] + length)
     scale = min(seconds, grid.duration) / max(edges[-1], 1)
     times = [edge * scale for edge in edges]
-    return grid, seconds, [Word(f"w{i}", times[2 * i + 1], times[2 * i + 2]) for i in range(n_words)]
+    return (
+        grid,
+        seconds,
+        [Word(f"w{i}", times[2 * i + 1], times[2 * i + 2]) for i in range(n_words)],
+    )
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
@@ -142,4 +169,6 @@ def test_words_with_room_keep_exactly_the_frames_centred_in_them(case):
 def test_words_silence_and_padding_tile_the_grid(case):
     grid, seconds, words = case
     spans = context_spans(word_spans(words, grid), grid, seconds)
-    assert [frame for span in spans for frame in range(span.start, span.stop)] == list(range(grid.n_frames))
+    assert [frame for span in spans for frame in range(span.start, span.stop)] == list(
+        range(grid.n_frames)
+    )

@@ -23,10 +23,21 @@ UNSCORED = [Word(word.text, word.start, word.end) for word in LIVRES]
 
 def textgrid(*tiers):
     """Long-form TextGrid of (class, name, [(start, end, label)])."""
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0 ", "xmax = 2 ", "tiers? <exists> "]
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        "xmin = 0 ",
+        "xmax = 2 ",
+        "tiers? <exists> ",
+    ]
     lines += [f"size = {len(tiers)} ", "item []: "]
     for number, (kind, name, entries) in enumerate(tiers, 1):
-        lines += [f"    item [{number}]:", f'        class = "{kind}" ', f'        name = "{name}" ']
+        lines += [
+            f"    item [{number}]:",
+            f'        class = "{kind}" ',
+            f'        name = "{name}" ',
+        ]
         lines += ["        xmin = 0 ", "        xmax = 2 "]
         unit = "intervals" if kind == "IntervalTier" else "points"
         lines += [f"        {unit}: size = {len(entries)} "]
@@ -80,7 +91,12 @@ class TestTextGrid:
     @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
     @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
     def test_encodings_and_line_ends(self, write, name, encoding, line_end):
-        text = (TEMPLATES / name).read_text(encoding="utf-8").replace("livres", "été").replace("\n", line_end)
+        text = (
+            (TEMPLATES / name)
+            .read_text(encoding="utf-8")
+            .replace("livres", "été")
+            .replace("\n", line_end)
+        )
         path = write("a.TextGrid", "\ufeff" + text if encoding == "utf-16-be" else text, encoding)
         assert [word.text for word in read_words(path)] == ["elle", "a", "perdu", "les", "été"]
 
@@ -91,7 +107,11 @@ class TestTextGrid:
 
     @pytest.mark.parametrize("name", ["words", "WORDS", "Mots", "speaker one - words", "ORT-MAU"])
     def test_word_tier_by_name(self, write, name):
-        tiers = intervals("phones", (0, 1, "l")), intervals(name, (0, 1, "les")), intervals("notes", (0, 1, "?"))
+        tiers = (
+            intervals("phones", (0, 1, "l")),
+            intervals(name, (0, 1, "les")),
+            intervals("notes", (0, 1, "?")),
+        )
         assert read_words(write("a.TextGrid", textgrid(*tiers))) == [Word("les", 0, 1)]
 
     def test_the_only_interval_tier(self, write):
@@ -99,11 +119,17 @@ class TestTextGrid:
         assert read_words(write("a.TextGrid", text)) == [Word("les", 0, 1)]
 
     def test_ambiguous_tiers(self, write):
-        path = write("a.TextGrid", textgrid(intervals("anne", (0, 1, "les")), intervals("bea", (0, 1, "la"))))
-        with pytest.raises(InputError, match=r"found 0 among the tiers \['anne', 'bea'\]: name one with tier="):
+        path = write(
+            "a.TextGrid", textgrid(intervals("anne", (0, 1, "les")), intervals("bea", (0, 1, "la")))
+        )
+        with pytest.raises(
+            InputError, match=r"found 0 among the tiers \['anne', 'bea'\]: name one with tier="
+        ):
             read_words(path)
         assert read_words(path, tier="Bea") == [Word("la", 0, 1)]
-        with pytest.raises(InputError, match=r"expected interval tier 'carl', found 0 among the tiers"):
+        with pytest.raises(
+            InputError, match=r"expected interval tier 'carl', found 0 among the tiers"
+        ):
             read_words(path, tier="carl")
 
     def test_two_speakers(self, write):
@@ -112,7 +138,10 @@ class TestTextGrid:
             read_words(write("a.TextGrid", textgrid(*tiers)))
 
     def test_two_tiers_of_one_name(self, write):
-        path = write("a.TextGrid", textgrid(intervals("words", (0, 1, "les")), intervals("words", (0, 1, "la"))))
+        path = write(
+            "a.TextGrid",
+            textgrid(intervals("words", (0, 1, "les")), intervals("words", (0, 1, "la"))),
+        )
         assert read_words(path, tier="words (2)") == [Word("la", 0, 1)]
 
     def test_silence_is_left_out_and_unknown_speech_stays(self, write):
@@ -124,16 +153,21 @@ class TestTextGrid:
     @pytest.mark.parametrize("entries", [[], [(0, 2, "")], [(0, 1, "sil"), (1, 2, " ")]])
     def test_no_labelled_interval(self, write, entries):
         with pytest.raises(
-            InputError, match=r"a\.TextGrid: expected words in tier 'words', found no labelled interval"
+            InputError,
+            match=r"a\.TextGrid: expected words in tier 'words', found no labelled interval",
         ):
             read_words(write("a.TextGrid", textgrid(intervals("words", *entries))))
 
     def test_point_tiers_only(self, write):
-        with pytest.raises(InputError, match="expected an interval tier with the words, found none"):
+        with pytest.raises(
+            InputError, match="expected an interval tier with the words, found none"
+        ):
             read_words(write("a.TextGrid", textgrid(("TextTier", "words", [(0.5, "les")]))))
 
     def test_numbers_as_praat_writes_them(self, write):
-        text = textgrid(intervals("words", ("5.551115123125783e-17", 0.5, "les"), (0.5, "1e0", "livres")))
+        text = textgrid(
+            intervals("words", ("5.551115123125783e-17", 0.5, "les"), (0.5, "1e0", "livres"))
+        )
         words = read_words(write("a.TextGrid", text))
         assert words == [Word("les", pytest.approx(0, abs=1e-16), 0.5), Word("livres", 0.5, 1.0)]
 
@@ -156,7 +190,9 @@ class TestTextGrid:
         with pytest.raises(InputError, match=r"a\.TextGrid"):
             read_words(write("a.TextGrid", text))
 
-    @pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, "1e400", "-1e400", "NaN"])
+    @pytest.mark.parametrize(
+        "deep", ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, "1e400", "-1e400", "NaN"]
+    )
     def test_absurd_values(self, write, deep):
         text = (TEMPLATES / "words.TextGrid").read_text(encoding="utf-8")
         for old in ("File type", "size = 1", "xmax = 2 ", "0.45", "IntervalTier"):
@@ -166,7 +202,9 @@ class TestTextGrid:
             read_words(write("a.TextGrid", deep))
 
     def test_latin1(self, write):
-        with pytest.raises(InputError, match=r"a\.TextGrid: expected UTF-8 or UTF-16 text, found byte 0xe9"):
+        with pytest.raises(
+            InputError, match=r"a\.TextGrid: expected UTF-8 or UTF-16 text, found byte 0xe9"
+        ):
             read_words(write("a.TextGrid", textgrid(intervals("mots", (0, 1, "été"))), "latin-1"))
 
 
@@ -177,9 +215,9 @@ class TestWriteTextGrid:
 
     def test_as_praat_wants_it(self, tmp_path):
         write_textgrid(tmp_path / "a.TextGrid", LIVRES, 2.0)
-        assert (tmp_path / "a.TextGrid").read_text(encoding="utf-8") == (TEMPLATES / "words.TextGrid").read_text(
-            encoding="utf-8"
-        )
+        assert (tmp_path / "a.TextGrid").read_text(encoding="utf-8") == (
+            TEMPLATES / "words.TextGrid"
+        ).read_text(encoding="utf-8")
 
     def test_words_of_no_length_get_a_millisecond(self, tmp_path):
         words = [Word("il", 0.1, 0.2), Word("y", 0.2, 0.2), Word('"a"', 0.3, 0.4)]
@@ -199,14 +237,19 @@ class TestCtm:
     def test_several_utterances(self, write):
         path = write("all.ctm", self.SEVERAL)
         assert read_words(path, utterance="u2") == [Word("non", 0.3, 0.5, 0.5)]
-        with pytest.raises(InputError, match=r"2 utterances \(u1, u2\), none called 'all': name one with utterance="):
+        with pytest.raises(
+            InputError,
+            match=r"2 utterances \(u1, u2\), none called 'all': name one with utterance=",
+        ):
             read_words(path)
 
     def test_the_one_named_like_the_file(self, write):
         assert read_words(write("u1.ctm", self.SEVERAL)) == [Word("oui", 0.1, 0.3)]
 
     def test_a_single_utterance_needs_no_name(self, write):
-        assert read_words(write("a.ctm", "x A 0.1 0.2 oui NA\n"), utterance="a") == [Word("oui", 0.1, 0.3)]
+        assert read_words(write("a.ctm", "x A 0.1 0.2 oui NA\n"), utterance="a") == [
+            Word("oui", 0.1, 0.3)
+        ]
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -231,7 +274,10 @@ class TestJson:
             [["oui", 0.1, 0.3]],
             [{"text": " oui", "start_sec": 0.1, "end_sec": 0.3}],
             {"words": [{"word": "oui", "start": 0.1, "end": 0.3}], "duration": 2},
-            {"text": "oui", "segments": [{"words": [{"word": " oui", "start": 0.1, "end": 0.3}]}, {"id": 1}]},
+            {
+                "text": "oui",
+                "segments": [{"words": [{"word": " oui", "start": 0.1, "end": 0.3}]}, {"id": 1}],
+            },
             {"text": "oui", "chunks": [{"text": " oui", "timestamp": [0.1, 0.3]}]},
             {
                 "start": 0,
@@ -262,7 +308,10 @@ class TestJson:
             ('["oui"]', "word 0 must be"),
             ('[{"word": "oui", "start": 0.1}]', "word 0 must be"),
             ('[{"word": "oui", "timestamp": [0.1, null]}]', "word 0 must be"),
-            ('[{"word": "oui", "start": "0,1", "end": 0.3}]', "word 0: expected seconds .* decimal point, found '0,1'"),
+            (
+                '[{"word": "oui", "start": "0,1", "end": 0.3}]',
+                "word 0: expected seconds .* decimal point, found '0,1'",
+            ),
             ('[["", 0.1, 0.3]]', "no label"),
             ('{"tiers": {"words": {"entries": [[1, 2]]}}}', "entries"),
             ('{"tiers": {"words": 3}}', "entries"),
@@ -285,15 +334,24 @@ class TestJson:
 class TestTable:
     def test_csv_and_other_column_names(self, write):
         text = 'Text,start_sec,end_sec,confidence\n"oui, oui",0.1,0.3,0.5\n\nnon,0.3,0.4,\n'
-        assert read_words(write("a.csv", text)) == [Word("oui, oui", 0.1, 0.3, 0.5), Word("non", 0.3, 0.4)]
+        assert read_words(write("a.csv", text)) == [
+            Word("oui, oui", 0.1, 0.3, 0.5),
+            Word("non", 0.3, 0.4),
+        ]
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("oui\t0.1\t0.3\n", r"column word or text or label, .* found columns \['oui', '0\.1', '0\.3'\]"),
+            (
+                "oui\t0.1\t0.3\n",
+                r"column word or text or label, .* found columns \['oui', '0\.1', '0\.3'\]",
+            ),
             ("word\tstart\nles\t0.1\n", "column end or end_sec"),
             ("word\tstart\tend\nles\t0.1\n", "row 2: expected a word, a start and an end"),
-            ("word\tstart\tend\nles\t0,1\t0,3\n", "row 2: expected seconds as numbers with a decimal point"),
+            (
+                "word\tstart\tend\nles\t0,1\t0,3\n",
+                "row 2: expected seconds as numbers with a decimal point",
+            ),
             ("word\tstart\tend\nles\t0.1\t0.3\t9\n", "row 2: expected at most 3 cells"),
             ("word\tstart\tend\n", "at least one word"),
         ],

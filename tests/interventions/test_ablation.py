@@ -23,9 +23,13 @@ def test_the_margin_is_that_of_a_pass_with_all_values_of_the_stack_zeroed(name):
     assert table.margin["none"] == pytest.approx(decision.margin, abs=1e-5)
     for stack in model.stacks:
         (cue,) = decision.sources_of(stack, [clip.cue])
-        modules = [oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)]
+        modules = [
+            oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)
+        ]
         with oracle.zeroed_values_of_all(modules, list(cue.positions)):
-            assert table.margin[stack] == pytest.approx(decision.of_inputs(decision.prepared.inputs), abs=1e-4)
+            assert table.margin[stack] == pytest.approx(
+                decision.of_inputs(decision.prepared.inputs), abs=1e-4
+            )
     assert (table.right == (table.margin > 0)).all()
 
 
@@ -37,6 +41,8 @@ def test_a_text_is_ablated_like_a_clip():
 
 
 def test_a_clip_without_a_target_is_refused():
-    clip = speechmix.Clip.from_array(np.ones(16_000), 16_000, text="les livres", words=[("les", 0.1, 0.2)], cue="les")
+    clip = speechmix.Clip.from_array(
+        np.ones(16_000), 16_000, text="les livres", words=[("les", 0.1, 0.2)], cue="les"
+    )
     with pytest.raises(InputError, match="needs text, words with times, a cue"):
         speechmix.ablate(None, clip)

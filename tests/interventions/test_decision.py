@@ -1,4 +1,5 @@
-"""A decision: the margin is the number that its definition says, and words have the positions they are fed at."""
+"""A decision: the margin is the number that its definition says, and words have the positions they
+are fed at."""
 
 from __future__ import annotations
 
@@ -22,8 +23,12 @@ def log_probabilities(model, **inputs):
 class TestMargins:
     def test_a_masked_model_is_fed_its_mask_for_the_target(self):
         model = bert()
-        decision = Decision.of(model, speechmix.Sentence("the cats are here", target="are", foil="is"))
-        scores = log_probabilities(model, **model.tokenizer("the cats [MASK] here", return_tensors="pt"))
+        decision = Decision.of(
+            model, speechmix.Sentence("the cats are here", target="are", foil="is")
+        )
+        scores = log_probabilities(
+            model, **model.tokenizer("the cats [MASK] here", return_tensors="pt")
+        )
         expected = scores[3, WORDS.index("are")] - scores[3, WORDS.index("is")]
         assert decision.margin == pytest.approx(expected.item(), abs=1e-12)
         assert decision.has_foil
@@ -32,7 +37,9 @@ class TestMargins:
     def test_without_a_foil_it_is_how_likely_the_target_is(self):
         model = bert()
         decision = Decision.of(model, speechmix.Sentence("the cats are here", target="are"))
-        scores = log_probabilities(model, **model.tokenizer("the cats [MASK] here", return_tensors="pt"))
+        scores = log_probabilities(
+            model, **model.tokenizer("the cats [MASK] here", return_tensors="pt")
+        )
         assert decision.margin == pytest.approx(scores[3, WORDS.index("are")].item(), abs=1e-12)
         assert not decision.has_foil
 
@@ -49,7 +56,9 @@ class TestMargins:
     def test_a_causal_model_decides_at_the_first_token_that_differs(self):
         model = gpt2()
         decision = Decision.of(model, speechmix.Sentence("the cats are", target="are", foil="ape"))
-        ids, foil_ids = (model.tokenizer(text).input_ids for text in ("the cats are", "the cats ape"))
+        ids, foil_ids = (
+            model.tokenizer(text).input_ids for text in ("the cats are", "the cats ape")
+        )
         place = next(i for i, (a, b) in enumerate(zip(ids, foil_ids, strict=True)) if a != b)
         scores = log_probabilities(model, input_ids=torch.tensor([ids]))
         expected = scores[place - 1, ids[place]] - scores[place - 1, foil_ids[place]]
@@ -57,8 +66,11 @@ class TestMargins:
 
     @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
     def test_of_a_clip_it_changes_sign_with_the_question(self, name):
-        """Target and foil exchanged, text and all: the other choice of the same sound (of one length here)."""
-        clip = next(clip for clip in clips() if clip.meta["control"] == "no" and clip.meta["number"] == "pl")
+        """Target and foil exchanged, text and all: the other choice of the same sound (of one
+        length here)."""
+        clip = next(
+            clip for clip in clips() if clip.meta["control"] == "no" and clip.meta["number"] == "pl"
+        )
         decision = Decision.of(trained(name), clip)
         assert decision.margin > 0
         without = Decision.of(trained(name), clip.replace(foil=None))
@@ -87,22 +99,34 @@ class TestRefused:
 
     def test_a_clip_without_words(self):
         clip = clips()[0]
-        wordless = with_sound(clip.replace(words=None, cue=None, target=None, foil=None), clip.audio(16_000))
+        wordless = with_sound(
+            clip.replace(words=None, cue=None, target=None, foil=None), clip.audio(16_000)
+        )
         with pytest.raises(InputError, match="no words with times"):
             Decision.of(trained("tiny-french-ctc"), wordless)
 
     def test_a_stack_that_is_not_there(self):
-        decision = Decision.of(bert(), speechmix.Sentence("the cats are here", target="are", foil="is"))
+        decision = Decision.of(
+            bert(), speechmix.Sentence("the cats are here", target="are", foil="is")
+        )
         with pytest.raises(InputError, match="no stack 'decoder'"):
             decision.sources_of("decoder", None)
 
 
 def test_words_have_the_positions_of_their_tokens():
     model = bart()
-    sentence = speechmix.Sentence("the cats", translation="les chats", target="chats", foil="chiens")
+    sentence = speechmix.Sentence(
+        "the cats", translation="les chats", target="chats", foil="chiens"
+    )
     decision = Decision.of(model, sentence)
-    labels = {stack: [source.label for source in sources] for stack, sources in decision.sources.items()}
-    assert labels == {"encoder": ["the", "cats"], "decoder": ["les", "chats"], "cross": ["the", "cats"]}
+    labels = {
+        stack: [source.label for source in sources] for stack, sources in decision.sources.items()
+    }
+    assert labels == {
+        "encoder": ["the", "cats"],
+        "decoder": ["les", "chats"],
+        "cross": ["the", "cats"],
+    }
     ids = decision.prepared.decoder_tokens.ids
     for source in decision.sources["decoder"]:
         spelled = model.tokenizer.decode([ids[place] for place in source.positions]).strip()

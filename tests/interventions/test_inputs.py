@@ -1,4 +1,5 @@
-"""Silence and blank: what takes a word's place is what it says, the rest stays, and input ablation reads the margin of it."""
+"""Silence and blank: what takes a word's place is what it says, the rest stays, and input ablation
+reads the margin of it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def clip():
     audio[3_200:6_400] += np.sin(2 * np.pi * 440 * np.arange(3_200) / RATE).astype(np.float32)
     audio[6_400:8_000] += 0.5
     words = [("les", 0.2, 0.4), ("beaux", 0.4, 0.5), ("livres", 0.6, 0.9)]
-    return speechmix.Clip.from_array(audio, RATE, text="les beaux livres", words=words, cue="les", target="livres")
+    return speechmix.Clip.from_array(
+        audio, RATE, text="les beaux livres", words=words, cue="les", target="livres"
+    )
 
 
 class TestSound:
@@ -47,10 +50,17 @@ class TestSound:
         assert np.isin(filled, silent).all()
 
     def test_noise_has_the_word_s_spectrum_and_loudness(self, clip):
-        word, noise = clip.audio(RATE)[3_200:6_400], silence(clip, fill="noise").audio(RATE)[3_200:6_400]
+        word, noise = (
+            clip.audio(RATE)[3_200:6_400],
+            silence(clip, fill="noise").audio(RATE)[3_200:6_400],
+        )
         assert np.sqrt((noise**2).mean()) == pytest.approx(np.sqrt((word**2).mean()), rel=0.05)
-        assert np.abs(np.fft.rfft(noise)).argmax() == np.abs(np.fft.rfft(word)).argmax() == 88  # 440 Hz
-        again, other = (silence(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1))
+        assert (
+            np.abs(np.fft.rfft(noise)).argmax() == np.abs(np.fft.rfft(word)).argmax() == 88
+        )  # 440 Hz
+        again, other = (
+            silence(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1)
+        )
         assert np.array_equal(noise, again)
         assert not np.allclose(noise, other)
 
@@ -63,7 +73,9 @@ class TestSound:
         full = speechmix.Clip.from_array(
             np.ones(RATE), RATE, text="les livres", words=words, cue="les", target="livres"
         )
-        with pytest.raises(InputError, match="expected at least 30 ms that no word has, found 0 ms"):
+        with pytest.raises(
+            InputError, match="expected at least 30 ms that no word has, found 0 ms"
+        ):
             silence(full, fill="room")
 
     @pytest.mark.parametrize(
@@ -80,7 +92,9 @@ class TestSound:
 
 
 class TestTokens:
-    @pytest.mark.parametrize(("fill", "token"), [("mask", "[MASK]"), ("unk", "[UNK]"), ("pad", "[PAD]")])
+    @pytest.mark.parametrize(
+        ("fill", "token"), [("mask", "[MASK]"), ("unk", "[UNK]"), ("pad", "[PAD]")]
+    )
     def test_a_token_takes_the_place(self, fill, token):
         model = bert()
         inputs = dict(model.tokenizer("the cats are here", return_tensors="pt"))
@@ -103,7 +117,9 @@ class TestTokens:
             model, dict(model.tokenizer("the cats are", return_tensors="pt")), [1, 2], fill="remove"
         )
         assert kept == [0, 3, 4]
-        assert {name: tensor.shape[1] for name, tensor in changed.items()} == dict.fromkeys(changed, 3)
+        assert {name: tensor.shape[1] for name, tensor in changed.items()} == dict.fromkeys(
+            changed, 3
+        )
 
     def test_blank_gives_inputs_that_mix_takes(self):
         model = bert()
@@ -119,7 +135,9 @@ class TestTokens:
         inputs = speechmix.blank(model, clip)
         decision = Decision.of(model, clip)
         (cue,) = decision.sources_of("decoder", [clip.cue])
-        assert inputs["decoder_input_ids"].shape[1] == len(decision.prepared.decoder_tokens.ids) - len(cue.positions)
+        assert inputs["decoder_input_ids"].shape[1] == len(
+            decision.prepared.decoder_tokens.ids
+        ) - len(cue.positions)
 
     @pytest.mark.parametrize(("word", "said"), [(None, "found word=None"), (9, "found word=9")])
     def test_a_word_that_is_not_there_cannot_be_blanked(self, word, said):
@@ -133,17 +151,28 @@ class TestTokens:
     def test_a_model_has_the_fills_of_its_tokenizer(self):
         assert token_fills(bert()) == ("mask", "unk", "pad", "remove")
         with pytest.raises(InputError, match="has no mask token"):
-            blanked(trained("tiny-french-whisper"), {"input_ids": torch.tensor([[1, 2]])}, [0], fill="mask")
+            blanked(
+                trained("tiny-french-whisper"),
+                {"input_ids": torch.tensor([[1, 2]])},
+                [0],
+                fill="mask",
+            )
 
 
 class TestInputAblation:
     def test_of_a_text_each_margin_is_that_of_the_changed_text(self):
         model = bert()
-        table = speechmix.ablate_input(model, speechmix.Sentence("the cats are here", target="are", foil="is")).table
-        expected = Decision.of(model, speechmix.Sentence("the [UNK] are here", target="are", foil="is"))
+        table = speechmix.ablate_input(
+            model, speechmix.Sentence("the cats are here", target="are", foil="is")
+        ).table
+        expected = Decision.of(
+            model, speechmix.Sentence("the [UNK] are here", target="are", foil="is")
+        )
         row = table[(table["label"] == "cats") & (table["intervention"] == "blank (unk)")].iloc[0]
         assert row["margin"] == pytest.approx(expected.margin, abs=1e-12)
-        row = table[(table["label"] == "here") & (table["intervention"] == "blank (remove)")].iloc[0]
+        row = table[(table["label"] == "here") & (table["intervention"] == "blank (remove)")].iloc[
+            0
+        ]
         expected = Decision.of(model, speechmix.Sentence("the cats are", target="are", foil="is"))
         assert row["margin"] == pytest.approx(expected.margin, abs=1e-12)
 
@@ -153,12 +182,16 @@ class TestInputAblation:
             model, speechmix.Sentence("so the cats are", target="are", foil="ape"), fills=["remove"]
         ).table
         row = table[table["label"] == "the"].iloc[0]
-        without = speechmix.Sentence("so  cats are", target="are", foil="ape")  # a space is a token of no word
+        without = speechmix.Sentence(
+            "so  cats are", target="are", foil="ape"
+        )  # a space is a token of no word
         assert row["margin"] == pytest.approx(Decision.of(model, without).margin, abs=1e-9)
         assert "are" not in table["label"].tolist()  # it holds the position that is read
 
     def test_of_a_translation_it_is_what_the_encoder_reads(self):
-        sentence = speechmix.Sentence("the cats", translation="les chats", target="chats", foil="chiens")
+        sentence = speechmix.Sentence(
+            "the cats", translation="les chats", target="chats", foil="chiens"
+        )
         table = speechmix.ablate_input(bart(), sentence).table
         assert set(table["label"]) == {"the", "cats"}
         assert (table["drop"] != 0).all()
@@ -168,7 +201,9 @@ class TestInputAblation:
         drops = speechmix.ablate_input(model, clip, sides=["sound", "text", "both"])
         assert {name.split()[0] for name in drops.interventions} == {"silence", "blank"}
         assert "silence and blank (zeros + remove)" in drops.interventions
-        silenced = drops.table.query("intervention == 'silence (zeros)' and word == @clip.cue").iloc[0]
+        silenced = drops.table.query(
+            "intervention == 'silence (zeros)' and word == @clip.cue"
+        ).iloc[0]
         expected = Decision.of(model, silence(clip)).margin
         assert silenced["margin"] == pytest.approx(expected, abs=1e-5)
         assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "silence (zeros)"
@@ -177,7 +212,13 @@ class TestInputAblation:
         words = [("notre", 0.0, 0.5), ("maison", 0.5, 1.0)]
         audio = np.random.default_rng(0).standard_normal(RATE).astype(np.float32)
         full = speechmix.Clip.from_array(
-            audio, RATE, text="notre maison", words=words, cue="notre", target="maison", foil="maisons"
+            audio,
+            RATE,
+            text="notre maison",
+            words=words,
+            cue="notre",
+            target="maison",
+            foil="maisons",
         )
         model = trained("tiny-french-ctc")
         with pytest.warns(UserWarning, match="left out: .*no sound of the room"):
@@ -188,4 +229,6 @@ class TestInputAblation:
 
     def test_a_side_that_is_not_there(self):
         with pytest.raises(InputError, match=r"sides are \['text'\], found \['sound'\]"):
-            speechmix.ablate_input(bert(), speechmix.Sentence("the cats are", target="are", foil="is"), sides=["sound"])
+            speechmix.ablate_input(
+                bert(), speechmix.Sentence("the cats are", target="are", foil="is"), sides=["sound"]
+            )

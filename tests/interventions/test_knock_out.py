@@ -26,7 +26,10 @@ ITEMS = {
     "whisper": lambda: (in_double("tiny-french-whisper"), clips()[1]),
     "bert": lambda: (bert(), speechmix.Sentence("the very cats are here", target="are", foil="is")),
     "gpt2": lambda: (gpt2(), speechmix.Sentence("the cats are", target="are", foil="ape")),
-    "bart": lambda: (bart(), speechmix.Sentence("the cats", translation="les chats", target="chats", foil="chiens")),
+    "bart": lambda: (
+        bart(),
+        speechmix.Sentence("the cats", translation="les chats", target="chats", foil="chiens"),
+    ),
 }
 
 
@@ -38,12 +41,16 @@ def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
         assert drops.margin == pytest.approx(decision.margin, abs=1e-10)
         for stack, sources in decision.sources.items():
             layers = oracle.layers_of(decision.model.module, stack)
-            for (row, span), source in itertools.product(enumerate(windows(len(layers), window)), sources):
+            for (row, span), source in itertools.product(
+                enumerate(windows(len(layers), window)), sources
+            ):
                 modules = [oracle.attention_module(layers[layer], stack) for layer in span]
                 with oracle.zeroed_values_of_all(modules, list(source.positions)):
                     margin = decision.of_inputs(decision.prepared.inputs)
                 column = [other.index for other in sources].index(source.index)
-                assert drops.scores(stack)[row, column] == pytest.approx(decision.margin - margin, abs=1e-10)
+                assert drops.scores(stack)[row, column] == pytest.approx(
+                    decision.margin - margin, abs=1e-10
+                )
 
 
 def test_how_many_runs_go_together_changes_nothing():
@@ -53,7 +60,9 @@ def test_how_many_runs_go_together_changes_nothing():
 
 
 def test_what_comes_after_the_deciding_position_costs_nothing_in_a_causal_model():
-    drops = speechmix.knock_out(gpt2(), speechmix.Sentence("the cats are here", target="are", foil="ape"))
+    drops = speechmix.knock_out(
+        gpt2(), speechmix.Sentence("the cats are here", target="are", foil="ape")
+    )
     assert drops.words("decoder") == ["the", "cats", "are", "here"]
     np.testing.assert_allclose(drops.scores("decoder")[:, 3], 0, atol=1e-12)
     assert np.abs(drops.scores("decoder")[:, :2]).max() > 1e-3
@@ -94,12 +103,21 @@ def test_prepared_inputs_are_knocked_out_by_token():
 )
 def test_what_cannot_be_done_is_said(options, said):
     with pytest.raises(InputError, match=said):
-        speechmix.knock_out(bert(), speechmix.Sentence("the cats are here", target="are"), **options)
+        speechmix.knock_out(
+            bert(), speechmix.Sentence("the cats are here", target="are"), **options
+        )
 
 
 @pytest.mark.parametrize("value", ["drop", "margin"])
 def test_a_decision_map_is_drawn(value):
-    drops = speechmix.knock_out(bert(), speechmix.Sentence("the cats are here", target="are", foil="is"))
+    drops = speechmix.knock_out(
+        bert(), speechmix.Sentence("the cats are here", target="are", foil="is")
+    )
     figure = drops.plot(value=value)
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["the", "cats", "<mask>", "here"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        "the",
+        "cats",
+        "<mask>",
+        "here",
+    ]
     assert len(figure.axes) == 2  # the map, and its colour bar

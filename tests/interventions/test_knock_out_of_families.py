@@ -1,4 +1,5 @@
-"""Knock-out where attention is read another way: own softmax, padded heads, shared values, relative positions, all stacks."""
+"""Knock-out where attention is read another way: own softmax, padded heads, shared values, relative
+positions, all stacks."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def test_a_source_is_a_pass_with_its_values_zeroed(name):
     model = shared_models.shared(("more", name), lambda: speechmix.load(built(name)))
     inputs = entry.inputs(12)
     drops = speechmix.knock_out(
-        model, inputs, words=[[place] for place in PLACES], objective=lambda output: output.logits[:, 6, 0]
+        model,
+        inputs,
+        words=[[place] for place in PLACES],
+        objective=lambda output: output.logits[:, 6, 0],
     )
     clean = _margin(model, inputs)
     for stack, where in entry.stacks.items():
@@ -49,12 +53,18 @@ def test_a_source_is_a_pass_with_its_values_zeroed(name):
 
 def test_a_step_of_the_projector_is_a_source_and_encoders_may_attend_in_blocks():
     entry = MORE_FAMILIES["granite-speech"]
-    model = shared_models.shared(("more", "granite-speech"), lambda: speechmix.load(built("granite-speech")))
-    inputs = entry.inputs(100)  # two blocks of 80 frames; 7 steps of 15 frames, from the decoder's position 4 on
+    model = shared_models.shared(
+        ("more", "granite-speech"), lambda: speechmix.load(built("granite-speech"))
+    )
+    inputs = entry.inputs(
+        100
+    )  # two blocks of 80 frames; 7 steps of 15 frames, from the decoder's position 4 on
     positions = {"encoder": [[5], [91]], "decoder": [[4, 5, 6], [3]]}
     for stack, words in {"encoder": [[5], [91]], "decoder": [[4], [3]]}.items():
         read = lambda output: output.logits[:, 28, 0]  # noqa: E731
-        drops = speechmix.knock_out(model, inputs, stacks=[stack], words=words, objective=read).table
+        drops = speechmix.knock_out(
+            model, inputs, stacks=[stack], words=words, objective=read
+        ).table
         where = entry.stacks[stack]
         for number, layer in enumerate(oracle.at(model.module, where.layers)):
             for (word,), rows in zip(words, positions[stack], strict=True):

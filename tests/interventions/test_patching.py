@@ -1,4 +1,5 @@
-"""Patching: one's own states change nothing, all of the other's carry everything, and nothing else is claimed."""
+"""Patching: one's own states change nothing, all of the other's carry everything, and nothing else
+is claimed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ SINGULAR = speechmix.Sentence("the catz are", target="are", foil="ape")
 def pair():
     members = [clip for clip in clips() if clip.meta["control"] == "no"]
     first = members[0]
-    return first, next(c for c in members if c.meta["pair"] == first.meta["pair"] and c.name != first.name)
+    return first, next(
+        c for c in members if c.meta["pair"] == first.meta["pair"] and c.name != first.name
+    )
 
 
 @pytest.mark.parametrize("what", ["states", "values", "input"])
@@ -42,7 +45,8 @@ def test_all_words_of_the_other_s_input_are_the_other():
 
 
 def test_states_of_the_word_carry_all_that_enters_the_first_layer():
-    """The only word that differs: all of it is in its own states before the first layer, and only what is read there after."""
+    """The only word that differs: all of it is in its own states before the first layer, and only
+    what is read there after."""
     patched = speechmix.patch(gpt2(), PLURAL, SINGULAR)
     carried = patched.scores("decoder", "carried")
     column = patched.words("decoder").index("cats")
@@ -71,23 +75,35 @@ def test_the_trained_recogniser_hears_the_number_in_the_cue(pair):
 
 def test_margins_are_compared_where_each_item_decides():
     """The other member decides one letter earlier ("le", "les"): its margin is read there."""
-    members = [clip for clip in clips() if clip.meta["control"] == "no" and clip.meta["side"] == "left"]
+    members = [
+        clip for clip in clips() if clip.meta["control"] == "no" and clip.meta["side"] == "left"
+    ]
     model = trained("tiny-french-whisper")
     for clip in members[:8]:
-        other = next(c for c in members if c.meta["pair"] == clip.meta["pair"] and c.name != clip.name)
+        other = next(
+            c for c in members if c.meta["pair"] == clip.meta["pair"] and c.name != clip.name
+        )
         patched = speechmix.patch(model, clip, other, words=[clip.cue])
-        # Both cues' states before the first layer of decoder and encoder are most of what the two differ in.
+        # Both cues' states before the first layer of decoder and encoder are most of what the two
+        # differ in.
         assert np.isfinite(patched.table["carried"]).all()
 
 
 class TestRefused:
     def test_other_numbers_of_words(self):
         with pytest.raises(InputError, match="the same number of words"):
-            speechmix.patch(gpt2(), PLURAL, speechmix.Sentence("the big cats are", target="are", foil="ape"))
+            speechmix.patch(
+                gpt2(), PLURAL, speechmix.Sentence("the big cats are", target="are", foil="ape")
+            )
 
     def test_other_numbers_of_tokens_in_the_input(self):
         with pytest.raises(InputError, match="swap states or values instead"):
-            speechmix.patch(gpt2(), PLURAL, speechmix.Sentence("the dog are", target="are", foil="ape"), what="input")
+            speechmix.patch(
+                gpt2(),
+                PLURAL,
+                speechmix.Sentence("the dog are", target="are", foil="ape"),
+                what="input",
+            )
 
     def test_states_of_cross_attention(self, pair):
         with pytest.raises(InputError, match="ask for the encoder or the decoder"):
@@ -96,7 +112,11 @@ class TestRefused:
     @pytest.mark.parametrize("options", [{"what": "soul"}, {"what": "states", "window": 2}])
     def test_what_is_not_there(self, options):
         with pytest.raises(InputError):
-            speechmix.patch(bert(), *[speechmix.Sentence("the cats are here", target="are", foil="is")] * 2, **options)
+            speechmix.patch(
+                bert(),
+                *[speechmix.Sentence("the cats are here", target="are", foil="is")] * 2,
+                **options,
+            )
 
 
 def test_positions_are_matched_by_their_share_of_the_word():

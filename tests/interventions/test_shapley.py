@@ -1,4 +1,5 @@
-"""Shapley values: the definition's four properties, all orders tried by hand, and single words as input ablation has them."""
+"""Shapley values: the definition's four properties, all orders tried by hand, and single words as
+input ablation has them."""
 
 from __future__ import annotations
 
@@ -44,13 +45,17 @@ def over_all_orders(players, margins):
 
 
 def in_double_precision(name):
-    return shared((name, "float64"), lambda: speechmix.load(models()[name], device="cpu", dtype="float64"))
+    return shared(
+        (name, "float64"), lambda: speechmix.load(models()[name], device="cpu", dtype="float64")
+    )
 
 
 def test_exact_values_are_the_mean_over_all_orders(game):
     values = exact_values(PLAYERS, game)
     np.testing.assert_allclose(values, over_all_orders(PLAYERS, game), rtol=0, atol=1e-13)
-    assert values.sum() == pytest.approx(game(np.ones((1, PLAYERS), bool))[0] - game(np.zeros((1, PLAYERS), bool))[0])
+    assert values.sum() == pytest.approx(
+        game(np.ones((1, PLAYERS), bool))[0] - game(np.zeros((1, PLAYERS), bool))[0]
+    )
 
 
 def test_equal_players_get_equal_shares_idle_ones_nothing_and_games_add_up(game):
@@ -79,7 +84,12 @@ def test_errors_are_as_large_as_values_scatter(game):
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("tiny-french-ctc", "sound"), ("tiny-french-whisper", "text"), ("tiny-french-whisper", "sound")]
+    ("name", "side"),
+    [
+        ("tiny-french-ctc", "sound"),
+        ("tiny-french-whisper", "text"),
+        ("tiny-french-whisper", "sound"),
+    ],
 )
 def test_of_a_clip_every_set_is_run_as_it_would_be_alone(name, side):
     model, clip = in_double_precision(name), clips()[0]
@@ -95,8 +105,12 @@ def test_of_a_clip_every_set_is_run_as_it_would_be_alone(name, side):
             margins.append(decision.of_inputs(inputs, places=places))
         return np.array(margins)
 
-    np.testing.assert_allclose(drops.table["drop"], over_all_orders(len(players), alone), rtol=0, atol=1e-9)
-    assert drops.margin - drops.provenance["nothing"] == pytest.approx(drops.table["drop"].sum(), abs=1e-9)
+    np.testing.assert_allclose(
+        drops.table["drop"], over_all_orders(len(players), alone), rtol=0, atol=1e-9
+    )
+    assert drops.margin - drops.provenance["nothing"] == pytest.approx(
+        drops.table["drop"].sum(), abs=1e-9
+    )
     assert drops.provenance["sets"] == 2 ** len(players)
     assert drops.table["margin"].isna().all()
     assert drops.table["flipped"].isna().all()
@@ -116,7 +130,9 @@ def test_of_a_text_more_words_than_can_be_tried_are_sampled():
     exact = speechmix.shapley(model, sentence, words=[0, 1, 2, 4])
     sampled = speechmix.shapley(model, sentence, words=[0, 1, 2, 4], samples=30, seed=1)
     assert sampled.table["drop"].sum() == pytest.approx(exact.table["drop"].sum(), abs=1e-9)
-    assert (np.abs(sampled.table["drop"] - exact.table["drop"]) <= 5 * sampled.table["error"] + 1e-9).all()
+    assert (
+        np.abs(sampled.table["drop"] - exact.table["drop"]) <= 5 * sampled.table["error"] + 1e-9
+    ).all()
     assert exact.rows("input") == ["shapley (mask)"]
     assert exact.scores("input").shape == (1, 4)
 
@@ -124,7 +140,11 @@ def test_of_a_text_more_words_than_can_be_tried_are_sampled():
 def test_a_word_that_holds_the_place_where_the_margin_is_read_cannot_be_removed():
     model, sentence = bert(), speechmix.Sentence("the keys are here", target="are", foil="is")
     decision = Decision.of(model, sentence)
-    (reading,) = [source.label for source in decision.sources["encoder"] if {*source.positions} & {*decision.read_at}]
+    (reading,) = [
+        source.label
+        for source in decision.sources["encoder"]
+        if {*source.positions} & {*decision.read_at}
+    ]
     assert reading in speechmix.shapley(model, sentence, fill="unk").words("input")
     assert reading not in speechmix.shapley(model, sentence, fill="remove").words("input")
 
@@ -147,14 +167,20 @@ def test_the_encoder_runs_once_for_all_texts(monkeypatch):
     model, clip = trained("tiny-french-whisper"), clips()[0]
     calls, encoder = [], model.module.get_encoder()
     forward = encoder.forward
-    monkeypatch.setattr(encoder, "forward", lambda *inputs, **options: calls.append(1) or forward(*inputs, **options))
+    monkeypatch.setattr(
+        encoder,
+        "forward",
+        lambda *inputs, **options: calls.append(1) or forward(*inputs, **options),
+    )
     speechmix.shapley(model, clip, side="text")
     assert len(calls) <= 2  # one for the decision, one that all share
     assert torch.is_grad_enabled()
 
 
 class TestPairs:
-    def test_exact_interactions_are_the_mean_over_all_orders_in_which_two_follow_each_other(self, game):
+    def test_exact_interactions_are_the_mean_over_all_orders_in_which_two_follow_each_other(
+        self, game
+    ):
         expected = np.zeros((PLAYERS, PLAYERS))
         met = np.zeros((PLAYERS, PLAYERS))
         for order in permutations(range(PLAYERS)):
@@ -167,7 +193,9 @@ class TestPairs:
                 met[i, j] += 1
         found = exact_pairs(PLAYERS, game)
         off = ~np.eye(PLAYERS, dtype=bool)
-        np.testing.assert_allclose(found[off], (expected / np.maximum(met, 1))[off], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            found[off], (expected / np.maximum(met, 1))[off], rtol=0, atol=1e-12
+        )
         assert np.isnan(np.diag(found)).all()
 
     @pytest.mark.parametrize("seed", range(3))
@@ -180,11 +208,20 @@ class TestPairs:
     def test_in_an_exclusive_or_values_cancel_and_the_pair_does_not(self):
         model = xor_model()
         text = "yes so yes so"  # exclusive or of the first word and the third
-        with pytest.warns(UserWarning, match=r"'yes' and 'yes' interact by \+\d+\.\d nats, and no Shapley value"):
+        with pytest.warns(
+            UserWarning, match=r"'yes' and 'yes' interact by \+\d+\.\d nats, and no Shapley value"
+        ):
             values = speechmix.shapley(model, text, fill="mask")
         table = values.table
-        assert (table["drop"].abs() < 0.2 * table["alone"].max()).all()  # the values show next to nothing
-        assert (table["alone"] > 5).tolist() == [True, False, True, False]  # each alone turns the answer round
+        assert (
+            table["drop"].abs() < 0.2 * table["alone"].max()
+        ).all()  # the values show next to nothing
+        assert (table["alone"] > 5).tolist() == [
+            True,
+            False,
+            True,
+            False,
+        ]  # each alone turns the answer round
         first = values.pairs.iloc[0]
         assert (first["word"], first["other_word"]) == (0, 2)
         assert first["interaction"] > 8
@@ -192,7 +229,9 @@ class TestPairs:
         assert "interact by" in repr(values)
 
     def test_pairs_and_single_removals_cost_no_run_where_all_sets_are_tried(self):
-        values = speechmix.shapley(bert(), speechmix.Sentence("the keys are here", target="are", foil="is"))
+        values = speechmix.shapley(
+            bert(), speechmix.Sentence("the keys are here", target="are", foil="is")
+        )
         assert values.provenance["sets"] == 2 ** len(values.table)
         need = speechmix.ablate_input(
             bert(), speechmix.Sentence("the keys are here", target="are", foil="is"), fills=["mask"]
@@ -200,25 +239,37 @@ class TestPairs:
         np.testing.assert_allclose(values.table["alone"], need.table["drop"], atol=1e-9)
 
     def test_of_drawn_orders_pairs_are_drawn_when_wanted(self):
-        model, sentence = bert(), speechmix.Sentence("the keys to the cabinet are here", target="are", foil="is")
+        model, sentence = (
+            bert(),
+            speechmix.Sentence("the keys to the cabinet are here", target="are", foil="is"),
+        )
         options = {"words": [0, 1, 2, 4], "samples": 30, "seed": 1}
         assert speechmix.shapley(model, sentence, **options).pairs is None
         drawn = speechmix.shapley(model, sentence, **options, pairs=True).pairs
         exact = speechmix.shapley(model, sentence, words=[0, 1, 2, 4]).pairs
         both = drawn.merge(exact, on=["word", "other_word"])
         assert len(both) == 6
-        assert (np.abs(both["interaction_x"] - both["interaction_y"]) <= 5 * both["error_x"] + 1e-9).all()
+        assert (
+            np.abs(both["interaction_x"] - both["interaction_y"]) <= 5 * both["error_x"] + 1e-9
+        ).all()
 
 
 def xor_model():
-    """A classifier trained until it says whether exactly one of the first and the third word is "yes"; a mask is a no."""
+    """A classifier trained until it says whether exactly one of the first and the third word is
+    "yes"; a mask is a no."""
 
     def trained_model():
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "yes", "no", "so"]
         config = transformers.BertConfig(
-            vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-            max_position_embeddings=8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        )  # fmt: skip
+            vocab_size=len(words),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=8,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
         texts = list(product((4, 5, 6), (4, 7), (4, 5, 6), (4, 7)))
         inputs = torch.tensor([(2, *text, 3) for text in texts])
         labels = torch.tensor([(text[0] == 5) != (text[2] == 5) for text in texts]).long()

@@ -1,4 +1,5 @@
-"""The published ablation of speech: held against a plain loop over transformers, and against answers known by construction."""
+"""The published ablation of speech: held against a plain loop over transformers, and against
+answers known by construction."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from speechmix.interventions.speech_ablation import _rows, ablate_speech
 from tests.conftest import trained
 
 CLIPS = {clip.name: clip for clip in bundled.clips()}
-TWO = ("left_00_pl", next(name for name, clip in CLIPS.items() if clip.meta["side"] == "right" and clip.text.isascii()))
+TWO = (
+    "left_00_pl",
+    next(
+        name for name, clip in CLIPS.items() if clip.meta["side"] == "right" and clip.text.isascii()
+    ),
+)
 RATE = 16_000
 
 
@@ -32,11 +38,14 @@ def without(clip: speechmix.Clip, word: int | None) -> np.ndarray:
 
 
 class PlainWhisper:
-    """Whisper by transformers alone: probabilities of a target's letters, for clips whose every (ASCII) letter is a token."""
+    """Whisper by transformers alone: probabilities of a target's letters, for clips whose every
+    (ASCII) letter is a token."""
 
     def __init__(self):
         folder = bundled.models()["tiny-french-whisper"]
-        self.model = transformers.WhisperForConditionalGeneration.from_pretrained(folder).double().eval()
+        self.model = (
+            transformers.WhisperForConditionalGeneration.from_pretrained(folder).double().eval()
+        )
         self.features = transformers.WhisperFeatureExtractor.from_pretrained(folder)
         self.tokenizer = transformers.WhisperTokenizerFast.from_pretrained(folder)
 
@@ -48,13 +57,20 @@ class PlainWhisper:
 
     def probabilities(self, audio: np.ndarray, ids: list[int]) -> torch.Tensor:
         """[T, V]: what comes behind each token that is fed."""
-        heard = self.features(audio, sampling_rate=RATE, return_tensors="pt").input_features.double()
+        heard = self.features(
+            audio, sampling_rate=RATE, return_tensors="pt"
+        ).input_features.double()
         with torch.no_grad():
-            return self.model(input_features=heard, decoder_input_ids=torch.tensor([ids])).logits[0].softmax(-1)
+            return (
+                self.model(input_features=heard, decoder_input_ids=torch.tensor([ids]))
+                .logits[0]
+                .softmax(-1)
+            )
 
 
 def place_in_text(clip: speechmix.Clip, word: int) -> range:
-    """Places of a word's letters among the tokens: four that start, one space, then letters and spaces."""
+    """Places of a word's letters among the tokens: four that start, one space, then letters and
+    spaces."""
     start = 5 + len(" ".join(other.text for other in clip.words[:word])) + (word > 0)
     return range(start, start + len(clip.words[word].text))
 
@@ -77,7 +93,10 @@ def test_every_drop_of_whisper_is_that_of_a_plain_loop(whisper, name):
     clean = plain.probabilities(without(clip, None), ids)
     likeliest = {place: int(clean[place - 1].argmax()) for place in target}
     own = {place: ids[place] for place in target}
-    cases = {"cue": (clip.cue, list(place_in_text(clip, clip.cue))), "target": (clip.target, [target[0] - 1])}
+    cases = {
+        "cue": (clip.cue, list(place_in_text(clip, clip.cue))),
+        "target": (clip.target, [target[0] - 1]),
+    }
     for silenced, (word, blanked) in cases.items():
         replaced = [unknown if place in blanked else token for place, token in enumerate(ids)]
         shorter = [token for place, token in enumerate(ids) if place not in blanked]
@@ -92,16 +111,23 @@ def test_every_drop_of_whisper_is_that_of_a_plain_loop(whisper, name):
             for reading, tokens in (("arg-max", likeliest), ("transcript", own)):
                 drops = []
                 for place, token in tokens.items():
-                    before = sum(1 for other in range(place) if fed is not shorter or other not in blanked)
-                    drops.append((clean[place - 1, token] - probabilities[before - 1, token]).item())
+                    before = sum(
+                        1 for other in range(place) if fed is not shorter or other not in blanked
+                    )
+                    drops.append(
+                        (clean[place - 1, token] - probabilities[before - 1, token]).item()
+                    )
                 rows = table.loc[silenced, condition, fill, reading]
                 assert rows["mean"] == pytest.approx(sum(drops) / len(drops), abs=1e-10)
                 assert rows["max"] == pytest.approx(max(drops, key=abs), abs=1e-10)
                 assert rows["signed max"] == pytest.approx(max(drops), abs=1e-10)
 
 
-def letters_of(logits: torch.Tensor, ids: list[int], letters: range, blank: int = 0) -> dict[int, list[int]]:
-    """Frames of some labels on the best CTC path, by dynamic programming over all paths (label by label, frame by frame)."""
+def letters_of(
+    logits: torch.Tensor, ids: list[int], letters: range, blank: int = 0
+) -> dict[int, list[int]]:
+    """Frames of some labels on the best CTC path, by dynamic programming over all paths (label by
+    label, frame by frame)."""
     scores = logits.float().log_softmax(-1).double()
     states = [blank] + [label for token in ids for label in (token, blank)]
     best = {(0, s): (scores[0, states[s]].item(), None) for s in (0, 1)}
@@ -130,7 +156,11 @@ def test_every_drop_of_a_ctc_model_is_that_of_a_plain_loop(name):
     table = ablate_speech(model, clip)
     assert set(table.condition) == {"sound"}
     drop_of = table.set_index(["silenced", "reading", "aggregation"])["drop"]
-    plain = transformers.Wav2Vec2ForCTC.from_pretrained(bundled.models()["tiny-french-ctc"]).double().eval()
+    plain = (
+        transformers.Wav2Vec2ForCTC.from_pretrained(bundled.models()["tiny-french-ctc"])
+        .double()
+        .eval()
+    )
 
     def logits(word: int | None) -> torch.Tensor:
         with torch.no_grad():
@@ -141,33 +171,51 @@ def test_every_drop_of_a_ctc_model_is_that_of_a_plain_loop(name):
     ids = [vocabulary[letter.replace(" ", "|")] for letter in clip.text]
     place = place_in_text(clip, clip.target).start - 5
     by_letter = letters_of(clean, ids, range(place, place + len(clip.words[clip.target].text)))
-    span = speechmix.mix(model, clip, stacks=["encoder"])["value_zeroing", "encoder"].targets[clip.target]
+    span = speechmix.mix(model, clip, stacks=["encoder"])["value_zeroing", "encoder"].targets[
+        clip.target
+    ]
     own_frames = range(span.start, span.stop)
     for silenced, word in (("cue", clip.cue), ("target", clip.target)):
         changed = logits(word).softmax(-1)
-        drops = [(clean.softmax(-1)[t, k] - changed[t, k]).item() for t in own_frames for k in [int(clean[t].argmax())]]
+        drops = [
+            (clean.softmax(-1)[t, k] - changed[t, k]).item()
+            for t in own_frames
+            for k in [int(clean[t].argmax())]
+        ]
         assert drop_of[silenced, "arg-max", "mean"] == pytest.approx(np.mean(drops), abs=1e-10)
         letters = [
-            np.mean([(clean.softmax(-1)[t, ids[letter]] - changed[t, ids[letter]]).item() for t in frames])
+            np.mean(
+                [
+                    (clean.softmax(-1)[t, ids[letter]] - changed[t, ids[letter]]).item()
+                    for t in frames
+                ]
+            )
             for letter, frames in by_letter.items()
         ]
         assert drop_of[silenced, "transcript", "mean"] == pytest.approx(np.mean(letters), abs=1e-10)
-        assert drop_of[silenced, "transcript", "max"] == pytest.approx(max(letters, key=abs), abs=1e-10)
+        assert drop_of[silenced, "transcript", "max"] == pytest.approx(
+            max(letters, key=abs), abs=1e-10
+        )
 
 
 def test_an_encoder_is_read_at_the_target_not_at_the_cue():
     model = (
-        transformers.Wav2Vec2ForCTC.from_pretrained(bundled.models()["tiny-french-ctc"]).eval().requires_grad_(False)
+        transformers.Wav2Vec2ForCTC.from_pretrained(bundled.models()["tiny-french-ctc"])
+        .eval()
+        .requires_grad_(False)
     )
     for layer in model.wav2vec2.encoder.layers:  # nothing goes from frame to frame
         layer.attention.out_proj.weight.zero_()
-    model.wav2vec2.encoder.pos_conv_embed.conv.parametrizations.weight.original0.zero_()  # the norm of its weights
+    # the norm of its weights
+    model.wav2vec2.encoder.pos_conv_embed.conv.parametrizations.weight.original0.zero_()
     model.wav2vec2.encoder.pos_conv_embed.conv.bias.zero_()
     kept = trained("tiny-french-ctc")
     # Whatever is in the sound: 0.2 s between the words, so that no frame hears of both.
     words = [("notre", 0.10, 0.30), ("maison", 0.50, 0.80)]
     audio = 0.1 * np.random.default_rng(0).standard_normal(RATE).astype(np.float32)
-    clip = speechmix.Clip.from_array(audio, RATE, text="notre maison", words=words, cue=0, target=1, foil="maisons")
+    clip = speechmix.Clip.from_array(
+        audio, RATE, text="notre maison", words=words, cue=0, target=1, foil="maisons"
+    )
     processor = transformers.Wav2Vec2Processor(kept.feature_extractor, kept.tokenizer)
     alone = speechmix.load(model, processor=processor, check=False)
     table = ablate_speech(alone, clip).set_index(["silenced", "reading", "aggregation"])["drop"]
@@ -179,13 +227,21 @@ def test_an_encoder_is_read_at_the_target_not_at_the_cue():
 def test_blanked_tokens_take_the_left_cue_away_from_the_decoder_and_silence_does_not():
     model = trained("tiny-french-whisper")
     pairs = sorted(
-        {name[:7] for name, clip in CLIPS.items() if clip.meta["side"] == "left" and clip.meta["control"] == "no"}
+        {
+            name[:7]
+            for name, clip in CLIPS.items()
+            if clip.meta["side"] == "left" and clip.meta["control"] == "no"
+        }
     )
     clips = [CLIPS[f"{pair}_{number}"] for pair in pairs[:4] for number in ("sg", "pl")]
     margins = {"sound": [], "tokens": []}
     for clip in clips:
         table = ablate_speech(model, clip, fills_of_tokens=["unk"])
-        margin = table[(table.silenced == "cue") & (table.reading == "margin")].set_index("condition").ablated
+        margin = (
+            table[(table.silenced == "cue") & (table.reading == "margin")]
+            .set_index("condition")
+            .ablated
+        )
         for condition, right in margins.items():
             right.append(margin[condition] > 0)
     assert all(margins["sound"])  # the number is spelled from the tokens
@@ -195,8 +251,12 @@ def test_blanked_tokens_take_the_left_cue_away_from_the_decoder_and_silence_does
 def test_the_margin_is_that_of_the_house(whisper):
     clip = CLIPS[TWO[0]]
     table = ablate_speech(whisper, clip, sound_fills=["zeros", "noise"])
-    mine = table[(table.silenced == "cue") & (table.reading == "margin")].set_index(["condition", "fill"])["drop"]
-    drops = speechmix.ablate_input(whisper, clip, words=[clip.cue]).table.set_index("intervention")["drop"]
+    mine = table[(table.silenced == "cue") & (table.reading == "margin")].set_index(
+        ["condition", "fill"]
+    )["drop"]
+    drops = speechmix.ablate_input(whisper, clip, words=[clip.cue]).table.set_index("intervention")[
+        "drop"
+    ]
     for way, intervention in (
         (("sound", "zeros"), "silence (zeros)"),
         (("sound", "noise"), "silence (noise)"),
@@ -221,7 +281,9 @@ def test_the_control_of_the_target_is_the_one_token_before_it_and_tokens_can_be_
 
 
 def test_a_cue_of_two_words_is_taken_away_whole():
-    clip = next(clip for clip in CLIPS.values() if len(clip.words) == 3 and clip.meta["side"] == "left")
+    clip = next(
+        clip for clip in CLIPS.values() if len(clip.words) == 3 and clip.meta["side"] == "left"
+    )
     both = clip.replace(cue=(0, 1), target=2, foil=None)
     table = ablate_speech(trained("tiny-french-whisper"), both, fills_of_tokens=["unk"])
     cue = table[table.silenced == "cue"]

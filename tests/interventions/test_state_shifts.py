@@ -1,4 +1,5 @@
-"""State shifts: against transformers run by hand, layer after layer; and what must not move does not."""
+"""State shifts: against transformers run by hand, layer after layer; and what must not move does
+not."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ TEXT = "the cat is very here"
 
 
 def by_hand(module, layers, final_norm, hidden):
-    """Entering state and output of every layer, the last behind the final norm, by calling one after the other."""
+    """Entering state and output of every layer, the last behind the final norm, by calling one
+    after the other."""
     states = [hidden]
     for layer in layers:
         output = layer(states[-1], attention_mask=None)
@@ -32,7 +34,8 @@ def by_hand(module, layers, final_norm, hidden):
 
 
 def encoder_by_hand(model):
-    """Of a bundled model: what makes the states that enter the first layer, and what runs the layers."""
+    """Of a bundled model: what makes the states that enter the first layer, and what runs the
+    layers."""
     if model.family.name == "whisper":
         encoder = model.module.model.encoder
         enter = lambda inputs: encoder(**inputs, output_hidden_states=True).hidden_states[0]  # noqa: E731
@@ -40,7 +43,9 @@ def encoder_by_hand(model):
     base = model.module.base_model
     enter = lambda inputs: base(**inputs, output_hidden_states=True).hidden_states[0]  # noqa: E731
     stable = model.config.do_stable_layer_norm
-    return enter, partial(by_hand, base, base.encoder.layers, base.encoder.layer_norm if stable else None)
+    return enter, partial(
+        by_hand, base, base.encoder.layers, base.encoder.layer_norm if stable else None
+    )
 
 
 def cosine(x, y):
@@ -51,7 +56,9 @@ def cosine(x, y):
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
 def test_equals_transformers_by_hand(name, where):
     model = trained(name)
-    shifts = state_shifts(model, CLIP, where=where, layers=[-1, *range(len(model.stacks["encoder"]))])
+    shifts = state_shifts(
+        model, CLIP, where=where, layers=[-1, *range(len(model.stacks["encoder"]))]
+    )
     view = seen_by(model, CLIP, Question(units="word"))
     view.prepare(("encoder",))
     words = [span for span in view.sources("encoder") if span.word is not None]
@@ -94,15 +101,26 @@ def test_a_causal_model_s_words_are_moved_by_earlier_ones_alone():
 
 def test_in_a_text_both_places_are_one():
     model = bert()
-    one, other = (state_shifts(model, TEXT, fill="mask", where=where).scores for where in ("first layer", "input"))
+    one, other = (
+        state_shifts(model, TEXT, fill="mask", where=where).scores
+        for where in ("first layer", "input")
+    )
     assert np.allclose(one, other, atol=1e-12)
 
 
 def test_pictures_and_provenance():
     shifts = state_shifts(trained("tiny-french-ctc"), CLIP, fill="noise")
-    assert (shifts.measure, shifts.stack, shifts.layers) == ("silence (noise)", "encoder", (0, 1, 2, 3))
+    assert (shifts.measure, shifts.stack, shifts.layers) == (
+        "silence (noise)",
+        "encoder",
+        (0, 1, 2, 3),
+    )
     told = shifts.provenance
-    assert (told["clip"], told["distance"], told["taken away at"]) == (CLIP.name, "cosine", "first layer")
+    assert (told["clip"], told["distance"], told["taken away at"]) == (
+        CLIP.name,
+        "cosine",
+        "first layer",
+    )
     assert shifts.show() is not None
 
 

@@ -1,4 +1,5 @@
-"""Aggregation over layers, heads, positions and stacks: what each step keeps, and what composing gives."""
+"""Aggregation over layers, heads, positions and stacks: what each step keeps, and what composing
+gives."""
 
 from __future__ import annotations
 
@@ -28,7 +29,13 @@ def units(n, **options):
 def map_of(scores, measure="value_zeroing", stack="encoder", **provenance):
     scores = np.asarray(scores)
     return speechmix.MixingMap(
-        scores, units(scores.shape[-2]), units(scores.shape[-1]), measure, stack, tuple(range(len(scores))), provenance
+        scores,
+        units(scores.shape[-2]),
+        units(scores.shape[-1]),
+        measure,
+        stack,
+        tuple(range(len(scores))),
+        provenance,
     )
 
 
@@ -40,7 +47,9 @@ class TestLayers:
     def test_rollout_with_the_identity_is_that_of_maps_with_the_identity(self):
         found = map_of(np.random.default_rng(0).random((4, 5, 5)))
         np.testing.assert_allclose(
-            found.rollout(residual=True).scores, found.with_identity().rollout(residual=False).scores, rtol=1e-12
+            found.rollout(residual=True).scores,
+            found.with_identity().rollout(residual=False).scores,
+            rtol=1e-12,
         )
         np.testing.assert_allclose(
             np.diagonal(map_of(stochastic(0, 2, 4, 4) * 0 + 0.25).with_identity().scores[0]), 0.625
@@ -49,7 +58,9 @@ class TestLayers:
     def test_raw_product(self):
         scores = np.random.default_rng(0).random((3, 4, 4))
         found = map_of(scores).rollout(normalize=False)
-        np.testing.assert_allclose(found.scores, [scores[0], scores[1] @ scores[0], scores[2] @ scores[1] @ scores[0]])
+        np.testing.assert_allclose(
+            found.scores, [scores[0], scores[1] @ scores[0], scores[2] @ scores[1] @ scores[0]]
+        )
         assert found.provenance["steps"] == ["rollout (residual=False, normalize=False)"]
         with pytest.raises(InputError, match="residual=False"):
             map_of(scores, "attention").rollout(normalize=False)
@@ -59,14 +70,31 @@ class TestLayers:
         np.testing.assert_allclose(found.mean_layers().scores, found.scores.mean(axis=0)[None])
         np.testing.assert_array_equal(found.last_layer().scores, found.scores[2:])
         assert found.mean_layers().layers == found.last_layer().layers == (2,)
-        assert found.rollout().last_layer().provenance["steps"] == ["rollout (residual=False)", "layer 2 alone"]
+        assert found.rollout().last_layer().provenance["steps"] == [
+            "rollout (residual=False)",
+            "layer 2 alone",
+        ]
 
     def test_order_of_heads_is_noted_and_matters(self):
         found = map_of(np.random.default_rng(0).random((2, 3, 4, 4)))
-        first, after = found.normalized().mean_heads().rollout(), found.mean_heads().normalized().rollout()
-        assert first.provenance["steps"] == ["normalized", "mean over heads", "rollout (residual=False)"]
-        assert after.provenance["steps"] == ["mean over heads", "normalized", "rollout (residual=False)"]
-        assert found.rollout().provenance["steps"] == ["mean over heads", "rollout (residual=False)"]
+        first, after = (
+            found.normalized().mean_heads().rollout(),
+            found.mean_heads().normalized().rollout(),
+        )
+        assert first.provenance["steps"] == [
+            "normalized",
+            "mean over heads",
+            "rollout (residual=False)",
+        ]
+        assert after.provenance["steps"] == [
+            "mean over heads",
+            "normalized",
+            "rollout (residual=False)",
+        ]
+        assert found.rollout().provenance["steps"] == [
+            "mean over heads",
+            "rollout (residual=False)",
+        ]
         assert np.abs(first.scores - after.scores).max() > 1e-3
         np.testing.assert_allclose(found.rollout().scores, after.scores, rtol=1e-12)
 
@@ -88,7 +116,9 @@ class TestFlow:
         found = flow(maps)
         for layer in range(3):
             for i, j in ((0, 0), (1, 3), (2, 1)):
-                assert found[layer, i, j] == pytest.approx(_max_flow(maps[: layer + 1], i, j), abs=1e-7)
+                assert found[layer, i, j] == pytest.approx(
+                    _max_flow(maps[: layer + 1], i, j), abs=1e-7
+                )
 
     @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 5))
     @settings(max_examples=20, deadline=None)
@@ -103,7 +133,9 @@ class TestFlow:
         assert (found >= rolled - 1e-7).all()  # what rollout sends along fits through the pipes
 
     def test_identity_stays_identity_and_rows_sum_to_one(self):
-        np.testing.assert_allclose(map_of(np.stack([np.eye(4)] * 3)).flow().scores, np.stack([np.eye(4)] * 3))
+        np.testing.assert_allclose(
+            map_of(np.stack([np.eye(4)] * 3)).flow().scores, np.stack([np.eye(4)] * 3)
+        )
         found = map_of(np.random.default_rng(1).random((3, 5, 5)), "attention").flow()
         np.testing.assert_allclose(found.scores.sum(axis=-1), 1, rtol=1e-12)
         assert found.provenance["steps"] == ["flow (residual=True)"]
@@ -131,13 +163,18 @@ def _max_flow(maps, i, j):
             row[[edge(layer + 1, m, k) for m in range(n)]] = 1
             row[[edge(layer, k, m) for m in range(n)]] -= 1
             kept.append(row)
-    bounds = [(0, c if layer < n_layers - 1 or k == i else 0) for (layer, k, m), c in np.ndenumerate(maps)]
+    bounds = [
+        (0, c if layer < n_layers - 1 or k == i else 0) for (layer, k, m), c in np.ndenumerate(maps)
+    ]
     for m in range(n):
         if m != j:
             for k in range(n):
                 bounds[edge(0, k, m)] = (0, 0)
     solved = linprog(
-        gain, A_eq=np.array(kept) if kept else None, b_eq=np.zeros(len(kept)) if kept else None, bounds=bounds
+        gain,
+        A_eq=np.array(kept) if kept else None,
+        b_eq=np.zeros(len(kept)) if kept else None,
+        bounds=bounds,
     )
     return -solved.fun
 
@@ -157,8 +194,12 @@ class TestPooling:
     def test_in_two_steps_as_in_one(self):
         found = map_of(np.random.default_rng(0).random((2, 8, 8)))
         for how in ("mean", "sum"):
-            twice = found.pooled([(0, 2), (2, 5), (5, 8)], sources=how).pooled([(0, 5), (5, 8)], sources=how)
-            np.testing.assert_allclose(twice.scores, found.pooled([(0, 5), (5, 8)], sources=how).scores, rtol=1e-12)
+            twice = found.pooled([(0, 2), (2, 5), (5, 8)], sources=how).pooled(
+                [(0, 5), (5, 8)], sources=how
+            )
+            np.testing.assert_allclose(
+                twice.scores, found.pooled([(0, 5), (5, 8)], sources=how).scores, rtol=1e-12
+            )
 
     def test_sum_keeps_rows_and_commutes_with_normalising(self):
         found = map_of(stochastic(0, 2, 3, 6, 6))
@@ -167,22 +208,39 @@ class TestPooling:
         assert pooled.scores.shape == (2, 3, 2, 2)
 
     def test_units_of_a_word_are_put_together(self):
-        labels = [("[CLS]", None), ("un", 0), ("##real", 0), ("dogs", 1), ("[SEP]", None), ("x", None)]
+        labels = [
+            ("[CLS]", None),
+            ("un", 0),
+            ("##real", 0),
+            ("dogs", 1),
+            ("[SEP]", None),
+            ("x", None),
+        ]
         spans = tuple(
             Span(i, i + 1, label, "special" if label[0] == "[" else "token", word)
             for i, (label, word) in enumerate(labels)
         )
         scores = np.random.default_rng(0).random((1, 6, 6))
-        found = speechmix.MixingMap(scores, spans, spans, "attention", "encoder", (0,)).pooled(sources="sum")
+        found = speechmix.MixingMap(scores, spans, spans, "attention", "encoder", (0,)).pooled(
+            sources="sum"
+        )
         assert [span.label for span in found.targets] == ["[CLS]", "unreal", "dogs", "[SEP]", "x"]
-        assert [span.kind for span in found.targets] == ["special", "word", "word", "special", "token"]
+        assert [span.kind for span in found.targets] == [
+            "special",
+            "word",
+            "word",
+            "special",
+            "token",
+        ]
         assert (found.sources[1].start, found.sources[1].stop, found.sources[1].word) == (1, 3, 0)
         np.testing.assert_allclose(found.scores[0, 1, 2], scores[0, 1:3, 3].mean())
         np.testing.assert_allclose(found.scores[0, 2, 1], scores[0, 3, 1:3].sum())
         assert found.without("special", "token").scores.shape == (1, 2, 2)
 
     def test_one_side_of_a_cross_map(self):
-        found = speechmix.MixingMap(np.ones((1, 3, 6)), units(3), units(6), "attention", "cross", (0,))
+        found = speechmix.MixingMap(
+            np.ones((1, 3, 6)), units(3), units(6), "attention", "cross", (0,)
+        )
         pooled = found.pooled([(0, 2), (2, 6)], sources="sum", side="sources")
         np.testing.assert_array_equal(pooled.scores, [[[2, 4]] * 3])
         assert pooled.targets == found.targets
@@ -199,7 +257,9 @@ class TestPooling:
     def test_what_does_not_fit_is_refused(self, spans, options, message):
         wide = tuple(Span(2 * i, 2 * i + 2, str(i)) for i in range(3))
         with pytest.raises(InputError, match=message):
-            speechmix.MixingMap(np.ones((1, 3, 3)), wide, wide, "attention", "encoder", (0,)).pooled(spans, **options)
+            speechmix.MixingMap(
+                np.ones((1, 3, 3)), wide, wide, "attention", "encoder", (0,)
+            ).pooled(spans, **options)
 
 
 class TestMixingRatio:
@@ -217,12 +277,17 @@ class TestCompose:
         encoder = map_of(random.random((2, n_words, n_words)), measure)
         decoder = map_of(np.tril(random.random((3, n_tokens, n_tokens))), measure, "decoder")
         cross = replace(
-            decoder, scores=random.random((3, n_tokens, n_words)) / n_words, sources=encoder.sources, stack="cross"
+            decoder,
+            scores=random.random((3, n_tokens, n_words)) / n_words,
+            sources=encoder.sources,
+            stack="cross",
         )
         return {"encoder": encoder, "cross": cross, "decoder": decoder}
 
     @given(
-        st.integers(0, 2**32 - 1), st.sampled_from(["value_zeroing", "attention", "alti"]), st.none() | st.floats(0, 1)
+        st.integers(0, 2**32 - 1),
+        st.sampled_from(["value_zeroing", "attention", "alti"]),
+        st.none() | st.floats(0, 1),
     )
     @settings(max_examples=30, deadline=None)
     def test_rows_sum_to_one_and_tokens_hear_no_later_ones(self, seed, measure, share):
@@ -250,7 +315,9 @@ class TestCompose:
         maps = self.maps()
         none, alone = compose(**maps, share=0), compose(**maps, share=1)
         assert (none.scores[..., :4] == 0).all()
-        np.testing.assert_allclose(none.scores[..., 4:], maps["decoder"].rollout().scores, rtol=1e-12)
+        np.testing.assert_allclose(
+            none.scores[..., 4:], maps["decoder"].rollout().scores, rtol=1e-12
+        )
         assert (alone.scores[..., 4:] == 0).all()
 
     def test_rolled_out_encoder_is_taken_as_it_is(self):
@@ -264,7 +331,9 @@ class TestCompose:
     def test_alti_of_a_model_with_its_own_shares(self, name):
         model = tiny(name)
         spans = SPANS if name == "whisper-80" else [(0, 4), (4, 11)]
-        maps = speechmix.mix(model, inputs_of(model), measures=["alti", "value_zeroing"], spans=spans)
+        maps = speechmix.mix(
+            model, inputs_of(model), measures=["alti", "value_zeroing"], spans=spans
+        )
         for measure in ("alti", "value_zeroing"):
             found = maps.composed(measure)
             assert found.scores.shape == (3, 7, len(spans) + 7)
@@ -278,7 +347,10 @@ class TestCompose:
         for changed, message in (
             ({"encoder": maps["decoder"]}, "should be a map of the encoder"),
             ({"encoder": map_of(np.ones((2, 5, 5)))}, "sources of encoder and cross"),
-            ({"cross": replace(maps["cross"], scores=maps["cross"].scores[:2], layers=(0, 1))}, "has layers"),
+            (
+                {"cross": replace(maps["cross"], scores=maps["cross"].scores[:2], layers=(0, 1))},
+                "has layers",
+            ),
             ({"decoder": replace(maps["decoder"], provenance={"clip": "b"})}, "maps of one clip"),
             ({"share": 1.5}, "between 0 and 1"),
         ):
@@ -288,6 +360,7 @@ class TestCompose:
         with pytest.raises(InputError, match="give the raw map"):
             compose(**{**alti, "cross": alti["cross"].normalized()})
         with pytest.raises(
-            InputError, match=r"no map of encoder, cross, decoder for .*mix\(model, item, measures='alti'\)"
+            InputError,
+            match=r"no map of encoder, cross, decoder for .*mix\(model, item, measures='alti'\)",
         ):
             Maps({}).composed("alti")

@@ -23,9 +23,14 @@ from tests.conftest import trained
 
 
 def a_map(dtype) -> MixingMap:
-    units = (speechmix.Span(0, 5, "les", word=0, onset=0.0, offset=0.1), speechmix.Span(5, 20, "étés", word=1))
+    units = (
+        speechmix.Span(0, 5, "les", word=0, onset=0.0, offset=0.1),
+        speechmix.Span(5, 20, "étés", word=1),
+    )
     scores = np.random.default_rng(0).random((2, 3, 2, 2)).astype(dtype)
-    return MixingMap(scores, units, units, "value_zeroing", "encoder", (0, 4), {"clip": "à", "steps": ["none"]})
+    return MixingMap(
+        scores, units, units, "value_zeroing", "encoder", (0, 4), {"clip": "à", "steps": ["none"]}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,11 @@ def test_what_is_written_is_read(tmp_path, lazy, dtype):
     assert isinstance(found.scores, np.memmap) == lazy
     assert found.scores.dtype == dtype
     assert np.array_equal(found.scores, mixing_map.scores)
-    assert (found.targets, found.sources, found.layers) == (mixing_map.targets, mixing_map.sources, mixing_map.layers)
+    assert (found.targets, found.sources, found.layers) == (
+        mixing_map.targets,
+        mixing_map.sources,
+        mixing_map.layers,
+    )
     assert found.provenance == mixing_map.provenance
     assert np.array_equal(found.normalized().scores, mixing_map.normalized().scores)
 
@@ -66,13 +75,20 @@ def test_an_unfinished_file_does_not_look_like_a_map(tmp_path):
 @pytest.mark.parametrize("shape", [(2, 0, 3), (2, 1, 2, 0)])
 def test_a_map_without_targets_or_sources(tmp_path, shape):
     units = tuple(speechmix.Span(i, i + 1) for i in range(3))
-    empty = MixingMap(np.zeros(shape), units[: shape[-2]], units[: shape[-1]], "attention", "encoder", (0, 1))
+    empty = MixingMap(
+        np.zeros(shape), units[: shape[-2]], units[: shape[-1]], "attention", "encoder", (0, 1)
+    )
     path = empty.save(tmp_path / "x.safetensors")
-    assert MixingMap.load(path).scores.shape == MixingMap.load(path, lazy=True).scores.shape == shape
+    assert (
+        MixingMap.load(path).scores.shape == MixingMap.load(path, lazy=True).scores.shape == shape
+    )
 
 
 def test_scores_that_a_file_cannot_hold_are_refused_and_leave_nothing(tmp_path):
-    for scores, provenance in ((np.zeros((1, 1, 1), np.float16), {}), (np.zeros((1, 1, 1)), {"clip": object()})):
+    for scores, provenance in (
+        (np.zeros((1, 1, 1), np.float16), {}),
+        (np.zeros((1, 1, 1)), {"clip": object()}),
+    ):
         span = speechmix.Span(0, 1)
         with pytest.raises(InputError, match=r"float16|provenance"):
             MixingMap(scores, (span,), (span,), "attention", "encoder", (0,), provenance).save(
@@ -103,7 +119,9 @@ class TestDamage:
         path = a_map(np.float64).save(tmp_path / "x.safetensors")
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        with pytest.raises(InputError, match="scores of layer 4 are not as they were written: the file is damaged"):
+        with pytest.raises(
+            InputError, match="scores of layer 4 are not as they were written: the file is damaged"
+        ):
             MixingMap.load(path)
         path.write_bytes(data.replace(b"livres", b"livret").replace(b"les", b"des"))
         with pytest.raises(InputError, match="labels or provenance are not as they were written"):
@@ -116,7 +134,9 @@ class TestDamage:
     def test_a_map_of_another_version_is_an_error(self, tmp_path, version):
         assert MixingMap.load(with_header(tmp_path / "x.safetensors", a_map(np.float32))).measure
         path = with_header(tmp_path / "x.safetensors", a_map(np.float32), version=version)
-        with pytest.raises(InputError, match=r"x\.safetensors: a map in the format .*: compute the map again"):
+        with pytest.raises(
+            InputError, match=r"x\.safetensors: a map in the format .*: compute the map again"
+        ):
             MixingMap.load(path)
 
     @pytest.mark.parametrize(
@@ -145,7 +165,8 @@ class TestDamage:
             MixingMap.load(path)
 
     @pytest.mark.parametrize(
-        "shape", [[2**40, 1, 1], [2, 3, 2, 2, 1], [-2, 3, 2, -2], [2.0, 3, 2, 2], [24], 24, [True, 24, 1]]
+        "shape",
+        [[2**40, 1, 1], [2, 3, 2, 2, 1], [-2, 3, 2, -2], [2.0, 3, 2, 2], [24], 24, [True, 24, 1]],
     )
     def test_shapes_that_lie(self, tmp_path, shape):
         path = with_header(tmp_path / "x.safetensors", a_map(np.float32), shape=shape)
@@ -178,12 +199,15 @@ class TestDamage:
 
         path = a_map(np.float32).save(tmp_path / "x.safetensors")
         monkeypatch.setattr(type(path), "open", refused)
-        with pytest.raises(InputError, match=r"x\.safetensors: expected a map .* Permission denied"):
+        with pytest.raises(
+            InputError, match=r"x\.safetensors: expected a map .* Permission denied"
+        ):
             MixingMap.load(path)
 
 
 def with_header(path, mixing_map, *, shape=None, **entries):
-    """Write a map with entries of its header, or the shape of its scores, replaced before the checksum is computed."""
+    """Write a map with entries of its header, or the shape of its scores, replaced before the
+    checksum is computed."""
     header = {
         "format": "speechmix.MixingMap",
         "version": VERSION,
@@ -220,27 +244,40 @@ class TestOut:
     def test_a_folder_for_each_clip(self, whisper, tmp_path):
         clips = bundled.clips()[:2]
         speechmix.mix(whisper, clips, stacks="encoder", out=tmp_path)
-        assert sorted(folder.name for folder in tmp_path.iterdir()) == sorted(clip.name for clip in clips)
+        assert sorted(folder.name for folder in tmp_path.iterdir()) == sorted(
+            clip.name for clip in clips
+        )
 
     def test_a_folder_for_each_of_several_prepared_inputs(self, whisper, tmp_path):
         shape = (3, whisper.config.num_mel_bins, 2 * whisper.config.max_source_positions)
         features = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         options = {"measures": "attention", "stacks": "encoder", "spans": [(0, 20), (20, 49)]}
         written = speechmix.mix(whisper, {"input_features": features}, out=tmp_path, **options)
-        for index, expected in enumerate(speechmix.mix(whisper, {"input_features": features}, **options)):
+        for index, expected in enumerate(
+            speechmix.mix(whisper, {"input_features": features}, **options)
+        ):
             path = tmp_path / f"inputs_{index}" / "attention.encoder.safetensors"
             for found in (MixingMap.load(path), written[index]["attention", "encoder"]):
                 assert np.array_equal(found.scores, expected["attention", "encoder"].scores)
         speechmix.mix(whisper, {"input_features": features[:1]}, out=tmp_path / "single", **options)
-        assert [path.name for path in (tmp_path / "single").iterdir()] == ["attention.encoder.safetensors"]
+        assert [path.name for path in (tmp_path / "single").iterdir()] == [
+            "attention.encoder.safetensors"
+        ]
 
-    @pytest.mark.parametrize("names", [("001", "001"), ("a b", "a_b"), ("\u00e9", "e\u0301"), ("Les", "les")])
-    def test_two_clips_of_one_name_are_refused_before_anything_is_computed(self, whisper, tmp_path, names):
+    @pytest.mark.parametrize(
+        "names", [("001", "001"), ("a b", "a_b"), ("\u00e9", "e\u0301"), ("Les", "les")]
+    )
+    def test_two_clips_of_one_name_are_refused_before_anything_is_computed(
+        self, whisper, tmp_path, names
+    ):
         paths = [tmp_path / folder / "001.wav" for folder in "ab"]
         for path in paths:
             path.parent.mkdir()
             soundfile.write(path, np.zeros(16_000), 16_000)
-        clips = [speechmix.Clip.from_file(path, name=name) for path, name in zip(paths, names, strict=True)]
+        clips = [
+            speechmix.Clip.from_file(path, name=name)
+            for path, name in zip(paths, names, strict=True)
+        ]
         out = tmp_path / "out"
         with pytest.raises(InputError, match=rf"two clips .*{paths[0]}.*{paths[1]}.*name="):
             speechmix.mix(whisper, iter(clips), units="frame", stacks="encoder", out=out)
@@ -271,7 +308,9 @@ class TestOut:
 
         monkeypatch.setattr(LayerWriter, "append", dying)
         with pytest.raises(KeyboardInterrupt):
-            speechmix.mix(whisper, bundled.clips()[0], measures=["value_zeroing", "attention"], out=tmp_path)
+            speechmix.mix(
+                whisper, bundled.clips()[0], measures=["value_zeroing", "attention"], out=tmp_path
+            )
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
     def test_out_that_is_a_file(self, whisper, tmp_path):
@@ -284,13 +323,17 @@ class TestFrameMaps:
     def test_window_is_a_part_of_the_whole_map(self, whisper):
         clip = bundled.clips()[0]
         whole = speechmix.mix(whisper, clip, units="frame", stacks=["encoder", "cross"])
-        part = speechmix.mix(whisper, clip, units="frame", stacks=["encoder", "cross"], window=(0.2, 0.6))
+        part = speechmix.mix(
+            whisper, clip, units="frame", stacks=["encoder", "cross"], window=(0.2, 0.6)
+        )
         for (measure, stack), found in part.items():
             expected = whole[measure, stack]
             columns = [expected.sources.index(span) for span in found.sources]
             rows = columns if stack == "encoder" else slice(None)
             assert all(0.2 <= span.onset < span.offset <= 0.6 for span in found.sources)
-            np.testing.assert_allclose(found.scores, expected.scores[:, rows][..., columns], rtol=1e-3, atol=1e-9)
+            np.testing.assert_allclose(
+                found.scores, expected.scores[:, rows][..., columns], rtol=1e-3, atol=1e-9
+            )
 
     @pytest.mark.parametrize("window", [(0.6, 0.2), (1,), (5.0, 6.0)])
     def test_impossible_windows(self, whisper, window):
@@ -300,13 +343,17 @@ class TestFrameMaps:
     def test_attention_pooled_to_words_later_is_attention_of_words(self, whisper):
         clip = bundled.clips()[0]
         frames = speechmix.mix(whisper, clip, units="frame", measures="attention", stacks="encoder")
-        words = speechmix.mix(whisper, clip, measures="attention", stacks="encoder")["attention", "encoder"]
+        words = speechmix.mix(whisper, clip, measures="attention", stacks="encoder")[
+            "attention", "encoder"
+        ]
         pooled = frames["attention", "encoder"].pooled(words.sources, sources="mean")
         np.testing.assert_allclose(pooled.scores, words.scores, rtol=1e-5)
 
     def test_zeroing_a_word_at_once_is_more_than_its_frames_one_by_one(self, whisper):
         clip = bundled.clips()[0]
-        frames = speechmix.mix(whisper, clip, units="frame", stacks="encoder")["value_zeroing", "encoder"]
+        frames = speechmix.mix(whisper, clip, units="frame", stacks="encoder")[
+            "value_zeroing", "encoder"
+        ]
         words = speechmix.mix(whisper, clip, stacks="encoder")["value_zeroing", "encoder"]
         singly = frames.pooled(words.sources, sources="sum")
         assert singly.scores.shape == words.scores.shape

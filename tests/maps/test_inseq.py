@@ -1,4 +1,5 @@
-"""Inseq's form of a map: axes and steps written out, back unchanged, files; and Inseq itself where it is installed."""
+"""Inseq's form of a map: axes and steps written out, back unchanged, files; and Inseq itself where
+it is installed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ PREDICTED = tuple(Span(i, i + 1, WRITTEN[i + 1], KINDS[i + 1], WORDS[i + 1]) for
 
 
 def synthetic(heads: int = 0, dtype=np.float64) -> Maps:
-    """SYNTHETIC numbers for a source of four tokens and four written ones, two layers; the encoder has three heads."""
+    """SYNTHETIC numbers for a source of four tokens and four written ones, two layers; the encoder
+    has three heads."""
     draw = np.random.default_rng(0)
     shape = (2, heads) if heads else (2,)
     told = {"model": "toy", "clip": "undo it", "text": "undo it", "decoder_text": "défais le"}
@@ -70,14 +72,19 @@ class TestForm:
                 for i in range(5):
                     found = made.from_target[i, step, layer]
                     assert np.isnan(found) if i > step else found == decoder[layer, step, i]
-        np.testing.assert_array_equal(made.within_source[:, 1, 0], maps["alti", "encoder"].scores[0, 1])
+        np.testing.assert_array_equal(
+            made.within_source[:, 1, 0], maps["alti", "encoder"].scores[0, 1]
+        )
 
     def test_heads_are_the_last_axis(self):
         maps = synthetic(heads=3)
         made = attribution_of([maps["alti", "cross"]])
         assert made.from_source.shape == (4, 4, 2, 3)
         assert made.from_source[0, 2, 1, 2] == maps["alti", "cross"].scores[1, 2, 2, 0]
-        assert (made.start, made.target) == (0, ["▁dé", "fais", "▁le", "</s>"])  # the cross map does not know the first
+        assert (made.start, made.target) == (
+            0,
+            ["▁dé", "fais", "▁le", "</s>"],
+        )  # the cross map does not know the first
 
     def test_a_text_is_generated_from_its_second_token_on(self):
         maps = speechmix.mix(gpt2(), "the cat", measures="attention", units="token")
@@ -88,7 +95,10 @@ class TestForm:
 
     def test_a_composed_map_is_source_and_target(self):
         maps = speechmix.mix(
-            bart(), speechmix.Sentence("the cat", translation="le ch"), measures="attention", units="token"
+            bart(),
+            speechmix.Sentence("the cat", translation="le ch"),
+            measures="attention",
+            units="token",
         )
         composed = maps.composed("attention")
         made = attribution_of([composed])
@@ -103,8 +113,14 @@ class TestForm:
             (lambda m: [], "expected maps of one measure"),
             (lambda m: [m["alti", "cross"], m["alti", "cross"]], "one for each stack"),
             (lambda m: [m["alti", "encoder"], m["alti", "decoder"]], "through cross-attention"),
-            (lambda m: [m["alti", "cross"].last_layer(), m["alti", "decoder"]], "same layers and heads"),
-            (lambda m: [rows(m["alti", "decoder"], [0, 2])], r"follow each other.*found rows at \[0, 2\]"),
+            (
+                lambda m: [m["alti", "cross"].last_layer(), m["alti", "decoder"]],
+                "same layers and heads",
+            ),
+            (
+                lambda m: [rows(m["alti", "decoder"], [0, 2])],
+                r"follow each other.*found rows at \[0, 2\]",
+            ),
             (lambda m: [rows(m["alti", "cross"], [0, 1]), m["alti", "decoder"]], "same rows"),
         ],
     )
@@ -146,12 +162,23 @@ class TestFiles:
             lambda m: m.composed("alti"),
             lambda m: m.composed("alti", prefix=False),
         ],
-        ids=["encoder", "decoder", "without specials", "two rows", "mean of layers", "composed", "without prefix"],
+        ids=[
+            "encoder",
+            "decoder",
+            "without specials",
+            "two rows",
+            "mean of layers",
+            "composed",
+            "without prefix",
+        ],
     )
     def test_one_map_alone(self, tmp_path, one):
         """After steps too; of what the layers 3 and 5 of a decoder are called nothing is lost."""
         made = one(synthetic())
-        assert_same(from_inseq(write_inseq([made], tmp_path / "a.json")), Maps({(made.measure, made.stack): made}))
+        assert_same(
+            from_inseq(write_inseq([made], tmp_path / "a.json")),
+            Maps({(made.measure, made.stack): made}),
+        )
 
     def test_real_maps_of_words(self, tmp_path):
         maps = speechmix.mix(gpt2(), "the cat", measures="attention")
@@ -161,10 +188,17 @@ class TestFiles:
 
     def test_the_file_is_what_inseq_writes(self, tmp_path):
         """Class names, base 64 of safetensors, tokens with ids: read by hand."""
-        content = json.loads(write_inseq(list(synthetic().values()), tmp_path / "a.json").read_text(encoding="utf-8"))
-        assert content["__instance_type__"] == ["inseq.data.attribution", "FeatureAttributionOutput"]
+        content = json.loads(
+            write_inseq(list(synthetic().values()), tmp_path / "a.json").read_text(encoding="utf-8")
+        )
+        assert content["__instance_type__"] == [
+            "inseq.data.attribution",
+            "FeatureAttributionOutput",
+        ]
         (sequence,) = content["attributes"]["sequence_attributions"]
-        assert sequence["__instance_type__"][1] == "MultiDimensionalFeatureAttributionSequenceOutput"
+        assert (
+            sequence["__instance_type__"][1] == "MultiDimensionalFeatureAttributionSequenceOutput"
+        )
         told = sequence["attributes"]
         assert told["target"][1]["attributes"]["token"] == "▁dé"
         tensor = load(base64.b64decode(told["source_attributions"]))["attribution"]
@@ -176,11 +210,16 @@ class TestFiles:
         """A file as Inseq 0.7.1 writes it of its own methods, made by hand."""
 
         def text(array):
-            return None if array is None else base64.b64encode(save({"attribution": array})).decode()
+            return (
+                None if array is None else base64.b64encode(save({"attribution": array})).decode()
+            )
 
         def tokens(side):
             return [
-                {"__instance_type__": ["inseq.utils.typing", "TokenWithId"], "attributes": {"id": 1, "token": t}}
+                {
+                    "__instance_type__": ["inseq.utils.typing", "TokenWithId"],
+                    "attributes": {"id": 1, "token": t},
+                }
                 for t in side
             ]
 
@@ -197,7 +236,11 @@ class TestFiles:
         sequence = {"__instance_type__": ["inseq.data.attribution", kind], "attributes": attributes}
         info = {"attribution_method": "saliency", "model_name": "toy"}
         content = {
-            "attributes": {"info": info, "sequence_attributions": [sequence, sequence], "step_attributions": None}
+            "attributes": {
+                "info": info,
+                "sequence_attributions": [sequence, sequence],
+                "step_attributions": None,
+            }
         }
         path.write_bytes(gzip.compress(json.dumps(content).encode()))
         return path
@@ -206,23 +249,30 @@ class TestFiles:
         source = np.array([[0.5, 0.1], [0.3, 0.2], [0.2, 0.3]], np.float32)
         target = np.array([[0.0, 0.3], [np.nan, 0.1], [np.nan, np.nan]], np.float32)
         both = from_inseq(
-            self.written_by_inseq(tmp_path / "a.json.gz", "FeatureAttributionSequenceOutput", source, target)
+            self.written_by_inseq(
+                tmp_path / "a.json.gz", "FeatureAttributionSequenceOutput", source, target
+            )
         )
         assert len(both) == 2
         found = both[0]["saliency", "composed"]
         assert [unit.label for unit in found.targets] == ["▁dé", "</s>"]
         assert [unit.label for unit in found.sources] == ["▁un", "do", "</s>", "<s>", "▁dé"]
-        np.testing.assert_allclose(found.scores, [[[0.5, 0.3, 0.2, 0, 0], [0.1, 0.2, 0.3, 0.3, 0.1]]])
+        np.testing.assert_allclose(
+            found.scores, [[[0.5, 0.3, 0.2, 0, 0], [0.1, 0.2, 0.3, 0.3, 0.1]]]
+        )
         assert found.provenance["steps"] == ["from Inseq (saliency)"]
 
     def test_of_inseqs_own_with_every_dimension(self, tmp_path):
         scores = np.ones((3, 2, 8), np.float32)
-        file = self.written_by_inseq(tmp_path / "a.json", "GranularFeatureAttributionSequenceOutput", scores, None)
+        file = self.written_by_inseq(
+            tmp_path / "a.json", "GranularFeatureAttributionSequenceOutput", scores, None
+        )
         with pytest.raises(InputError, match=r"aggregate them in Inseq first"):
             from_inseq(file)
 
     @pytest.mark.parametrize(
-        "content", [b"", b"{}", b"[1, 2]", b'{"attributes": {"info": {}, "sequence_attributions": [3]}}']
+        "content",
+        [b"", b"{}", b"[1, 2]", b'{"attributes": {"info": {}, "sequence_attributions": [3]}}'],
     )
     def test_a_file_that_is_none(self, tmp_path, content):
         (tmp_path / "a.json").write_bytes(content)
@@ -246,12 +296,16 @@ class TestInseqItself:
 
     @pytest.fixture(scope="class")
     def inseq(self):
-        return pytest.importorskip("inseq", reason="Inseq is not installed; its JSON form is tested without")
+        return pytest.importorskip(
+            "inseq", reason="Inseq is not installed; its JSON form is tested without"
+        )
 
     @pytest.fixture(scope="class")
     def model(self):
         model = bart()
-        model.module.set_attn_implementation("eager")  # Inseq reads the weights that the model returns
+        model.module.set_attn_implementation(
+            "eager"
+        )  # Inseq reads the weights that the model returns
         return model
 
     @pytest.fixture(scope="class")
@@ -266,19 +320,28 @@ class TestInseqItself:
         )
         ours, theirs = to_inseq(list(maps.values()))[0], own[0]
         for name in ("source_attributions", "target_attributions"):
-            np.testing.assert_allclose(getattr(ours, name).numpy(), getattr(theirs, name).numpy(), atol=1e-6)
+            np.testing.assert_allclose(
+                getattr(ours, name).numpy(), getattr(theirs, name).numpy(), atol=1e-6
+            )
         encoder, own_encoder = (
             ours.sequence_scores["encoder_self_scores"],
             theirs.sequence_scores["encoder_self_attentions"],
         )
         np.testing.assert_allclose(encoder.numpy(), own_encoder.numpy(), atol=1e-6)
-        assert [token.token.strip("▁") for token in ours.target] == [token.token for token in theirs.target]
-        assert (ours.attr_pos_start, ours.attr_pos_end) == (theirs.attr_pos_start, theirs.attr_pos_end)
+        assert [token.token.strip("▁") for token in ours.target] == [
+            token.token for token in theirs.target
+        ]
+        assert (ours.attr_pos_start, ours.attr_pos_end) == (
+            theirs.attr_pos_start,
+            theirs.attr_pos_end,
+        )
         back = from_inseq(own)
         assert set(back) == set(maps)
         for key, one in maps.items():
             np.testing.assert_allclose(back[key].scores, one.scores, atol=1e-6)
-            assert [unit.label for unit in back[key].sources] == [unit.label for unit in one.sources]
+            assert [unit.label for unit in back[key].sources] == [
+                unit.label for unit in one.sources
+            ]
 
     def test_back_unchanged(self, inseq, maps):
         assert_same(from_inseq(maps.to_inseq()), maps)
@@ -304,9 +367,13 @@ class TestInseqItself:
         assert "fais" in output.show_tokens(display=False, return_html=True)
 
     def test_files_both_ways(self, inseq, maps, tmp_path):
-        loaded = inseq.FeatureAttributionOutput.load(write_inseq(list(maps.values()), tmp_path / "ours.json"))
+        loaded = inseq.FeatureAttributionOutput.load(
+            write_inseq(list(maps.values()), tmp_path / "ours.json")
+        )
         assert "</table>" in loaded.show(display=False, return_html=True)
         for key, one in from_inseq(loaded).items():
-            np.testing.assert_allclose(one.scores, maps[key].scores, rtol=1e-6)  # Inseq reads single precision
+            np.testing.assert_allclose(
+                one.scores, maps[key].scores, rtol=1e-6
+            )  # Inseq reads single precision
         maps.to_inseq().save(tmp_path / "theirs.json")
         assert_same(from_inseq(tmp_path / "theirs.json"), maps)

@@ -55,8 +55,12 @@ def mixing_maps(draw):
     )
 
 
-def small(kinds=("word", "silence", "word", "padding"), layers=2, heads=None, measure="value_zeroing"):
-    labels = tuple(Span(i, i + 1, f"é{i}", kind, i, i * 0.1, (i + 1) * 0.1) for i, kind in enumerate(kinds))
+def small(
+    kinds=("word", "silence", "word", "padding"), layers=2, heads=None, measure="value_zeroing"
+):
+    labels = tuple(
+        Span(i, i + 1, f"é{i}", kind, i, i * 0.1, (i + 1) * 0.1) for i, kind in enumerate(kinds)
+    )
     shape = (layers, *(() if heads is None else (heads,)), len(kinds), len(kinds))
     return speechmix.MixingMap(
         np.random.default_rng(0).random(shape),
@@ -71,7 +75,9 @@ def small(kinds=("word", "silence", "word", "padding"), layers=2, heads=None, me
 
 class TestFiles:
     @given(mixing_maps())
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     def test_saved_map_comes_back_as_it_was(self, tmp_path, mixing_map):
         path = mixing_map.save(tmp_path / "carte é 1.safetensors")
         back = speechmix.MixingMap.load(path)
@@ -82,12 +88,20 @@ class TestFiles:
 
     def test_steps_are_saved(self, tmp_path):
         path = small().without("padding").normalized().save(tmp_path / "a.safetensors")
-        assert speechmix.MixingMap.load(str(path)).provenance["steps"] == ["without padding", "normalized"]
+        assert speechmix.MixingMap.load(str(path)).provenance["steps"] == [
+            "without padding",
+            "normalized",
+        ]
 
     def test_view_of_a_map_is_saved_whole(self, tmp_path):
         found = small()
         turned = speechmix.MixingMap(
-            found.scores.transpose(0, 2, 1), found.sources, found.targets, found.measure, found.stack, found.layers
+            found.scores.transpose(0, 2, 1),
+            found.sources,
+            found.targets,
+            found.measure,
+            found.stack,
+            found.layers,
         )
         back = speechmix.MixingMap.load(turned.save(tmp_path / "a.safetensors"))
         np.testing.assert_array_equal(back.scores, turned.scores)
@@ -98,14 +112,18 @@ class TestFiles:
         model = speechmix.load(build("whisper-80"), init="random", seed=3)
         inputs = inputs_of(model)
         maps = speechmix.mix(
-            model, {**inputs, "input_features": inputs["input_features"].float()}, spans=[(0, 9), (9, 60)]
+            model,
+            {**inputs, "input_features": inputs["input_features"].float()},
+            spans=[(0, 9), (9, 60)],
         )
         for found in maps.values():
             back = speechmix.MixingMap.load(found.save(tmp_path / "a.safetensors"))
             assert back.provenance == found.provenance
             assert (back.provenance["init"], back.provenance["seed"]) == ("random", 3)
 
-    @pytest.mark.parametrize("content", [None, b"", b"not a safetensors file at all", "folder", "other"])
+    @pytest.mark.parametrize(
+        "content", [None, b"", b"not a safetensors file at all", "folder", "other"]
+    )
     def test_other_files_are_refused(self, tmp_path, content):
         from safetensors.numpy import save_file
 
@@ -144,13 +162,19 @@ class TestSteps:
     def test_without_drops_rows_and_columns(self):
         found = small()
         kept = found.without("silence", "padding")
-        assert [span.kind for span in kept.targets] == [span.kind for span in kept.sources] == ["word", "word"]
+        assert (
+            [span.kind for span in kept.targets]
+            == [span.kind for span in kept.sources]
+            == ["word", "word"]
+        )
         np.testing.assert_array_equal(kept.scores, found.scores[:, [0, 2]][:, :, [0, 2]])
         assert found.without("padding").without("silence").scores.tolist() == kept.scores.tolist()
 
     def test_without_works_per_head(self):
         found = small(heads=3)
-        np.testing.assert_array_equal(found.without("silence").scores, found.scores[:, :, [0, 2, 3]][..., [0, 2, 3]])
+        np.testing.assert_array_equal(
+            found.without("silence").scores, found.scores[:, :, [0, 2, 3]][..., [0, 2, 3]]
+        )
 
     def test_without_what_is_not_there_changes_nothing(self):
         assert small().without("special").scores.tolist() == small().scores.tolist()
@@ -158,14 +182,21 @@ class TestSteps:
     def test_mean_over_heads_and_normalising_do_not_commute(self):
         found = small(heads=3)
         np.testing.assert_allclose(found.mean_heads().scores, found.scores.mean(axis=1))
-        assert np.abs(found.mean_heads().normalized().scores - found.normalized().mean_heads().scores).max() > 1e-3
+        assert (
+            np.abs(
+                found.mean_heads().normalized().scores - found.normalized().mean_heads().scores
+            ).max()
+            > 1e-3
+        )
         assert small().mean_heads().scores.shape == (2, 4, 4)
 
     @pytest.mark.parametrize("shape", [(2, 4, 3), (1, 4, 4), (4, 4), (2, 3, 4, 5), (2, 2, 2, 4, 4)])
     def test_scores_of_another_shape_are_refused(self, shape):
         found = small()
         with pytest.raises(InputError, match=r"\(2, 4, 4\), found shape"):
-            speechmix.MixingMap(np.zeros(shape), found.targets, found.sources, "attention", "encoder", (0, 1))
+            speechmix.MixingMap(
+                np.zeros(shape), found.targets, found.sources, "attention", "encoder", (0, 1)
+            )
 
     def test_rollout_of_a_part_of_the_rows_is_refused(self):
         found = small()
@@ -189,13 +220,19 @@ class TestTable:
         target, source = mixing_map.targets[-1], mixing_map.sources[-1]
         assert (row["target_label"], row["source_label"]) == (target.label, source.label)
         assert (row["target_kind"], row["source_kind"]) == (target.kind, source.kind)
-        for value, expected in ((row["target_onset"], target.onset), (row["source_offset"], source.offset)):
+        for value, expected in (
+            (row["target_onset"], target.onset),
+            (row["source_offset"], source.offset),
+        ):
             assert np.isnan(value) if expected is None else value == expected
 
     def test_score_is_found_by_its_labels(self):
         table = small(heads=2).to_dataframe()
         row = table[
-            (table.layer == 1) & (table["head"] == 0) & (table.target_label == "é2") & (table.source_label == "é0")
+            (table.layer == 1)
+            & (table["head"] == 0)
+            & (table.target_label == "é2")
+            & (table.source_label == "é0")
         ]
         assert row.score.tolist() == [small(heads=2).scores[1, 0, 2, 0]]
         assert set(table.measure) == {"value_zeroing"}

@@ -17,14 +17,29 @@ from tests.conftest import build, inputs_of, maps_of, tiny
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]
 
 
-def a_map(n_layers=3, measure="value_zeroing", stack="encoder", seed=0, heads=False, causal=False, n_sources=4):
+def a_map(
+    n_layers=3,
+    measure="value_zeroing",
+    stack="encoder",
+    seed=0,
+    heads=False,
+    causal=False,
+    n_sources=4,
+):
     random = np.random.default_rng(seed)
     spans = [Span(i, i + 1, str(i), "silence" if i == 1 else "word", i // 2) for i in range(4)]
     scores = random.random((n_layers, 2, 4, n_sources) if heads else (n_layers, 4, n_sources))
     scores = np.tril(scores) if causal else scores
     layers = tuple(range(n_layers))
     return MixingMap(
-        scores, tuple(spans), tuple(spans[:n_sources]), measure, stack, layers, {}, random.random((n_layers, 4))
+        scores,
+        tuple(spans),
+        tuple(spans[:n_sources]),
+        measure,
+        stack,
+        layers,
+        {},
+        random.random((n_layers, 4)),
     )
 
 
@@ -35,13 +50,28 @@ def test_steps_that_keep_layers_and_targets_keep_the_strengths():
         np.testing.assert_array_equal(step.mixing_strength, expected)
     np.testing.assert_array_equal(found.without("silence").mixing_strength, expected[:, [0, 2, 3]])
     np.testing.assert_array_equal(found.last_layer().mixing_strength, expected[-1:])
-    np.testing.assert_allclose(found.mean_layers().mixing_strength, expected.mean(axis=0, keepdims=True))
+    np.testing.assert_allclose(
+        found.mean_layers().mixing_strength, expected.mean(axis=0, keepdims=True)
+    )
 
 
 def test_pooled_targets_have_the_mean_over_their_positions():
-    units = tuple(Span(start, stop, label) for start, stop, label in ((0, 1, "a"), (1, 4, "b"), (4, 5, "c")))
-    found = MixingMap(np.ones((1, 3, 3)), units, units, "attention", "encoder", (0,), {}, np.array([[1.0, 5.0, 7.0]]))
-    np.testing.assert_allclose(found.pooled([(0, 4), (4, 5)], sources="mean").mixing_strength, [[4.0, 7.0]])
+    units = tuple(
+        Span(start, stop, label) for start, stop, label in ((0, 1, "a"), (1, 4, "b"), (4, 5, "c"))
+    )
+    found = MixingMap(
+        np.ones((1, 3, 3)),
+        units,
+        units,
+        "attention",
+        "encoder",
+        (0,),
+        {},
+        np.array([[1.0, 5.0, 7.0]]),
+    )
+    np.testing.assert_allclose(
+        found.pooled([(0, 4), (4, 5)], sources="mean").mixing_strength, [[4.0, 7.0]]
+    )
     np.testing.assert_array_equal(
         found.pooled([(0, 4), (4, 5)], sources="sum", side="sources").mixing_strength, [[1, 5, 7]]
     )
@@ -98,21 +128,40 @@ class TestRollout:
         np.testing.assert_allclose(even.scores, found.rollout(residual=True).scores, rtol=1e-12)
         alone = replace(found, mixing_strength=np.full((1, 4), np.inf)).rollout(residual="strength")
         np.testing.assert_allclose(alone.scores, found.rollout(residual=False).scores, rtol=1e-12)
-        empty = replace(found, scores=found.scores * np.array([0, 1, 1, 1])[:, None]).rollout(residual="strength")
+        empty = replace(found, scores=found.scores * np.array([0, 1, 1, 1])[:, None]).rollout(
+            residual="strength"
+        )
         np.testing.assert_array_equal(empty.scores[0, 0], np.eye(4)[0])
 
     @pytest.mark.parametrize("measure", ["value_zeroing", "attention", "alti"])
     def test_the_published_options_do_not_see_them(self, measure):
         found = a_map(measure=measure)
         bare = replace(found, mixing_strength=None)
-        for options in ({}, {"residual": True}, {"residual": False}, {"residual": False, "normalize": False}):
-            np.testing.assert_array_equal(found.rollout(**options).scores, bare.rollout(**options).scores)
+        for options in (
+            {},
+            {"residual": True},
+            {"residual": False},
+            {"residual": False, "normalize": False},
+        ):
+            np.testing.assert_array_equal(
+                found.rollout(**options).scores, bare.rollout(**options).scores
+            )
 
     def test_layers_are_weighted_where_the_maps_do_not_hold_the_size_of_the_residual_stream(self):
-        for measure in ("value_zeroing", "attention", "attention_norm", "random", "silence (zeros)"):
+        for measure in (
+            "value_zeroing",
+            "attention",
+            "attention_norm",
+            "random",
+            "silence (zeros)",
+        ):
             found = a_map(measure=measure)
-            np.testing.assert_array_equal(rolled_out(found).scores, found.rollout(residual="strength").scores)
-            np.testing.assert_array_equal(rolled_out(found, weighted=False).scores, found.rollout().scores)
+            np.testing.assert_array_equal(
+                rolled_out(found).scores, found.rollout(residual="strength").scores
+            )
+            np.testing.assert_array_equal(
+                rolled_out(found, weighted=False).scores, found.rollout().scores
+            )
         for measure in ("alti", "alti_l2", "globenc", "hta", "attention_norm_residual"):
             found = a_map(measure=measure)
             np.testing.assert_array_equal(rolled_out(found).scores, found.rollout().scores)
@@ -143,13 +192,17 @@ class TestCompose:
         np.testing.assert_allclose(found.scores[-1], np.concatenate([x, p], axis=1), rtol=1e-12)
         np.testing.assert_allclose(found.scores.sum(axis=-1), 1, rtol=1e-12)
         name = "mixing strength" if share is None else "0.3"
-        assert found.provenance["steps"][-1].endswith(f"share {name}, layers weighted by mixing strength, prefix=True)")
+        assert found.provenance["steps"][-1].endswith(
+            f"share {name}, layers weighted by mixing strength, prefix=True)"
+        )
         assert found.mixing_strength is None
 
     @pytest.mark.parametrize("measure", ["value_zeroing", "attention", "alti"])
     def test_unweighted_it_is_as_published(self, measure):
         maps = self.maps(measure)
-        bare = {stack: replace(mixing_map, mixing_strength=None) for stack, mixing_map in maps.items()}
+        bare = {
+            stack: replace(mixing_map, mixing_strength=None) for stack, mixing_map in maps.items()
+        }
         expected = compose(**bare)
         found = compose(**maps, weighted=False)
         np.testing.assert_array_equal(found.scores, expected.scores)
@@ -164,14 +217,20 @@ class TestCompose:
         maps = self.maps()
         for stack in maps:
             some = {**maps, stack: replace(maps[stack], mixing_strength=None)}
-            np.testing.assert_array_equal(compose(**some).scores, compose(**maps, weighted=False).scores)
+            np.testing.assert_array_equal(
+                compose(**some).scores, compose(**maps, weighted=False).scores
+            )
         rolled = {**maps, "encoder": maps["encoder"].rollout(residual="strength")}
         np.testing.assert_allclose(compose(**rolled).scores, compose(**maps).scores, rtol=1e-12)
 
 
 def with_idle_layer():
-    """The tiny wav2vec 2.0 with a fourth layer put in behind the first, whose outputs are scaled down."""
-    module, deeper = build("wav2vec2-stable").double(), build("wav2vec2-stable", num_hidden_layers=4, seed=5).double()
+    """The tiny wav2vec 2.0 with a fourth layer put in behind the first, whose outputs are scaled
+    down."""
+    module, deeper = (
+        build("wav2vec2-stable").double(),
+        build("wav2vec2-stable", num_hidden_layers=4, seed=5).double(),
+    )
     states = deeper.state_dict()
     for name, tensor in module.state_dict().items():
         if "encoder.layers." in name:
@@ -180,7 +239,9 @@ def with_idle_layer():
             name = f"{prefix}encoder.layers.{int(number) + (int(number) > 0)}.{part}"
         states[name] = tensor
     for name, tensor in states.items():
-        if "encoder.layers.1." in name and any(part in name for part in ("out_proj", "output_dense")):
+        if "encoder.layers.1." in name and any(
+            part in name for part in ("out_proj", "output_dense")
+        ):
             states[name] = 1e-3 * tensor
     deeper.load_state_dict(states)
     return speechmix.load(deeper, check=False)
@@ -191,7 +252,9 @@ def test_an_idle_layer_hardly_changes_what_is_rolled_out():
     moved = {}
     for measure in ("value_zeroing", "attention"):
         before, after = (
-            speechmix.mix(model, inputs_of(model), measures=measure, spans=SPANS)[measure, "encoder"]
+            speechmix.mix(model, inputs_of(model), measures=measure, spans=SPANS)[
+                measure, "encoder"
+            ]
             for model in (shallow, deep)
         )
         for name, way in (("weighted", rolled_out), ("published", MixingMap.rollout)):
@@ -210,7 +273,13 @@ def test_a_decoder_that_does_not_hear_gets_nothing_from_the_sound():
     deaf = speechmix.load(module, check=False)
     maps = speechmix.mix(deaf, inputs_of(deaf), spans=SPANS)
     assert maps.composed("value_zeroing").scores[-1][:, : len(SPANS)].sum(axis=-1).max() < 0.01
-    assert maps.composed("value_zeroing", weighted=False).scores[-1][:, : len(SPANS)].sum(axis=-1).min() > 0.8
+    assert (
+        maps.composed("value_zeroing", weighted=False)
+        .scores[-1][:, : len(SPANS)]
+        .sum(axis=-1)
+        .min()
+        > 0.8
+    )
     hearing = maps_of("whisper-80", ("value_zeroing",), spans=tuple(SPANS))
     assert hearing.composed("value_zeroing").scores[-1][:, : len(SPANS)].sum(axis=-1).min() > 0.1
 

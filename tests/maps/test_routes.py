@@ -1,4 +1,5 @@
-"""Routes: all of them add up to the composed (or rolled-out) map, the strongest come first, and relays show."""
+"""Routes: all of them add up to the composed (or rolled-out) map, the strongest come first, and
+relays show."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def test_all_routes_of_one_stack_are_the_rollout_and_none_is_missed(measure):
     table = strongest_routes(maps, measure, 5, weighted=False, most=10**6).to_dataframe()
     np.testing.assert_allclose(sums_by_source(table, count, 0), rolled.scores[-1, 5], atol=1e-6)
     matrices = (
-        maps[measure, "decoder"].with_identity() if measure == "attention" else maps[measure, "decoder"].normalized()
+        maps[measure, "decoder"].with_identity()
+        if measure == "attention"
+        else maps[measure, "decoder"].normalized()
     )
     by_hand = []
     for way in itertools.product(range(count), repeat=layers):
@@ -58,7 +61,8 @@ def test_all_routes_of_one_stack_are_the_rollout_and_none_is_missed(measure):
 
 
 def test_a_planted_relay_shows():
-    """3 steps in GPT-2: the cue goes to a third token in one layer, and from there to the target in the next."""
+    """3 steps in GPT-2: the cue goes to a third token in one layer, and from there to the target in
+    the next."""
     planted = speechmix.planted.plant("relay", family="gpt2", layer=0, seed=1)
     maps = speechmix.mix(planted.model, planted.item, measures="value_zeroing")
     routes = strongest_routes(maps, "value_zeroing", planted.position, most=40)

@@ -1,4 +1,5 @@
-"""Maps as tiers of Praat and ELAN: read back by praatio, by our own reader and by XML, against cue contribution."""
+"""Maps as tiers of Praat and ELAN: read back by praatio, by our own reader and by XML, against cue
+contribution."""
 
 import itertools
 import xml.etree.ElementTree as ET
@@ -28,20 +29,30 @@ def clip():
 
 @pytest.fixture(scope="module")
 def maps(clip):
-    return speechmix.mix(trained("tiny-french-whisper"), clip, measures=["value_zeroing", "attention"])
+    return speechmix.mix(
+        trained("tiny-french-whisper"), clip, measures=["value_zeroing", "attention"]
+    )
 
 
 def tiers_of_eaf(path):
     root = ET.parse(path).getroot()
-    slots = [(slot.get("TIME_SLOT_ID"), int(slot.get("TIME_VALUE"))) for slot in root.find("TIME_ORDER")]
+    slots = [
+        (slot.get("TIME_SLOT_ID"), int(slot.get("TIME_VALUE"))) for slot in root.find("TIME_ORDER")
+    ]
     assert [time for _, time in slots] == sorted(time for _, time in slots)
     times = dict(slots)
     assert len(times) == len(slots)
     tiers = {}
     for tier in root.findall("TIER"):
-        assert tier.get("LINGUISTIC_TYPE_REF") == root.find("LINGUISTIC_TYPE").get("LINGUISTIC_TYPE_ID")
+        assert tier.get("LINGUISTIC_TYPE_REF") == root.find("LINGUISTIC_TYPE").get(
+            "LINGUISTIC_TYPE_ID"
+        )
         tiers[tier.get("TIER_ID")] = [
-            (a.findtext("ANNOTATION_VALUE"), times[a.get("TIME_SLOT_REF1")], times[a.get("TIME_SLOT_REF2")])
+            (
+                a.findtext("ANNOTATION_VALUE"),
+                times[a.get("TIME_SLOT_REF1")],
+                times[a.get("TIME_SLOT_REF2")],
+            )
             for a in tier.iter("ALIGNABLE_ANNOTATION")
         ]
     ids = [a.get("ANNOTATION_ID") for a in root.iter("ALIGNABLE_ANNOTATION")]
@@ -51,11 +62,15 @@ def tiers_of_eaf(path):
 
 def test_labels_are_cue_contributions_and_lie_on_their_words(clip, maps, tmp_path):
     path = maps.to_textgrid(tmp_path / "a.TextGrid", clip)
-    assert [(w.text, w.start, w.end) for w in read_words(path)] == [(w.text, w.start, w.end) for w in clip.words]
+    assert [(w.text, w.start, w.end) for w in read_words(path)] == [
+        (w.text, w.start, w.end) for w in clip.words
+    ]
     for measure, stack in (("value_zeroing", "encoder"), ("attention", "cross")):
         m = maps[measure, stack]
         for layer in m.layers:
-            tier = read_textgrid(path, tier=f"{measure} {stack} {layer}: {clip.words[clip.target].text}")
+            tier = read_textgrid(
+                path, tier=f"{measure} {stack} {layer}: {clip.words[clip.target].text}"
+            )
             assert [(w.start, w.end) for w in tier] == [(w.start, w.end) for w in clip.words]
             for word, interval in enumerate(tier):
                 if word != clip.target:
@@ -65,7 +80,9 @@ def test_labels_are_cue_contributions_and_lie_on_their_words(clip, maps, tmp_pat
 
 def test_the_best_layer_is_where_the_cue_gives_most_and_none_without_a_cue(clip, maps, tmp_path):
     encoder = {("value_zeroing", "encoder"): maps["value_zeroing", "encoder"]}
-    best = int(speechmix.cue_contribution(*encoder.values(), cue=clip.cue, target=clip.target).argmax())
+    best = int(
+        speechmix.cue_contribution(*encoder.values(), cue=clip.cue, target=clip.target).argmax()
+    )
     options = {"target": clip.target, "duration": clip.duration, "layers": "best"}
     target = clip.words[clip.target].text
     assert list(score_tiers(encoder, clip.words, cue=clip.cue, **options)) == [
@@ -74,7 +91,9 @@ def test_the_best_layer_is_where_the_cue_gives_most_and_none_without_a_cue(clip,
     ]
     with pytest.raises(InputError, match="there is no cue"):
         score_tiers(encoder, clip.words, **options)
-    later = {("value_zeroing", "decoder"): maps["value_zeroing", "decoder"]}  # which cannot see the cue
+    later = {
+        ("value_zeroing", "decoder"): maps["value_zeroing", "decoder"]
+    }  # which cannot see the cue
     for nothing in ({}, later):
         with pytest.raises(InputError, match="no tier of what"):
             score_tiers(nothing, clip.words, cue=clip.cue, **options)
@@ -99,10 +118,14 @@ def test_a_layer_that_no_map_has_is_refused(clip, maps, tmp_path):
     with pytest.raises(InputError, match="no layer 99"):
         maps.to_textgrid(tmp_path / "a.TextGrid", clip, layers=[0, 99])
     lowest = {
-        key: m if key[1] == "encoder" else replace(m, scores=m.scores[:1], layers=(0,), mixing_strength=None)
+        key: m
+        if key[1] == "encoder"
+        else replace(m, scores=m.scores[:1], layers=(0,), mixing_strength=None)
         for key, m in maps.items()
     }
-    tiers = score_tiers(lowest, clip.words, layers=[0, 2], **options)  # a layer need not be in all of them
+    tiers = score_tiers(
+        lowest, clip.words, layers=[0, 2], **options
+    )  # a layer need not be in all of them
     assert {name.split(":")[0] for name in tiers if "encoder" in name and "zeroing" in name} == {
         "value_zeroing encoder 0",
         "value_zeroing encoder 2",
@@ -110,8 +133,12 @@ def test_a_layer_that_no_map_has_is_refused(clip, maps, tmp_path):
 
 
 def test_frames_end_with_the_audio(clip, tmp_path):
-    maps = speechmix.mix(trained("tiny-french-whisper"), clip, units="frame", measures="attention", stacks="encoder")
-    tiers = score_tiers(maps, clip.words, target=clip.target, duration=clip.duration, cue=clip.cue, layers="best")
+    maps = speechmix.mix(
+        trained("tiny-french-whisper"), clip, units="frame", measures="attention", stacks="encoder"
+    )
+    tiers = score_tiers(
+        maps, clip.words, target=clip.target, duration=clip.duration, cue=clip.cue, layers="best"
+    )
     (frames,) = [tier for name, tier in tiers.items() if name != "words"]
     assert frames[-1].end == pytest.approx(clip.duration, abs=0.021)
     assert all(a.end == pytest.approx(b.start) for a, b in itertools.pairwise(frames))
@@ -123,7 +150,11 @@ def test_elan_has_sorted_slots_and_the_same_tiers(clip, maps, tmp_path):
     root, tiers = tiers_of_eaf(maps.to_textgrid(tmp_path / "a.eaf", clip))
     words = tiers["words"]
     assert [text for text, _, _ in words] == [word.text for word in clip.words]
-    assert np.allclose([times for _, *times in words], [(1000 * w.start, 1000 * w.end) for w in clip.words], atol=0.5)
+    assert np.allclose(
+        [times for _, *times in words],
+        [(1000 * w.start, 1000 * w.end) for w in clip.words],
+        atol=0.5,
+    )
     assert all(
         [times for _, *times in tier] == [times for _, *times in words]
         for name, tier in tiers.items()
@@ -135,7 +166,13 @@ def test_elan_has_sorted_slots_and_the_same_tiers(clip, maps, tmp_path):
 
 
 def test_labels_that_need_escaping_and_very_short_intervals(tmp_path):
-    tiers = {'say "oui" & <non>': [Word('l"été', 0.0, 0.1), Word("<&>", 0.1, 0.1), Word("ç", 0.1004, 0.3)]}
+    tiers = {
+        'say "oui" & <non>': [
+            Word('l"été', 0.0, 0.1),
+            Word("<&>", 0.1, 0.1),
+            Word("ç", 0.1004, 0.3),
+        ]
+    }
     write_elan(tmp_path / "a.eaf", tiers, 0.3)
     assert tiers_of_eaf(tmp_path / "a.eaf")[1] == {
         'say "oui" & <non>': [('l"été', 0, 100), ("<&>", 100, 101), ("ç", 101, 300)]
@@ -144,7 +181,9 @@ def test_labels_that_need_escaping_and_very_short_intervals(tmp_path):
     assert [word.text for word in read_textgrid(tmp_path / "a.TextGrid")] == ['l"été', "<&>", "ç"]
 
 
-def test_what_xml_cannot_write_is_replaced_and_a_recording_on_another_drive_is_named(clip, tmp_path, monkeypatch):
+def test_what_xml_cannot_write_is_replaced_and_a_recording_on_another_drive_is_named(
+    clip, tmp_path, monkeypatch
+):
     def refused(*paths):
         raise ValueError("path is on mount 'D:', start on mount 'C:'")
 
@@ -158,7 +197,12 @@ def test_what_xml_cannot_write_is_replaced_and_a_recording_on_another_drive_is_n
 
 def test_a_model_that_has_nothing_of_what_is_asked_is_passed_over(clip, tmp_path):
     models = [trained("tiny-french-ctc"), trained("tiny-french-whisper")]
-    quiet = {"figures": 0, "progress": False, "report": lambda line: None, "measures": ["attention"]}
+    quiet = {
+        "figures": 0,
+        "progress": False,
+        "report": lambda line: None,
+        "measures": ["attention"],
+    }
     score_clips(models, [clip], tmp_path, **quiet)
     assert len(export_tiers(tmp_path, clip.name, stacks=["encoder"])) == 2
     (path,) = export_tiers(tmp_path, clip.name, stacks=["cross"])
@@ -170,16 +214,34 @@ def test_a_model_that_has_nothing_of_what_is_asked_is_passed_over(clip, tmp_path
 
 def test_a_run_is_exported_as_it_was_scored(clip, maps, tmp_path, capsys):
     score_clips(
-        trained("tiny-french-whisper"), [clip], tmp_path / "run", figures=0, progress=False, report=lambda line: None
+        trained("tiny-french-whisper"),
+        [clip],
+        tmp_path / "run",
+        figures=0,
+        progress=False,
+        report=lambda line: None,
     )
-    asked = ["export", str(tmp_path / "run"), "--clip", clip.name, "--stack", "encoder", "--layer", "best"]
+    asked = [
+        "export",
+        str(tmp_path / "run"),
+        "--clip",
+        clip.name,
+        "--stack",
+        "encoder",
+        "--layer",
+        "best",
+    ]
     for ending in ("textgrid", "eaf"):
         assert main([*asked, "--format", ending]) == 0
     first, second = (line.removeprefix("tiers: ") for line in capsys.readouterr().out.splitlines())
     options = {"target": clip.target, "duration": clip.duration, "cue": clip.cue, "layers": "best"}
-    ((name, tier),) = list(score_tiers({1: maps["value_zeroing", "encoder"]}, clip.words, **options).items())[1:]
+    ((name, tier),) = list(
+        score_tiers({1: maps["value_zeroing", "encoder"]}, clip.words, **options).items()
+    )[1:]
     assert read_textgrid(first, tier=name) == tier
-    assert [text for text, _, _ in tiers_of_eaf(second)[1][name]] == [interval.text for interval in tier]
+    assert [text for text, _, _ in tiers_of_eaf(second)[1][name]] == [
+        interval.text for interval in tier
+    ]
     assert main([*asked, "--target", "personne"]) == 1
     assert "personne" in capsys.readouterr().err
     assert main([*asked, "--layer", "1"]) == 1

@@ -22,18 +22,26 @@ SPANS = [(0, 2), (2, 3), (5, 11)]
 
 
 def each_block(model, inputs, function):
-    with torch.no_grad(), attention_readable(model.module), Capture(list(model.stacks.values()), function):
+    with (
+        torch.no_grad(),
+        attention_readable(model.module),
+        Capture(list(model.stacks.values()), function),
+    ):
         model.family.run(model.base, inputs, tuple(model.stacks))
 
 
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
-    """sum_j t_ij (+ the residual, across) + biases = what the model's own modules hand on; to rounding in float64."""
+    """sum_j t_ij (+ the residual, across) + biases = what the model's own modules hand on; to
+    rounding in float64."""
     model = tiny(name)
     inputs = inputs_of(model)
     pre = oracle.is_pre_norm(model.module)
     true = {
-        stack: [r["next"] if pre else r["out"] for r in oracle.seen_at_norms(model.module, inputs, stack)]
+        stack: [
+            r["next"] if pre else r["out"]
+            for r in oracle.seen_at_norms(model.module, inputs, stack)
+        ]
         for stack in model.stacks
     }
     seen = []
@@ -41,9 +49,13 @@ def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
     def check(block):
         rows = torch.arange(block.n_targets)
         everything = (
-            [Span(0, block.n_sources)] if block.stack.name == "cross" else [Span(i, i + 1) for i in rows.tolist()]
+            [Span(0, block.n_sources)]
+            if block.stack.name == "cross"
+            else [Span(i, i + 1) for i in rows.tolist()]
         )
-        units = Units([Span(i, i + 1) for i in rows.tolist()], everything, pooling="mean", device=rows.device)
+        units = Units(
+            [Span(i, i + 1) for i in rows.tolist()], everything, pooling="mean", device=rows.device
+        )
         parts = alti.parts_of_block(block, rows)
         total = parts.own.clone() if block.stack.name == "cross" else torch.zeros_like(parts.own)
         for _, at, vectors in alti.part_vectors(block, units, parts, 10_000):
@@ -77,17 +89,25 @@ def test_words_are_the_sums_of_the_explicit_vectors(name, order):
     words, tokens = [list(range(a, b)) for a, b in SPANS], [[i] for i in range(7)]
     for stack in model.stacks:
         alone = stack == "encoder" or len(model.stacks) == 1
-        targets, sources = (words if alone else tokens), (tokens if stack == "decoder" and not alone else words)
+        targets, sources = (
+            (words if alone else tokens),
+            (tokens if stack == "decoder" and not alone else words),
+        )
         expected = oracle.alti(parts_of(name, stack), stack, targets, sources, order)
         found = maps[measure, stack].scores
-        assert np.abs(found - expected).max() <= (1e-5 if name in ROUNDED else 1e-9) * np.abs(expected).max()
+        assert (
+            np.abs(found - expected).max()
+            <= (1e-5 if name in ROUNDED else 1e-9) * np.abs(expected).max()
+        )
 
 
 def test_single_positions_are_units_like_any_other():
     model = tiny("wav2vec2-stable")
     inputs = inputs_of(model)
     frames = speechmix.mix(model, inputs, measures="alti")["alti", "encoder"].scores
-    some = speechmix.mix(model, inputs, measures="alti", spans=[(4, 5), (20, 21)])["alti", "encoder"].scores
+    some = speechmix.mix(model, inputs, measures="alti", spans=[(4, 5), (20, 21)])[
+        "alti", "encoder"
+    ].scores
     np.testing.assert_allclose(some, frames[:, [4, 20]][:, :, [4, 20]], rtol=1e-10)
 
 
@@ -95,7 +115,9 @@ def test_a_word_is_not_the_sum_of_its_frames_scores_but_the_score_of_their_sum()
     model = tiny("wav2vec2-post")
     inputs = inputs_of(model)
     frames = speechmix.mix(model, inputs, measures="alti")["alti", "encoder"].scores
-    word = speechmix.mix(model, inputs, measures="alti", spans=[(4, 9), (20, 31)])["alti", "encoder"].scores
+    word = speechmix.mix(model, inputs, measures="alti", spans=[(4, 9), (20, 31)])[
+        "alti", "encoder"
+    ].scores
     assert np.abs(word[:, 0, 1] - frames[:, 4:9, 20:31].sum(-1).mean(-1)).max() > 1e-3
 
 
@@ -107,7 +129,9 @@ def test_one_word_of_everything_is_nearly_all_of_the_output():
         layer.attention.output.LayerNorm.bias.data.zero_()
     outputs = [r["out"] for r in oracle.seen_at_norms(model.module, inputs, "encoder")]
     whole = speechmix.mix(model, inputs, measures="alti", spans=[(0, 11)])["alti", "encoder"].scores
-    np.testing.assert_allclose(whole[:, 0, 0], [o.abs().sum(-1).mean().item() for o in outputs], rtol=1e-12)
+    np.testing.assert_allclose(
+        whole[:, 0, 0], [o.abs().sum(-1).mean().item() for o in outputs], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["whisper-80", "bart", "mbart", "marian"])

@@ -1,4 +1,5 @@
-"""ALTI-Logit's shares of inputs: rows that sum to one in every case, so that tracing back loses nothing."""
+"""ALTI-Logit's shares of inputs: rows that sum to one in every case, so that tracing back loses
+nothing."""
 
 from __future__ import annotations
 

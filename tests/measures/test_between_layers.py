@@ -1,4 +1,5 @@
-"""Models in which a convolution mixes positions between layers (DeBERTa-v2 xlarge): what follows states over layers says so."""
+"""Models in which a convolution mixes positions between layers (DeBERTa-v2 xlarge): what follows
+states over layers says so."""
 
 from __future__ import annotations
 
@@ -14,9 +15,16 @@ INPUTS = {"input_ids": torch.tensor([[1, 5, 6, 7, 8, 9, 2]])}
 
 def deberta(kernel):
     config = transformers.DebertaV2Config(
-        vocab_size=40, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
-        relative_attention=True, position_buckets=4, pos_att_type=["p2c", "c2p"], conv_kernel_size=kernel,
-    )  # fmt: skip
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        relative_attention=True,
+        position_buckets=4,
+        pos_att_type=["p2c", "c2p"],
+        conv_kernel_size=kernel,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return transformers.DebertaV2ForMaskedLM(config).eval()
@@ -24,7 +32,9 @@ def deberta(kernel):
 
 def test_chefer_refuses():
     model = speechmix.load(deberta(kernel=3))
-    with pytest.raises(InputError, match=r"chefer: the encoder .* has a convolution behind its first layer"):
+    with pytest.raises(
+        InputError, match=r"chefer: the encoder .* has a convolution behind its first layer"
+    ):
         speechmix.mix(model, INPUTS, measures="chefer", objective=(3, 7))
 
 

@@ -1,4 +1,5 @@
-"""Gradient times attention against the rules written out: eager attention, torch's own gradients, whole matrices, float64."""
+"""Gradient times attention against the rules written out: eager attention, torch's own gradients,
+whole matrices, float64."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, SPANS, with_head
 from tests.models.more_families import MORE_FAMILIES
 
-# WavLM shows weights that are averaged over heads, with no gradient: it is compared with differences of its output below.
+# WavLM shows weights that are averaged over heads, with no gradient: it is compared with
+# differences of its output below.
 FIRST = ("wav2vec2-post", "whisper-80", "bert", "gpt2", "gemma3_text", "marian")
 SHOWN = [
     pytest.param(name, marks=[] if name in FIRST else pytest.mark.long)
@@ -33,7 +35,8 @@ def chefer_of(model, inputs=None, objective=OBJECTIVE, **options):
 
 
 def eager_weights(model, inputs, objective):
-    """Weights [H, Q, K] and their gradients, of each layer, by the unmodified model with eager attention."""
+    """Weights [H, Q, K] and their gradients, of each layer, by the unmodified model with eager
+    attention."""
     module = copy.deepcopy(model.module)
     module.set_attn_implementation("eager")
     for parameter in module.parameters():
@@ -54,7 +57,10 @@ def eager_weights(model, inputs, objective):
             layer.retain_grad()
     value = output.logits[0, position, token] - (output.logits[0, position, foil[0]] if foil else 0)
     value.backward()
-    return {name: [(layer.detach()[0], layer.grad[0]) for layer in weights] for name, weights in shown.items()}
+    return {
+        name: [(layer.detach()[0], layer.grad[0]) for layer in weights]
+        for name, weights in shown.items()
+    }
 
 
 def mean_positive(weights, gradient):
@@ -72,7 +78,8 @@ def without_identity_by_sums(matrix):
 
 
 def by_the_rules(shown, position, first=0):
-    """Rows of the relevances: whole matrices, one rule after the other; `first`: the layer where the asked stack starts."""
+    """Rows of the relevances: whole matrices, one rule after the other; `first`: the layer where
+    the asked stack starts."""
     weighted = {name: [mean_positive(*layer) for layer in layers] for name, layers in shown.items()}
     if "cross" not in weighted:
         (layers,) = weighted.values()
@@ -100,8 +107,12 @@ def by_the_rules(shown, position, first=0):
 def test_every_family_is_the_paper_s_rules_on_eager_attention(name, monkeypatch):
     model = with_head(name)
     inputs = inputs_of(model)
-    softmax = torch.nn.functional.softmax  # some families have theirs in single precision, eager alone
-    monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, dim=None, dtype=None: softmax(x, dim=dim))
+    softmax = (
+        torch.nn.functional.softmax
+    )  # some families have theirs in single precision, eager alone
+    monkeypatch.setattr(
+        torch.nn.functional, "softmax", lambda x, dim=None, dtype=None: softmax(x, dim=dim)
+    )
     shown = eager_weights(model, inputs, OBJECTIVE)
     n_positions = shown["encoder"][0][0].shape[-1] if "encoder" in shown else None
     spans = [(p, p + 1) for p in range(n_positions)] if model.hears else None
@@ -113,22 +124,30 @@ def test_every_family_is_the_paper_s_rules_on_eager_attention(name, monkeypatch)
             np.testing.assert_allclose(scores, expected.numpy(), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["wavlm-post", pytest.param("wavlm-stable", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["wavlm-post", pytest.param("wavlm-stable", marks=pytest.mark.long)]
+)
 def test_wavlm_whose_gradients_are_differences(name, monkeypatch):
-    """One weight of one head moved a little, in the context that the last layer's attention gives."""
+    """One weight of one head moved a little, in the context that the last layer's attention
+    gives."""
     model = with_head(name)
     inputs, step, row, source, head = inputs_of(model), 1e-4, 3, 11, 1
     spans = [(p, p + 1) for p in range(60)]
     score = chefer_of(model, inputs, spans=spans)["chefer", "encoder"].scores[2, 0]
     layer = model.stacks["encoder"].layers[2]
     seen = []
-    with torch.no_grad(), speechmix.adapters.capture.forward_pass.Capture([model.stacks["encoder"]], seen.append):
+    with (
+        torch.no_grad(),
+        speechmix.adapters.capture.forward_pass.Capture([model.stacks["encoder"]], seen.append),
+    ):
         model.module(**inputs)
     block = seen[2]
     weights, values = block.attention(), block.values
     expected = 0.0
     for head in range(len(weights)):
-        moved = (values[head, source] @ layer.attention.output.weight[:, head * 8 : head * 8 + 8].T) * step
+        moved = (
+            values[head, source] @ layer.attention.output.weight[:, head * 8 : head * 8 + 8].T
+        ) * step
 
         def changed(sign, moved=moved):
             def hook(module, args, output):
@@ -152,14 +171,18 @@ def test_words_are_means_over_their_frames_and_later_tokens_count_nothing():
     frames = chefer_of(model, spans=[(p, p + 1) for p in range(60)])["chefer", "encoder"].scores
     words = chefer_of(model, spans=SPANS)["chefer", "encoder"].scores
     np.testing.assert_allclose(words[..., 0], frames[..., 3:9].mean(-1), atol=1e-14)
-    assert not chefer_of(with_head("gpt2"))["chefer", "decoder"].scores[..., OBJECTIVE[0] + 1 :].any()
+    assert (
+        not chefer_of(with_head("gpt2"))["chefer", "decoder"].scores[..., OBJECTIVE[0] + 1 :].any()
+    )
 
 
 def test_a_label_is_read_at_the_position_of_its_head():
     config = transformers.BertConfig(**ALL_FAMILIES["bert"][2], num_labels=3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = transformers.BertForSequenceClassification(config).double().eval().requires_grad_(False)
+        module = (
+            transformers.BertForSequenceClassification(config).double().eval().requires_grad_(False)
+        )
     model = speechmix.load(module)
     scores = chefer_of(model, objective=("LABEL_2", "LABEL_0"))["chefer", "encoder"].scores[0, 0]
     eager = copy.deepcopy(module).requires_grad_(True)
@@ -187,9 +210,13 @@ def test_a_head_that_takes_a_mean_over_positions_is_refused():
         config.classifier_pooling = pooling
         model = speechmix.load(transformers.ModernBertForSequenceClassification(config).eval())
         if not refused:
-            assert chefer_of(model, entry.inputs(12), ("LABEL_1",))["chefer", "encoder"].scores.any()
+            assert chefer_of(model, entry.inputs(12), ("LABEL_1",))[
+                "chefer", "encoder"
+            ].scores.any()
             continue
-        with pytest.raises(InputError, match=r"that of position 0; the head .* reads 12 positions together"):
+        with pytest.raises(
+            InputError, match=r"that of position 0; the head .* reads 12 positions together"
+        ):
             chefer_of(model, entry.inputs(12), ("LABEL_1",))
 
 
@@ -208,12 +235,20 @@ def test_of_a_ctc_model_the_error_says_what_can_be_asked():
 def test_in_a_caller_s_inference_mode_scores_are_the_same():
     model = with_head("whisper-80")
     names = ["chefer", "gradient_input", "hta"]
-    options = {"measures": names, "objective": OBJECTIVE, "spans": SPANS, "layers": [0], "stacks": ["encoder"]}
+    options = {
+        "measures": names,
+        "objective": OBJECTIVE,
+        "spans": SPANS,
+        "layers": [0],
+        "stacks": ["encoder"],
+    }
     plain = speechmix.mix(model, inputs_of(model), **options)
     with torch.inference_mode():
         inputs = {name: tensor.clone() for name, tensor in inputs_of(model).items()}
         maps = speechmix.mix(model, inputs, **options)
-        parts = speechmix.logit_contributions(model, inputs, measure="lrp", objective=OBJECTIVE, spans=SPANS)
+        parts = speechmix.logit_contributions(
+            model, inputs, measure="lrp", objective=OBJECTIVE, spans=SPANS
+        )
     for name in names:
         np.testing.assert_array_equal(maps[name, "encoder"].scores, plain[name, "encoder"].scores)
     assert abs(parts.error) <= 1e-10
@@ -226,7 +261,9 @@ def test_layers_that_mix_positions_otherwise_are_refused():
         chefer_of(model, entry.inputs(40), objective=(3, 5), spans=[(0, 3)])
 
 
-@pytest.mark.parametrize(("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder"), ("whisper", "cross")])
+@pytest.mark.parametrize(
+    ("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder"), ("whisper", "cross")]
+)
 def test_a_planted_cue_comes_first(family, stack):
     planted = plant("copy", family=family, stack=stack, noise=0.002)
     maps = chefer_of(planted.model, planted.item, objective=planted.objective)

@@ -1,4 +1,5 @@
-"""Attention norms with residual and layer norms, GlobEnc, mixing ratio, the random baseline; every measure on every family."""
+"""Attention norms with residual and layer norms, GlobEnc, mixing ratio, the random baseline; every
+measure on every family."""
 
 from __future__ import annotations
 
@@ -16,13 +17,31 @@ from speechmix.mixing.measures import MEASURES
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, FAMILIES, TEXT_FAMILIES, inputs_of, maps_of, tiny
 
-# RMS norms compute in float32 whatever the model's precision; transformers hides WavLM's weights per head.
+# RMS norms compute in float32 whatever the model's precision; transformers hides WavLM's weights
+# per head.
 ROUNDED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text")
 WITH_ORACLE = [name for name in ALL_FAMILIES if not name.startswith("wavlm")]
-POST = ("wav2vec2-post", "hubert-post", "wavlm-post", "data2vec-audio", "bert", "roberta", "electra", "distilbert")
+POST = (
+    "wav2vec2-post",
+    "hubert-post",
+    "wavlm-post",
+    "data2vec-audio",
+    "bert",
+    "roberta",
+    "electra",
+    "distilbert",
+)
 POST_BOTH = ("bart", "marian")
 LENGTHS = {"attention_norm_residual": 0, "attention_norm_residual_layernorm": 1, "globenc": 2}
-BLOCK_MEASURES = ("value_zeroing", "attention", "attention_norm", *LENGTHS, "alti", "alti_l2", "random")
+BLOCK_MEASURES = (
+    "value_zeroing",
+    "attention",
+    "attention_norm",
+    *LENGTHS,
+    "alti",
+    "alti_l2",
+    "random",
+)
 
 
 def stacks_of(measure, name, model):
@@ -66,7 +85,9 @@ def all_maps_of(name, measures, **options):
 def test_lengths_are_those_of_the_explicit_vectors(name, measure):
     maps = all_maps_of(name, BLOCK_MEASURES)
     for stack in stacks_of(measure, name, tiny(name)):
-        close(maps[measure, stack].scores, oracle.norms(parts_of(name, stack, LENGTHS[measure])), name)
+        close(
+            maps[measure, stack].scores, oracle.norms(parts_of(name, stack, LENGTHS[measure])), name
+        )
 
 
 @pytest.mark.parametrize("name", ["wav2vec2-post", "whisper-80", "bert", "gpt2", "gemma3_text"])
@@ -94,7 +115,9 @@ def test_mixing_ratio_is_that_of_the_summed_vectors(name):
             found = maps[f"mixing_ratio_{measure}", stack].mixing_ratio()
             assert ((found >= 0) & (found <= 1)).all()
             np.testing.assert_allclose(
-                found, oracle.mixing_ratio(parts_of(name, stack, norms)), atol=1e-5 if name in ROUNDED else 1e-10
+                found,
+                oracle.mixing_ratio(parts_of(name, stack, norms)),
+                atol=1e-5 if name in ROUNDED else 1e-10,
             )
 
 
@@ -106,9 +129,14 @@ def test_mixing_ratio_of_attention_alone_and_of_words():
         speechmix.mix(model, inputs, **options),
         speechmix.mix(model, inputs, spans=[(0, 6), (6, 11)], **options),
     )
-    assert (tokens[name, "encoder"].mixing_ratio() > tokens[f"{name}_residual", "encoder"].mixing_ratio()).mean() > 0.9
+    assert (
+        tokens[name, "encoder"].mixing_ratio()
+        > tokens[f"{name}_residual", "encoder"].mixing_ratio()
+    ).mean() > 0.9
     assert words[name, "encoder"].mixing_ratio().shape == (3, 2)
-    assert words[name, "encoder"].mixing_ratio().mean() < tokens[name, "encoder"].mixing_ratio().mean()
+    assert (
+        words[name, "encoder"].mixing_ratio().mean() < tokens[name, "encoder"].mixing_ratio().mean()
+    )
     some = speechmix.mix(model, inputs, targets=[4, 1], **options)[name, "encoder"].mixing_ratio()
     np.testing.assert_allclose(some, tokens[name, "encoder"].mixing_ratio()[:, [4, 1]], rtol=1e-10)
 
@@ -116,7 +144,8 @@ def test_mixing_ratio_of_attention_alone_and_of_words():
 @pytest.mark.parametrize("measure", BLOCK_MEASURES)
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_every_measure_on_every_family(name, measure):
-    """Shapes, non-negative, finite, causal zeros exact, rows that say something, chosen rows those of the whole map."""
+    """Shapes, non-negative, finite, causal zeros exact, rows that say something, chosen rows those
+    of the whole map."""
     model = tiny(name)
     inputs = inputs_of(model)
     defined = stacks_of(measure, name, model)
@@ -135,7 +164,9 @@ def test_every_measure_on_every_family(name, measure):
             assert np.isfinite(one.scores).all()
             assert (one.scores >= 0).all()
             sums = one.scores.sum(axis=-1)
-            if one is found or not measure.startswith("alti"):  # no part of a few words need bring a state nearer
+            if one is found or not measure.startswith(
+                "alti"
+            ):  # no part of a few words need bring a state nearer
                 assert (sums > 0).all()
             np.testing.assert_allclose(one.normalized().scores.sum(axis=-1), sums > 0, rtol=1e-12)
             if stack == "decoder":
@@ -143,10 +174,14 @@ def test_every_measure_on_every_family(name, measure):
         if measure == "attention":
             np.testing.assert_allclose(found.scores.sum(axis=-1), 1, rtol=1e-6)
         rows = of_rows[measure, stack].scores
-        np.testing.assert_allclose(rows, found.scores[:, [2, 0]], rtol=1e-6, atol=1e-9 * found.scores.max())
+        np.testing.assert_allclose(
+            rows, found.scores[:, [2, 0]], rtol=1e-6, atol=1e-9 * found.scores.max()
+        )
 
 
-@pytest.mark.parametrize("measure", [m for m in BLOCK_MEASURES if m in LENGTHS or m.startswith("alti")])
+@pytest.mark.parametrize(
+    "measure", [m for m in BLOCK_MEASURES if m in LENGTHS or m.startswith("alti")]
+)
 def test_no_form_per_head_is_said(measure):
     model = tiny("bert")
     with pytest.raises(InputError, match="no form per head"):
@@ -174,15 +209,20 @@ def test_errors_name_what_to_use_instead():
 @pytest.mark.parametrize("batch_size", [1, 5, 64, 10**6])
 def test_batch_size_changes_nothing(batch_size):
     for name in ("wav2vec2-post", "gpt2"):
-        measures = tuple(m for m in ("attention_norm", *LENGTHS, "alti") if stacks_of(m, name, tiny(name)))
+        measures = tuple(
+            m for m in ("attention_norm", *LENGTHS, "alti") if stacks_of(m, name, tiny(name))
+        )
         expected = maps_of(name, measures, spans=((0, 3), (4, 9)))
-        for key, found in maps_of(name, measures, spans=((0, 3), (4, 9)), batch_size=batch_size).items():
+        for key, found in maps_of(
+            name, measures, spans=((0, 3), (4, 9)), batch_size=batch_size
+        ).items():
             np.testing.assert_allclose(found.scores, expected[key].scores, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["wav2vec2-post", "bert"])
 def test_second_norm_gives_the_layer_output(name):
-    """The state that GlobEnc's deviation is read from is the true one: behind its norm it is the layer's output."""
+    """The state that GlobEnc's deviation is read from is the true one: behind its norm it is the
+    layer's output."""
     from speechmix.mixing.measures.norms import decompose
 
     model = tiny(name)
@@ -192,7 +232,11 @@ def test_second_norm_gives_the_layer_output(name):
         parts = decompose(block, rows, norms=2)
         torch.testing.assert_close(parts.output, block.states(rows), rtol=1e-10, atol=1e-10)
 
-    with torch.no_grad(), attention_readable(model.module), Capture(list(model.stacks.values()), check):
+    with (
+        torch.no_grad(),
+        attention_readable(model.module),
+        Capture(list(model.stacks.values()), check),
+    ):
         model.family.run(model.base, inputs_of(model), tuple(model.stacks))
 
 
@@ -200,7 +244,9 @@ class TestRandom:
     def test_scores_of_a_clip_are_the_same_every_time_and_others_differ(self):
         model = tiny("bert")
         first, again, other = (
-            speechmix.mix(model, inputs_of(model, seed), measures="random")["random", "encoder"].scores
+            speechmix.mix(model, inputs_of(model, seed), measures="random")[
+                "random", "encoder"
+            ].scores
             for seed in (1, 1, 2)
         )
         np.testing.assert_array_equal(first, again)
@@ -219,7 +265,9 @@ class TestRandom:
         for name, stack in (("bert", "encoder"), ("gpt2", "decoder"), ("whisper-80", "cross")):
             model = tiny(name)
             maps = [
-                speechmix.mix(model, inputs_of(model, seed), measures="random", stacks=stack, heads="each")
+                speechmix.mix(
+                    model, inputs_of(model, seed), measures="random", stacks=stack, heads="each"
+                )
                 for seed in range(12)
             ]
             sums = np.concatenate([m["random", stack].scores.sum(axis=-1).ravel() for m in maps])

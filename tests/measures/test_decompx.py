@@ -18,17 +18,25 @@ def test_every_rule_keeps_the_sum():
     linear, norm = nn.Linear(8, 5).double(), nn.LayerNorm(8).double()
     norm.weight.data, norm.bias.data = drawn(8, seed=1), drawn(8, seed=2)
     with torch.no_grad():
-        torch.testing.assert_close(pass_linear(vectors, linear).sum(1), linear(states), rtol=0, atol=1e-14)
-        torch.testing.assert_close(pass_norm(vectors, norm, states).sum(1), norm(states), rtol=0, atol=1e-14)
+        torch.testing.assert_close(
+            pass_linear(vectors, linear).sum(1), linear(states), rtol=0, atol=1e-14
+        )
+        torch.testing.assert_close(
+            pass_norm(vectors, norm, states).sum(1), norm(states), rtol=0, atol=1e-14
+        )
         active = nn.functional.gelu(states)
-        torch.testing.assert_close(pass_activation(vectors, states, active).sum(1), active, rtol=0, atol=1e-14)
+        torch.testing.assert_close(
+            pass_activation(vectors, states, active).sum(1), active, rtol=0, atol=1e-14
+        )
 
 
 def test_a_bias_goes_where_it_points_and_is_never_lost():
     bias = torch.tensor([1.0, 0.0])
     shared = pass_bias(torch.tensor([[1.0, 0.0], [-3.0, 0.0], [0.0, 9.0]]), bias)
     torch.testing.assert_close(shared, torch.tensor([[1.25, 0.0], [-2.25, 0.0], [0.0, 9.0]]))
-    orthogonal = pass_bias(torch.tensor([[0.0, 1.0], [0.0, 2.0]]), bias)  # the published code drops it here
+    orthogonal = pass_bias(
+        torch.tensor([[0.0, 1.0], [0.0, 2.0]]), bias
+    )  # the published code drops it here
     torch.testing.assert_close(orthogonal.sum(0), torch.tensor([1.0, 3.0]))
     assert pass_bias(orthogonal, None) is orthogonal
 

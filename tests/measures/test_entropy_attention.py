@@ -1,4 +1,5 @@
-"""Attention joined by entropy against loops over what eager attention shows, and what a sure head among even ones does."""
+"""Attention joined by entropy against loops over what eager attention shows, and what a sure head
+among even ones does."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def joined_by_loops(weights):
     return joined
 
 
-@pytest.mark.parametrize("name", ["wav2vec2-stable", "whisper-80", "bert", "gpt2", "mistral", "marian"])
+@pytest.mark.parametrize(
+    "name", ["wav2vec2-stable", "whisper-80", "bert", "gpt2", "mistral", "marian"]
+)
 def test_heads_are_joined_as_loops_over_eager_attention_join_them(name):
     model = tiny(name)
     inputs = inputs_of(model)
@@ -44,7 +47,9 @@ def test_heads_are_joined_as_loops_over_eager_attention_join_them(name):
         if spans and stack != "decoder":
             joined = np.stack([joined[..., slice(*span)].mean(-1) for span in spans], axis=-1)
         tolerance = 1e-6 if name == "mistral" else 1e-12  # its eager softmax is in single precision
-        np.testing.assert_allclose(maps["entropy_attention", stack].scores, joined, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(
+            maps["entropy_attention", stack].scores, joined, rtol=0, atol=tolerance
+        )
         assert np.abs(joined - maps["attention", stack].scores).max() > 1e-4
 
 
@@ -58,7 +63,9 @@ def test_a_sure_head_counts_and_even_heads_do_not():
 
 def test_it_is_rolled_out_with_the_residual_stream_and_composed():
     model = tiny("whisper-80")
-    maps = speechmix.mix(model, inputs_of(model), measures="entropy_attention", spans=[(0, 30), (30, 60)])
+    maps = speechmix.mix(
+        model, inputs_of(model), measures="entropy_attention", spans=[(0, 30), (30, 60)]
+    )
     encoder = maps["entropy_attention", "encoder"]
     assert encoder.rollout().provenance["steps"] == ["rollout (residual=True)"]
     np.testing.assert_allclose(maps.composed("entropy_attention").scores.sum(-1), 1)

@@ -1,4 +1,5 @@
-"""Gradient measures against finite differences and captum, completeness, and every family and stack."""
+"""Gradient measures against finite differences and captum, completeness, and every family and
+stack."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ HEADS = {
 
 def with_head(name, **changes):
     """Tiny float64 model of a family, with a head; shared, so not to be changed."""
-    return shared_models.shared(("head", name, *sorted(changes.items())), lambda: _built_with_head(name, **changes))
+    return shared_models.shared(
+        ("head", name, *sorted(changes.items())), lambda: _built_with_head(name, **changes)
+    )
 
 
 def _built_with_head(name, **changes):
@@ -76,7 +79,9 @@ def maps_of_all_measures(name):
     """One `mix` of a family for all gradient measures that are installed."""
     model = with_head(name)
     measures = MEASURES if importlib.util.find_spec("captum") else MEASURES[:-1]
-    return mix(model, measures, spans=SPANS if model.hears else None, steps=2)  # enough to see a map
+    return mix(
+        model, measures, spans=SPANS if model.hears else None, steps=2
+    )  # enough to see a map
 
 
 @pytest.fixture
@@ -115,8 +120,12 @@ class TestEveryFamily:
             assert found.scores.shape == (3, 1, n_sources)
             assert np.isfinite(found.scores).all()
             assert (found.scores >= 0).all()
-            assert [(span.start, span.stop) for span in found.targets] == [(OBJECTIVE[0], OBJECTIVE[0] + 1)]
-            seen = found.scores[:, 0, : OBJECTIVE[0] + 1] if stack == "decoder" else found.scores[:, 0]
+            assert [(span.start, span.stop) for span in found.targets] == [
+                (OBJECTIVE[0], OBJECTIVE[0] + 1)
+            ]
+            seen = (
+                found.scores[:, 0, : OBJECTIVE[0] + 1] if stack == "decoder" else found.scores[:, 0]
+            )
             assert seen[0].all()
             if stack == "decoder":
                 assert not found.scores[:, 0, OBJECTIVE[0] + 1 :].any()
@@ -132,7 +141,10 @@ class TestEveryFamily:
                     ends = run.value(stack, layer, torch.stack([x + step * way, x - step * way]))
                 slope = ((ends[0] - ends[1]) / (2 * step)).item()
                 expected = (gradient * way).sum().item()
-                assert abs(slope - expected) <= (2e-2 if rounded else 1e-5) * (gradient * way).abs().sum().item()
+                assert (
+                    abs(slope - expected)
+                    <= (2e-2 if rounded else 1e-5) * (gradient * way).abs().sum().item()
+                )
 
     def test_states_put_in_by_hand_are_those_of_the_pass(self, headed):
         run = pass_of(headed)
@@ -141,18 +153,34 @@ class TestEveryFamily:
             clean = (logits[3, 7] - logits[3, 9]).item()
             for stack in headed.stacks:
                 for layer, (x, _) in enumerate(run.states_and_gradients(stack)):
-                    np.testing.assert_allclose(run.value(stack, layer, torch.stack([x, x])).tolist(), clean, rtol=1e-6)
+                    np.testing.assert_allclose(
+                        run.value(stack, layer, torch.stack([x, x])).tolist(), clean, rtol=1e-6
+                    )
 
     @pytest.mark.parametrize("steps", [50, 200])
     def test_integrated_gradients_are_complete(self, headed, steps):
         rounded = headed.config.model_type in ROUNDED
-        kinked = getattr(headed.config, "adapter_attn_dim", None)  # its adapters have ReLU: no rule gains by smoothness
+        kinked = getattr(
+            headed.config, "adapter_attn_dim", None
+        )  # its adapters have ReLU: no rule gains by smoothness
         smooth = headed.hears and not kinked
-        allowed = 1e-6 if smooth else 5e-3 if steps == 50 else 1e-3 if kinked else 1e-6 if rounded else 1e-12
+        allowed = (
+            1e-6
+            if smooth
+            else 5e-3
+            if steps == 50
+            else 1e-3
+            if kinked
+            else 1e-6
+            if rounded
+            else 1e-12
+        )
         if steps == 200 and headed.hears and smooth:
             pytest.skip("complete to rounding in 50 steps")
         spans = [(0, 11)] if headed.hears else None
-        for found in mix(headed, "integrated_gradients", spans=spans, steps=steps, layers=[0, 2]).values():
+        for found in mix(
+            headed, "integrated_gradients", spans=spans, steps=steps, layers=[0, 2]
+        ).values():
             completeness = found.provenance["completeness"]
             assert set(completeness) == {"change", "error", "missed"}
             assert len(completeness["error"]) == 2
@@ -163,8 +191,14 @@ class TestSums:
     @pytest.mark.parametrize("name", ["whisper-80", "bart", "mbart", "marian"])
     def test_what_cross_layers_read_adds_up_to_the_gradient_of_the_encoders_output(self, name):
         model = with_head(name)
-        memory = model.family.run(model.base, inputs_of(model), ("encoder",))[0].detach().requires_grad_(True)
-        output = model.module(encoder_outputs=(memory,), decoder_input_ids=inputs_of(model)["decoder_input_ids"])
+        memory = (
+            model.family.run(model.base, inputs_of(model), ("encoder",))[0]
+            .detach()
+            .requires_grad_(True)
+        )
+        output = model.module(
+            encoder_outputs=(memory,), decoder_input_ids=inputs_of(model)["decoder_input_ids"]
+        )
         value = output.logits[0, 3, 7] - output.logits[0, 3, 9]
         (expected,) = torch.autograd.grad(value, memory)
         found = sum(gradient for _, gradient in pass_of(model).states_and_gradients("cross"))
@@ -175,7 +209,9 @@ class TestSums:
         (x, gradient), *_ = pass_of(model).states_and_gradients("encoder")
         parts = (x * gradient).sum(dim=-1).abs().numpy()
         for pooling, pool in (("mean", np.mean), ("max", np.max)):
-            found = mix(model, "gradient_input", spans=SPANS, pooling=pooling)["gradient_input", "encoder"].layer(0)[0]
+            found = mix(model, "gradient_input", spans=SPANS, pooling=pooling)[
+                "gradient_input", "encoder"
+            ].layer(0)[0]
             np.testing.assert_allclose(found, [pool(parts[3:9]), parts[9]])
 
     def test_path_from_zeros_says_what_it_misses(self):
@@ -186,7 +222,9 @@ class TestSums:
     def test_more_steps_miss_less(self):
         model, missed = with_head("gpt2"), []
         for steps in (4, 8, 16):
-            found = mix(model, "integrated_gradients", steps=steps)["integrated_gradients", "decoder"]
+            found = mix(model, "integrated_gradients", steps=steps)[
+                "integrated_gradients", "decoder"
+            ]
             missed.append(max(found.provenance["completeness"]["missed"]))
         assert missed[0] > 5 * missed[1] > 25 * missed[2]
 
@@ -201,11 +239,16 @@ class TestSums:
 
 
 class BertRest(nn.Module):
-    """What lies above the input of a layer of BERT, written out: states [n, K, D] to the contrast [n]."""
+    """What lies above the input of a layer of BERT, written out: states [n, K, D] to the contrast
+    [n]."""
 
     def __init__(self, module, first):
         super().__init__()
-        self.layers, self.head, self.here = module.bert.encoder.layer[first:], module.cls, nn.Identity()
+        self.layers, self.head, self.here = (
+            module.bert.encoder.layer[first:],
+            module.cls,
+            nn.Identity(),
+        )
 
     def forward(self, states):
         states = self.here(states)
@@ -228,13 +271,14 @@ class TestCaptum:
 
         stack = next(iter(headed.stacks))
         found = mix(headed, "gradient_input", stacks=stack)["gradient_input", stack].scores
-        # Captum cannot hook layers that are called with None; then what layer 1 is given is what layer 0 returns.
+        # Captum cannot hook layers that are called with None; then what layer 1 is given is what
+        # layer 0 returns.
         before = not headed.hears or headed.family.name == "whisper"
         layers = [layer.module for layer in headed.stacks[stack].layers]
         for index in (1, 2):
-            attribution = captum.LayerGradientXActivation(forward, layers[index - before]).attribute(
-                ids[main], attribute_to_layer_input=not before
-            )
+            attribution = captum.LayerGradientXActivation(
+                forward, layers[index - before]
+            ).attribute(ids[main], attribute_to_layer_input=not before)
             attribution = attribution[0] if isinstance(attribution, tuple) else attribution
             expected = attribution[0].detach().sum(dim=-1).abs().numpy()
             np.testing.assert_allclose(found[index, 0], expected, rtol=1e-6, atol=1e-12)
@@ -243,12 +287,19 @@ class TestCaptum:
     @pytest.mark.parametrize("layer", [0, 1, 2])
     def test_integrated_gradients_of_bert(self, captum, layer):
         model = with_head("bert")
-        rest, (x, _) = BertRest(model.module, layer), pass_of(model).states_and_gradients("encoder")[layer]
+        rest, (x, _) = (
+            BertRest(model.module, layer),
+            pass_of(model).states_and_gradients("encoder")[layer],
+        )
         for baseline, x0 in (("mean", x.mean(dim=0).expand_as(x)), ("zero", torch.zeros_like(x))):
-            expected = captum.LayerIntegratedGradients(rest, rest.here).attribute(x[None], x0[None], n_steps=20)[0]
+            expected = captum.LayerIntegratedGradients(rest, rest.here).attribute(
+                x[None], x0[None], n_steps=20
+            )[0]
             found = mix(model, "integrated_gradients", baseline=baseline, steps=20)
             found = found["integrated_gradients", "encoder"].scores[layer, 0]
-            np.testing.assert_allclose(found, expected.sum(dim=-1).abs().numpy(), rtol=1e-7, atol=1e-12)
+            np.testing.assert_allclose(
+                found, expected.sum(dim=-1).abs().numpy(), rtol=1e-7, atol=1e-12
+            )
 
     def test_layer_integrated_gradients_of_gpt2_itself(self, captum):
         model = with_head("gpt2")
@@ -265,8 +316,12 @@ class TestCaptum:
             words, baselines=-places, n_steps=30
         )
         with pytest.warns(UserWarning, match="parts miss"):
-            found = mix(model, "integrated_gradients", baseline="zero", steps=30)["integrated_gradients", "decoder"]
-        np.testing.assert_allclose(found.scores[0, 0], attribution[0].detach().sum(dim=-1).abs().numpy(), rtol=1e-7)
+            found = mix(model, "integrated_gradients", baseline="zero", steps=30)[
+                "integrated_gradients", "decoder"
+            ]
+        np.testing.assert_allclose(
+            found.scores[0, 0], attribution[0].detach().sum(dim=-1).abs().numpy(), rtol=1e-7
+        )
 
     @pytest.mark.filterwarnings("ignore:Input Tensor", "ignore:Setting forward")
     @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -276,17 +331,27 @@ class TestCaptum:
 
         model = with_head("bert", hidden_act=activation)
         before = mix(model, "deeplift", baseline=baseline)["deeplift", "encoder"].scores
-        if activation == "gelu":  # captum does not know transformers' module; its rule for ReLU is the same
+        if (
+            activation == "gelu"
+        ):  # captum does not know transformers' module; its rule for ReLU is the same
             rules, kind = deep_lift.SUPPORTED_NON_LINEAR, transformers.activations.GELUActivation
             assert kind not in rules
             monkeypatch.setitem(rules, kind, deep_lift.nonlinear)
         for layer, (x, gradient) in enumerate(pass_of(model).states_and_gradients("encoder")):
             x0 = torch.zeros_like(x) if baseline == "zero" else x.mean(dim=0).expand_as(x)
             rest = captum.DeepLift(BertRest(model.module, layer))
-            expected = rest.attribute(x[None].clone(), x0[None].clone())[0].sum(dim=-1).abs().detach().numpy()
+            expected = (
+                rest.attribute(x[None].clone(), x0[None].clone())[0]
+                .sum(dim=-1)
+                .abs()
+                .detach()
+                .numpy()
+            )
             np.testing.assert_allclose(before[layer, 0], expected, rtol=1e-7, atol=1e-12)
             plain = (gradient * (x - x0)).sum(dim=-1).abs().numpy()
-            if activation == "gelu" or baseline == "mean":  # with ReLU(0) = 0, the slope is the ratio
+            if (
+                activation == "gelu" or baseline == "mean"
+            ):  # with ReLU(0) = 0, the slope is the ratio
                 assert np.abs(before[layer, 0] - plain).max() > 1e-3 * plain.max()
 
     def test_missing_captum_says_which_extra(self, monkeypatch):
@@ -309,7 +374,10 @@ class TestNothingIsLeft:
         assert torch.equal(torch.get_rng_state(), state)
         assert torch.is_grad_enabled()
         assert not any(p.requires_grad or p.grad is not None for p in model.module.parameters())
-        assert not any(m._forward_pre_hooks or m._forward_hooks or m._backward_hooks for m in model.module.modules())
+        assert not any(
+            m._forward_pre_hooks or m._forward_hooks or m._backward_hooks
+            for m in model.module.modules()
+        )
         assert {part: set(vars(part)) for part in model.module.modules()} == attributes
 
     def test_a_failure_removes_the_hooks_too(self):
@@ -336,8 +404,12 @@ class TestMix:
     def test_beside_other_measures_in_the_order_asked(self):
         model = with_head("whisper-80")
         measures = ["gradient_input", "value_zeroing", "hta_input"]
-        found = mix(model, measures, spans=SPANS, layers=[2], targets={"decoder": [1], "cross": [1]})
-        assert list(found) == [(measure, stack) for measure in measures for stack in ("encoder", "decoder", "cross")]
+        found = mix(
+            model, measures, spans=SPANS, layers=[2], targets={"decoder": [1], "cross": [1]}
+        )
+        assert list(found) == [
+            (measure, stack) for measure in measures for stack in ("encoder", "decoder", "cross")
+        ]
         whole = mix(model, "gradient_input", spans=SPANS)
         for stack in model.stacks:
             np.testing.assert_allclose(
@@ -363,10 +435,14 @@ class TestMix:
             "attention_mask": torch.tensor([[1] * 11 + [0] * 3]),
         }
         for measure in MEASURES[:2]:
-            found = speechmix.mix(model, padded, measures=measure, objective=OBJECTIVE)[measure, "encoder"].scores
+            found = speechmix.mix(model, padded, measures=measure, objective=OBJECTIVE)[
+                measure, "encoder"
+            ].scores
             assert found.shape == (3, 1, 11)
             if measure == "gradient_input":
-                np.testing.assert_allclose(found, mix(model, measure)[measure, "encoder"].scores, rtol=1e-9)
+                np.testing.assert_allclose(
+                    found, mix(model, measure)[measure, "encoder"].scores, rtol=1e-9
+                )
 
     def test_map_is_saved_with_its_objective(self, tmp_path):
         found = mix(with_head("bert"), "integrated_gradients")["integrated_gradients", "encoder"]
@@ -378,12 +454,16 @@ class TestMix:
     def test_decoder_that_is_not_fed(self):
         inputs = {"input_features": inputs_of(with_head("whisper-80"))["input_features"]}
         with pytest.raises(InputError, match="predicts nothing without decoder_input_ids"):
-            speechmix.mix(with_head("whisper-80"), inputs, measures="gradient_input", objective=OBJECTIVE)
+            speechmix.mix(
+                with_head("whisper-80"), inputs, measures="gradient_input", objective=OBJECTIVE
+            )
 
     def test_clips_in_a_row(self):
         model = with_head("bert")
         both = torch.cat([inputs_of(model, seed)["input_ids"] for seed in (1, 2)])
-        maps = speechmix.mix(model, {"input_ids": both}, measures="gradient_input", objective=OBJECTIVE)
+        maps = speechmix.mix(
+            model, {"input_ids": both}, measures="gradient_input", objective=OBJECTIVE
+        )
         np.testing.assert_allclose(
             maps[0]["gradient_input", "encoder"].scores,
             mix(model, "gradient_input")["gradient_input", "encoder"].scores,

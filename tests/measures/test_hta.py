@@ -1,4 +1,5 @@
-"""HTA: Jacobian norms against torch's own Jacobian, layer by layer and from the input, in every family and stack."""
+"""HTA: Jacobian norms against torch's own Jacobian, layer by layer and from the input, in every
+family and stack."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from speechmix.mixing.measures import hta
 from tests import oracle
 from tests.conftest import build, inputs_of, tiny
 
-# Frames of speech, tokens of text; in the decoder of a sequence-to-sequence model every token is a unit.
+# Frames of speech, tokens of text; in the decoder of a sequence-to-sequence model every token is a
+# unit.
 SPANS = [(3, 5), (5, 6)]
 ROWS = {"encoder": [0, 1], "decoder": [1, 3], "cross": [0, 6]}
 ROUNDED = (
@@ -44,7 +46,10 @@ def units_of(model, stack):
 
 
 def targets_of(model):
-    return {stack: ROWS[stack] if "cross" in model.stacks and stack != "encoder" else [0, 1] for stack in model.stacks}
+    return {
+        stack: ROWS[stack] if "cross" in model.stacks and stack != "encoder" else [0, 1]
+        for stack in model.stacks
+    }
 
 
 def swapped(layer, args, kwargs, name, value):
@@ -75,21 +80,32 @@ def entering(call, layer, name):
 
 
 def pooled_norms(function, x, targets, sources):
-    """Frobenius norms of pairs of positions from the whole Jacobian, averaged over the positions of units."""
+    """Frobenius norms of pairs of positions from the whole Jacobian, averaged over the positions of
+    units."""
     rows = sorted({position for target in targets for position in target})
-    jacobian = torch.autograd.functional.jacobian(lambda x: function(x)[0, rows], x, vectorize=True)[:, :, 0]
+    jacobian = torch.autograd.functional.jacobian(
+        lambda x: function(x)[0, rows], x, vectorize=True
+    )[:, :, 0]
     norms = jacobian.square().sum(dim=(1, 3)).sqrt()  # [R, D, K, D] -> [R, K]
     return np.array(
-        [[norms[[rows.index(i) for i in target]][:, source].mean().item() for source in sources] for target in targets]
+        [
+            [norms[[rows.index(i) for i in target]][:, source].mean().item() for source in sources]
+            for target in targets
+        ]
     )
 
 
 def test_layer_wise_is_the_norm_of_the_jacobian(any_model):
     inputs = inputs_of(any_model)
-    maps = speechmix.mix(any_model, inputs, measures="hta", spans=SPANS, targets=targets_of(any_model), layers=[0, 2])
+    maps = speechmix.mix(
+        any_model, inputs, measures="hta", spans=SPANS, targets=targets_of(any_model), layers=[0, 2]
+    )
     for stack in any_model.stacks:
         name = "encoder_hidden_states" if stack == "cross" else None
-        calls, layers = oracle.run(any_model.module, inputs, stack), oracle.layers_of(any_model.module, stack)
+        calls, layers = (
+            oracle.run(any_model.module, inputs, stack),
+            oracle.layers_of(any_model.module, stack),
+        )
         for index in (0, 2):
             function = of_layer(any_model.module, stack, index, calls[index], name)
             x = entering(calls[index], layers[index], name)
@@ -99,9 +115,14 @@ def test_layer_wise_is_the_norm_of_the_jacobian(any_model):
 
 def test_from_the_input_is_the_norm_of_the_jacobian_of_all_layers_up_to_it(any_model):
     inputs = inputs_of(any_model)
-    maps = speechmix.mix(any_model, inputs, measures="hta_input", spans=SPANS, targets=targets_of(any_model))
+    maps = speechmix.mix(
+        any_model, inputs, measures="hta_input", spans=SPANS, targets=targets_of(any_model)
+    )
     for stack in any_model.stacks:
-        calls, layers = oracle.run(any_model.module, inputs, stack), oracle.layers_of(any_model.module, stack)
+        calls, layers = (
+            oracle.run(any_model.module, inputs, stack),
+            oracle.layers_of(any_model.module, stack),
+        )
         names = ("hidden", "encoder_hidden_states")
         x = entering(calls[0], layers[0], names[1] if stack == "cross" else None)
         for last in (0, 2):
@@ -111,7 +132,9 @@ def test_from_the_input_is_the_norm_of_the_jacobian_of_all_layers_up_to_it(any_m
                 for index in range(last + 1):
                     args, kwargs = swapped(layers[index], *calls[index][:2], None, hidden)
                     if stack == "cross":
-                        args, kwargs = swapped(layers[index], args, kwargs, "encoder_hidden_states", x)
+                        args, kwargs = swapped(
+                            layers[index], args, kwargs, "encoder_hidden_states", x
+                        )
                     output = layers[index](*args, **kwargs)
                     hidden = output[0] if isinstance(output, tuple) else output
                 return oracle.final_norm(any_model.module, stack)(hidden) if last == 2 else hidden
@@ -125,35 +148,49 @@ class TestBoth:
     @pytest.mark.parametrize("name", ["whisper-80", "gpt2", "llama", "mistral", "bart"])
     def test_later_sources_of_a_causal_stack_are_exactly_zero(self, name, measure):
         model = tiny(name)
-        scores = speechmix.mix(model, inputs_of(model), measures=measure, stacks="decoder")[measure, "decoder"].scores
+        scores = speechmix.mix(model, inputs_of(model), measures=measure, stacks="decoder")[
+            measure, "decoder"
+        ].scores
         assert not np.triu(scores, 1).any()
         assert (np.diagonal(scores, axis1=1, axis2=2) > 0).all()
 
     def test_batches_change_nothing(self, measure, monkeypatch):
         model = tiny("bart")
         if measure == "hta":
-            expected = speechmix.mix(model, inputs_of(model), measures=measure, stacks=["encoder", "decoder"])
+            expected = speechmix.mix(
+                model, inputs_of(model), measures=measure, stacks=["encoder", "decoder"]
+            )
         else:
             expected = speechmix.mix(model, inputs_of(model), measures=measure)
         monkeypatch.setattr(hta, "_BATCH_BYTES", 300_000)
-        found = speechmix.mix(model, inputs_of(model), measures=measure, stacks=[stack for _, stack in expected])
+        found = speechmix.mix(
+            model, inputs_of(model), measures=measure, stacks=[stack for _, stack in expected]
+        )
         for key in expected:
             close(found[key].scores, expected[key].scores, model)
 
     def test_pooling_is_over_norms_of_pairs_of_positions(self, measure):
         model = tiny("wav2vec2-stable")
         rows = list(range(3, 6))
-        tokens = speechmix.mix(model, inputs_of(model), measures=measure, targets=rows)[measure, "encoder"].scores
+        tokens = speechmix.mix(model, inputs_of(model), measures=measure, targets=rows)[
+            measure, "encoder"
+        ].scores
         for pooling, pool in (("mean", np.mean), ("max", np.max)):
-            found = speechmix.mix(model, inputs_of(model), measures=measure, spans=[(3, 5), (5, 6)], pooling=pooling)
+            found = speechmix.mix(
+                model, inputs_of(model), measures=measure, spans=[(3, 5), (5, 6)], pooling=pooling
+            )
             expected = pool(tokens[:, :2, 3:5], axis=(1, 2))
             np.testing.assert_allclose(found[measure, "encoder"].scores[:, 0, 0], expected)
 
-    def test_more_rows_than_can_be_differentiated_are_refused_with_what_to_do(self, measure, monkeypatch):
+    def test_more_rows_than_can_be_differentiated_are_refused_with_what_to_do(
+        self, measure, monkeypatch
+    ):
         for limit in ("_MOST_PRODUCTS", "_MOST_PRODUCTS_FROM_INPUT"):
             monkeypatch.setattr(hta, limit, 10 * 32)
         model = tiny("bert")
-        with pytest.raises(InputError, match=r"11 rows x 32 dimensions are 352 backward passes.*targets=.*up to 10"):
+        with pytest.raises(
+            InputError, match=r"11 rows x 32 dimensions are 352 backward passes.*targets=.*up to 10"
+        ):
             speechmix.mix(model, inputs_of(model), measures=measure)
         speechmix.mix(model, inputs_of(model), measures=measure, targets=[5])
 
@@ -170,13 +207,17 @@ class TestBoth:
         assert not any(p.requires_grad or p.grad is not None for p in model.module.parameters())
         assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.module.modules())
         assert torch.is_grad_enabled()
-        np.testing.assert_array_equal(speechmix.mix(model, inputs)["value_zeroing", "encoder"].scores, before)
+        np.testing.assert_array_equal(
+            speechmix.mix(model, inputs)["value_zeroing", "encoder"].scores, before
+        )
 
 
 def test_first_layer_is_the_same_from_the_input_and_layer_wise():
     model = tiny("gpt2")
     maps = speechmix.mix(model, inputs_of(model), measures=["hta", "hta_input"])
-    np.testing.assert_allclose(maps["hta_input", "decoder"].layer(0), maps["hta", "decoder"].layer(0), rtol=1e-9)
+    np.testing.assert_allclose(
+        maps["hta_input", "decoder"].layer(0), maps["hta", "decoder"].layer(0), rtol=1e-9
+    )
     assert maps["hta", "decoder"].rollout().scores.shape == (3, 11, 11)
 
 

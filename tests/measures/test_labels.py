@@ -1,4 +1,5 @@
-"""Labels of a classifier as objectives: read at its head, from a folder too, and what cannot be asked."""
+"""Labels of a classifier as objectives: read at its head, from a folder too, and what cannot be
+asked."""
 
 from __future__ import annotations
 
@@ -21,10 +22,17 @@ LABELS = ["bad", "good", "neither"]
 
 def classifier(labels=LABELS):
     config = build("bert", vocab_size=len(text_models.WORDS)).config
-    config.update({"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}})
+    config.update(
+        {
+            "id2label": dict(enumerate(labels)),
+            "label2id": {name: i for i, name in enumerate(labels)},
+        }
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        module = transformers.BertForSequenceClassification(config).double().eval().requires_grad_(False)
+        module = (
+            transformers.BertForSequenceClassification(config).double().eval().requires_grad_(False)
+        )
     return speechmix.load(module, processor=text_models.bert().tokenizer)
 
 
@@ -53,12 +61,16 @@ def test_named_labels_and_their_contrast():
     assert contrast.margin == pytest.approx(given[1] - given[0], abs=1e-12)
     assert contrast.has_foil
     chances = np.exp(log_softmax(given))
-    assert Decision.of(model, TEXT, objective="probability").margin == pytest.approx(chances.max(), abs=1e-12)
+    assert Decision.of(model, TEXT, objective="probability").margin == pytest.approx(
+        chances.max(), abs=1e-12
+    )
 
 
 def test_gradients_and_knock_outs_of_a_label():
     model = classifier()
-    shown = speechmix.mix(model, TEXT, measures="gradient_input", units="token")["gradient_input", "encoder"]
+    shown = speechmix.mix(model, TEXT, measures="gradient_input", units="token")[
+        "gradient_input", "encoder"
+    ]
     assert shown.scores.shape == (3, 1, 7)
     assert shown.targets[0].label == LABELS[logits(model).argmax()]
     drops = speechmix.knock_out(model, TEXT)
@@ -72,7 +84,9 @@ def test_a_folder_is_loaded_with_its_head(tmp_path):
     model.tokenizer.save_pretrained(tmp_path)
     again = speechmix.load(tmp_path, dtype="float64", device="cpu")
     assert again.classifies
-    assert Decision.of(again, TEXT).margin == pytest.approx(Decision.of(model, TEXT).margin, abs=1e-12)
+    assert Decision.of(again, TEXT).margin == pytest.approx(
+        Decision.of(model, TEXT).margin, abs=1e-12
+    )
     twin = speechmix.load(tmp_path, init="random", seed=0, device="cpu")
     assert twin.classifies
 
@@ -97,8 +111,15 @@ def test_a_regression_gives_no_label():
 
 
 def ast():
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = transformers.ASTConfig(**sizes, max_length=40, num_mel_bins=32, id2label=dict(enumerate(LABELS)))
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    config = transformers.ASTConfig(
+        **sizes, max_length=40, num_mel_bins=32, id2label=dict(enumerate(LABELS))
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = transformers.ASTForAudioClassification(config).double()
@@ -107,10 +128,22 @@ def ast():
 
 
 def wav2vec2():
-    layers = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (40, 8), "num_feat_extract_layers": 2}
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    layers = {
+        "conv_dim": (16, 16),
+        "conv_kernel": (10, 3),
+        "conv_stride": (40, 8),
+        "num_feat_extract_layers": 2,
+    }
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+    }
     positions = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
-    config = transformers.Wav2Vec2Config(**layers, **sizes, **positions, id2label=dict(enumerate(LABELS)))
+    config = transformers.Wav2Vec2Config(
+        **layers, **sizes, **positions, id2label=dict(enumerate(LABELS))
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = transformers.Wav2Vec2ForSequenceClassification(config).double()
@@ -124,20 +157,27 @@ def test_the_label_of_a_sound(build_one):
         "gradient_input", "encoder"
     ]
     by_hand = speechmix.mix(
-        model, item, measures="gradient_input", objective=lambda output: output.logits[0, 1] - output.logits[0, 0]
+        model,
+        item,
+        measures="gradient_input",
+        objective=lambda output: output.logits[0, 1] - output.logits[0, 0],
     )
     np.testing.assert_array_equal(asked.scores, by_hand["gradient_input", "encoder"].scores)
     assert asked.scores.any()
     assert asked.targets[0].label == "good"
     parts = speechmix.logit_contributions(model, item, measure="lrp", objective=("good",))
     decision = Decision.of(model, item, objective=("good",)) if build_one is wav2vec2 else None
-    assert decision is None or decision.of_inputs(decision.prepared.inputs) == pytest.approx(parts.logit)
+    assert decision is None or decision.of_inputs(decision.prepared.inputs) == pytest.approx(
+        parts.logit
+    )
     assert abs(parts.error) < 1e-9
     assert "position" not in repr(parts)
     for measure in ("alti_logit", "decompx"):  # read one position, of which there are several here
         with pytest.raises(InputError):
             speechmix.logit_contributions(model, item, measure=measure, objective=("good",))
-    with pytest.raises(InputError, match=r"read off a mean of several positions: ask gradient_input"):
+    with pytest.raises(
+        InputError, match=r"read off a mean of several positions: ask gradient_input"
+    ):
         speechmix.mix(model, item, measures="chefer", objective=("good",))
     with pytest.raises(InputError, match="of bad, good, neither"):
         speechmix.mix(model, item, measures="gradient_input", objective=("ugly",))

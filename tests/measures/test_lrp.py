@@ -1,4 +1,5 @@
-"""Relevance propagation: conserved in every family, and the messages of the rules written out one by one."""
+"""Relevance propagation: conserved in every family, and the messages of the rules written out one
+by one."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ FIRST = (
     "gemma3_text",
     "bart",
 )
-COVERED = [pytest.param(name, marks=[] if name in FIRST else pytest.mark.long) for name in ALL_FAMILIES]
+COVERED = [
+    pytest.param(name, marks=[] if name in FIRST else pytest.mark.long) for name in ALL_FAMILIES
+]
 
 
 @functools.cache
@@ -44,7 +47,11 @@ def answered(name):
     model = headed(name, HEADS.get(model_class, model_class))
     inputs = inputs_of(model)
     spans = ((0, 20), (20, 41)) if model.hears else None
-    return model, inputs, speechmix.logit_contributions(model, inputs, measure="lrp", objective=ASKED, spans=spans)
+    return (
+        model,
+        inputs,
+        speechmix.logit_contributions(model, inputs, measure="lrp", objective=ASKED, spans=spans),
+    )
 
 
 @pytest.mark.parametrize("name", COVERED)
@@ -65,12 +72,19 @@ def test_parts_and_what_biases_and_softmaxes_keep_are_the_logit(name):
 
 
 FURTHER = {
-    "unispeech": "UniSpeechForCTC", "sew": "SEWForCTC", "moonshine": "MoonshineForConditionalGeneration",
-    "speech-to-text": "Speech2TextForConditionalGeneration", "m2m-100": "M2M100ForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration", "modernbert": "ModernBertForMaskedLM",
-    "phi3": "Phi3ForCausalLM", "opt, post-norm": "OPTForCausalLM", "gpt_neox": "GPTNeoXForCausalLM",
+    "unispeech": "UniSpeechForCTC",
+    "sew": "SEWForCTC",
+    "moonshine": "MoonshineForConditionalGeneration",
+    "speech-to-text": "Speech2TextForConditionalGeneration",
+    "m2m-100": "M2M100ForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
+    "mt5": "MT5ForConditionalGeneration",
+    "modernbert": "ModernBertForMaskedLM",
+    "phi3": "Phi3ForCausalLM",
+    "opt, post-norm": "OPTForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
     "falcon, two norms": "FalconForCausalLM",
-}  # fmt: skip
+}
 
 
 def headed_further(name, model_class):
@@ -86,19 +100,25 @@ def test_further_families_conserve_relevance_too(name):
     model = headed_further(name, FURTHER[name])
     spans = [(0, 3), (3, 6)] if model.hears else None
     inputs = MORE_FAMILIES[name].inputs(40 if model.hears else 12)
-    parts = speechmix.logit_contributions(model, inputs, measure="lrp", objective=(3, 5), spans=spans)
+    parts = speechmix.logit_contributions(
+        model, inputs, measure="lrp", objective=(3, 5), spans=spans
+    )
     assert abs(parts.error) <= 1e-10
     assert parts.conservation()["error"].abs().max() <= 1e-10
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("name", "model_class"), [("olmo2", "Olmo2ForCausalLM"), ("qwen3_moe", "Qwen3MoeForCausalLM")])
+@pytest.mark.parametrize(
+    ("name", "model_class"), [("olmo2", "Olmo2ForCausalLM"), ("qwen3_moe", "Qwen3MoeForCausalLM")]
+)
 def test_a_product_that_no_table_tells_of_is_found_out(name, model_class, dtype):
     """Single precision is what is computed in by default."""
     module = headed_further(name, model_class).module.to(getattr(torch, dtype))
     inputs = MORE_FAMILIES[name].inputs(12)
     with pytest.raises(SpeechmixError, match="computes something that no rule covers"):
-        speechmix.logit_contributions(speechmix.load(module), inputs, measure="lrp", objective=(3, 5))
+        speechmix.logit_contributions(
+            speechmix.load(module), inputs, measure="lrp", objective=(3, 5)
+        )
 
 
 def test_roundings_of_single_precision_are_no_error():
@@ -112,11 +132,18 @@ def test_roundings_of_single_precision_are_no_error():
 def propagated(model, inputs, layer_back, head_back, layers):
     """Relevance [T] of what enters the first layer of a model of one stack."""
     entered = []
-    hooks = [layer.register_forward_pre_hook(lambda module, args: entered.append(args[0][0])) for layer in layers]
+    hooks = [
+        layer.register_forward_pre_hook(lambda module, args: entered.append(args[0][0]))
+        for layer in layers
+    ]
     last = []
-    hooks.append(layers[-1].register_forward_hook(
-        lambda module, args, output: last.append((output[0] if isinstance(output, tuple) else output)[0])
-    ))  # fmt: skip
+    hooks.append(
+        layers[-1].register_forward_hook(
+            lambda module, args, output: last.append(
+                (output[0] if isinstance(output, tuple) else output)[0]
+            )
+        )
+    )
     with torch.no_grad():
         model.module(**inputs)
     for hook in hooks:
@@ -154,9 +181,13 @@ def test_bert_is_the_messages_written_out():
         active = transform.transform_act_fn(inner)
         normed = transform.LayerNorm(active)
         of_normed = oracle.at(position, normed) * normed * predictions.decoder.weight[token]
-        return oracle.linear(transform.dense, states, oracle.norm(transform.LayerNorm, active, of_normed))
+        return oracle.linear(
+            transform.dense, states, oracle.norm(transform.LayerNorm, active, of_normed)
+        )
 
-    expected = propagated(model, inputs, oracle.bert_layer, head_back, model.module.bert.encoder.layer)
+    expected = propagated(
+        model, inputs, oracle.bert_layer, head_back, model.module.bert.encoder.layer
+    )
     np.testing.assert_allclose(answers[0].scores["encoder"][0], expected, rtol=0, atol=1e-10)
 
 
@@ -173,7 +204,9 @@ def test_whisper_is_the_messages_written_out_on_both_sides():
     model, inputs, _ = answered("whisper-80")
     base, (position, token) = model.module.model, ASKED[0]
     frames = [(p, p + 1) for p in range(60)]
-    parts = speechmix.logit_contributions(model, inputs, measure="lrp", objective=ASKED[0], spans=frames)
+    parts = speechmix.logit_contributions(
+        model, inputs, measure="lrp", objective=ASKED[0], spans=frames
+    )
     entered, norms, hooks = {}, {}, []
     for side in ("encoder", "decoder"):
         stack = getattr(base, side)
@@ -190,14 +223,20 @@ def test_whisper_is_the_messages_written_out_on_both_sides():
         heard = []
         for index in (2, 1, 0):
             layer, memory = base.decoder.layers[index], norms["encoder"][1]
-            relevance, of_layer = oracle.whisper_layer(layer, entered["decoder", index], relevance, 4, memory)
+            relevance, of_layer = oracle.whisper_layer(
+                layer, entered["decoder", index], relevance, 4, memory
+            )
             of_memory = of_memory + of_layer
             heard.insert(0, of_layer.sum().item())
-        np.testing.assert_allclose(parts.scores["decoder"][0], relevance.sum(-1), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            parts.scores["decoder"][0], relevance.sum(-1), rtol=0, atol=1e-10
+        )
         np.testing.assert_allclose(parts.passed["cross"], heard, rtol=0, atol=1e-10)
         relevance = oracle.norm(base.encoder.layer_norm, norms["encoder"][0], of_memory)
         for index in (2, 1, 0):
-            relevance, _ = oracle.whisper_layer(base.encoder.layers[index], entered["encoder", index], relevance, 4)
+            relevance, _ = oracle.whisper_layer(
+                base.encoder.layers[index], entered["encoder", index], relevance, 4
+            )
     np.testing.assert_allclose(parts.scores["encoder"][0], relevance.sum(-1), rtol=0, atol=1e-10)
 
 
@@ -208,16 +247,22 @@ def test_a_gate_and_its_other_factor_share_alike():
     x = torch.randn(5, 32, generator=torch.Generator().manual_seed(0), dtype=torch.double)
     gate, up = mlp.gate_proj(x), mlp.up_proj(x)
     product = mlp.act_fn(gate) * up
-    of_product = oracle.linear(mlp.down_proj, product, torch.ones(5, 32, dtype=torch.double) * mlp.down_proj(product))
+    of_product = oracle.linear(
+        mlp.down_proj, product, torch.ones(5, 32, dtype=torch.double) * mlp.down_proj(product)
+    )
     expected = sum(oracle.linear(part, x, of_product / 2) for part in (mlp.gate_proj, mlp.up_proj))
     x.requires_grad_(True)
-    gate = lrp.pass_product_factor(lrp.pass_activation(mlp.gate_proj(x), mlp.act_fn(mlp.gate_proj(x))))
+    gate = lrp.pass_product_factor(
+        lrp.pass_activation(mlp.gate_proj(x), mlp.act_fn(mlp.gate_proj(x)))
+    )
     mlp.down_proj(gate * lrp.pass_product_factor(mlp.up_proj(x))).sum().backward()
     torch.testing.assert_close(x.detach() * x.grad, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_rules_leave_values_as_they_are_and_conserve():
-    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0), dtype=torch.double).requires_grad_(True)
+    x = torch.randn(
+        4, 8, generator=torch.Generator().manual_seed(0), dtype=torch.double
+    ).requires_grad_(True)
     unit = torch.ones((), dtype=torch.double, requires_grad=True)
     layer_norm, linear = nn.LayerNorm(8).double(), nn.Linear(8, 3).double()
     nn.init.normal_(layer_norm.bias)
@@ -228,7 +273,9 @@ def test_rules_leave_values_as_they_are_and_conserve():
         (lrp.pass_product_factor(x), x, 0.5),
     ):
         torch.testing.assert_close(after, plain, rtol=0, atol=1e-14)
-        of_x, of_unit = torch.autograd.grad(after.sum(), [x, unit], allow_unused=True, retain_graph=True)
+        of_x, of_unit = torch.autograd.grad(
+            after.sum(), [x, unit], allow_unused=True, retain_graph=True
+        )
         reached = (x * of_x).sum().item() + (0 if of_unit is None else of_unit.item())
         assert reached == pytest.approx(share * plain.sum().item(), abs=1e-12)
 
@@ -248,7 +295,9 @@ def test_nothing_is_left_on_the_model(where, monkeypatch):
         patch.setattr(*place[where], failing)
         with pytest.raises(KeyError, match="in the middle"):
             speechmix.logit_contributions(model, inputs, measure="lrp", objective=(3, 5))
-    hooks = [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.module.modules()]
+    hooks = [
+        len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.module.modules()
+    ]
     assert not any(hooks)
     with torch.no_grad():
         logits = model.module(**inputs).logits
@@ -258,7 +307,9 @@ def test_nothing_is_left_on_the_model(where, monkeypatch):
 def test_labels_are_taken_apart_too():
     for name in ("bert", "roberta", "distilbert"):
         model = headed(
-            name, {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}[name] + "ForSequenceClassification"
+            name,
+            {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}[name]
+            + "ForSequenceClassification",
         )
         contrast = speechmix.logit_contributions(
             model, inputs_of(model), measure="lrp", objective=("LABEL_1", "LABEL_0")
@@ -285,10 +336,14 @@ def test_what_no_rule_covers_is_refused_or_found_out():
         parts.conservation()
 
 
-@pytest.mark.parametrize(("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder"), ("whisper", "cross")])
+@pytest.mark.parametrize(
+    ("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder"), ("whisper", "cross")]
+)
 def test_a_planted_cue_comes_first(family, stack):
     planted = plant("copy", family=family, stack=stack, noise=0.002)
-    parts = speechmix.logit_contributions(planted.model, planted.item, measure="lrp", objective=planted.objective)
+    parts = speechmix.logit_contributions(
+        planted.model, planted.item, measure="lrp", objective=planted.objective
+    )
     row = np.abs(parts.total(planted.sources_from))
     row[[0, 6]] = 0  # the empty position, and the one that is read
     assert row.argmax() == CUE

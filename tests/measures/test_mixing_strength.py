@@ -1,4 +1,5 @@
-"""Mixing strength against the slow oracle: the layer run again with hooks that zero all values but the target's own."""
+"""Mixing strength against the slow oracle: the layer run again with hooks that zero all values but
+the target's own."""
 
 from __future__ import annotations
 
@@ -19,15 +20,28 @@ FRAMES = [(3, 9), (9, 10), (12, 31), (28, 40)]  # the last two overlap
 TOKENS = [(0, 2), (2, 3), (4, 8)]
 # Llama's RMS norm computes in float32 whatever the model's precision.
 TOLERANCES = {
-    "wav2vec2-post": 1e-10, "wav2vec2-stable": 1e-10, "wavlm-stable": 1e-10, "whisper-80": 1e-10, "bert": 1e-10,
-    "gpt2": 1e-10, "bart": 1e-10, "llama": 1e-6, "gemma": 1e-6,
-}  # fmt: skip
-CONFORMERS = {"wav2vec2-bert": 1, "seamless-m4t-v2, in chunks": 1, "parakeet": 8}  # rows of features for a position
+    "wav2vec2-post": 1e-10,
+    "wav2vec2-stable": 1e-10,
+    "wavlm-stable": 1e-10,
+    "whisper-80": 1e-10,
+    "bert": 1e-10,
+    "gpt2": 1e-10,
+    "bart": 1e-10,
+    "llama": 1e-6,
+    "gemma": 1e-6,
+}
+CONFORMERS = {
+    "wav2vec2-bert": 1,
+    "seamless-m4t-v2, in chunks": 1,
+    "parakeet": 8,
+}  # rows of features for a position
 
 
 def targets_of(model, stack, spans):
     """Rows of a stack as lists of positions."""
-    words = [[position for start, stop in span for position in range(start, stop)] for span in spans]
+    words = [
+        [position for start, stop in span for position in range(start, stop)] for span in spans
+    ]
     if stack == "encoder" or "cross" not in model.stacks:
         return words
     return [[position] for position in range(7)]
@@ -42,9 +56,12 @@ def conformer(name):
 
 
 def features(name, length, *, padding=0, seed=0):
-    """Features of so many positions of a Conformer, and a mask that leaves out what is padded behind them."""
+    """Features of so many positions of a Conformer, and a mask that leaves out what is padded
+    behind them."""
     each = CONFORMERS[name]
-    sound = torch.randn(1, each * length, 16, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+    sound = torch.randn(
+        1, each * length, 16, dtype=torch.double, generator=torch.Generator().manual_seed(seed)
+    )
     mask = (torch.arange(each * (length + padding)) < each * length)[None]
     padded = torch.nn.functional.pad(sound, (0, 0, 0, each * padding))
     return {"input_features": padded, "attention_mask": mask if name == "parakeet" else mask.long()}
@@ -55,20 +72,27 @@ def features(name, length, *, padding=0, seed=0):
 def test_strength_is_rerunning_the_layer_without_the_values_of_others(name, engine):
     model = tiny(name)
     inputs, ranges = inputs_of(model), FRAMES if model.hears else TOKENS
-    maps = speechmix.mix(model, inputs, measures=["value_zeroing", "attention"], spans=ranges, engine=engine)
+    maps = speechmix.mix(
+        model, inputs, measures=["value_zeroing", "attention"], spans=ranges, engine=engine
+    )
     for stack in model.stacks:
         targets = targets_of(model, stack, [[span] for span in ranges])
         expected = oracle.mixing_strength(model.module, inputs, stack, targets)
         assert expected.min() >= 0
         for measure in ("value_zeroing", "attention"):
             found = maps[measure, stack].mixing_strength
-            np.testing.assert_allclose(found, expected, rtol=TOLERANCES[name], atol=TOLERANCES[name])
+            np.testing.assert_allclose(
+                found, expected, rtol=TOLERANCES[name], atol=TOLERANCES[name]
+            )
 
 
 @pytest.mark.parametrize("name", [name for name, entry in MORE_FAMILIES.items() if not entry.heard])
 def test_so_it_is_in_further_families(name):
     entry, model = MORE_FAMILIES[name], conformer(name)
-    spans = [[(start, min(stop, entry.length)) for start, stop in span] for span in ([(1, 4)], [(12, 14), (5, 9)])]
+    spans = [
+        [(start, min(stop, entry.length)) for start, stop in span]
+        for span in ([(1, 4)], [(12, 14), (5, 9)])
+    ]
     names = {"hidden_states": "input_features"}
     inputs = {names.get(key, key): tensor for key, tensor in entry.inputs(entry.length).items()}
     for engine in ("delta", "replay"):
@@ -78,7 +102,10 @@ def test_so_it_is_in_further_families(name):
             asked = (model.module, entry.inputs(entry.length), where, targets)
             expected = oracle_by_path.mixing_strength(*asked, cross=stack == "cross")
             np.testing.assert_allclose(
-                maps["attention", stack].mixing_strength, expected, rtol=max(entry.tolerance, 1e-10), atol=1e-7
+                maps["attention", stack].mixing_strength,
+                expected,
+                rtol=max(entry.tolerance, 1e-10),
+                atol=1e-7,
             )
 
 
@@ -87,10 +114,16 @@ def test_so_it_is_in_further_families(name):
 def test_in_a_conformer_the_changes_of_a_window_of_rows_count(name, engine):
     model, inputs = conformer(name), features(name, 41, padding=9)
     where, spans = MORE_FAMILIES[name].stacks["encoder"], [(0, 1), (3, 9), (8, 20), (30, 41)]
-    expected = oracle_by_path.mixing_strength(model.module, inputs, where, [list(range(*span)) for span in spans])
+    expected = oracle_by_path.mixing_strength(
+        model.module, inputs, where, [list(range(*span)) for span in spans]
+    )
     for batch_size in (1, 50, 100_000):
-        maps = speechmix.mix(model, inputs, measures="attention", spans=spans, engine=engine, batch_size=batch_size)
-        np.testing.assert_allclose(maps["attention", "encoder"].mixing_strength, expected, rtol=1e-10)
+        maps = speechmix.mix(
+            model, inputs, measures="attention", spans=spans, engine=engine, batch_size=batch_size
+        )
+        np.testing.assert_allclose(
+            maps["attention", "encoder"].mixing_strength, expected, rtol=1e-10
+        )
 
 
 @pytest.mark.parametrize("name", CONFORMERS)
@@ -99,8 +132,12 @@ def test_frames_of_a_conformer_and_clips_of_a_batch(name):
     together = speechmix.mix(model, items, measures="attention", clips_at_once=2)
     where = MORE_FAMILIES[name].stacks["encoder"]
     for item, maps, length in zip(items, together, (41, 57), strict=True):
-        expected = oracle_by_path.mixing_strength(model.module, item, where, [[frame] for frame in range(length)])
-        np.testing.assert_allclose(maps["attention", "encoder"].mixing_strength, expected, rtol=1e-10)
+        expected = oracle_by_path.mixing_strength(
+            model.module, item, where, [[frame] for frame in range(length)]
+        )
+        np.testing.assert_allclose(
+            maps["attention", "encoder"].mixing_strength, expected, rtol=1e-10
+        )
 
 
 @pytest.mark.parametrize("name", ["wav2vec2-stable", "whisper-80", "bert"])
@@ -112,7 +149,9 @@ def test_frames_and_tokens_as_units_and_chosen_targets(name):
     some = strengths_of(speechmix.mix(model, inputs, measures="attention", targets=rows))
     for stack, found in strengths_of(maps).items():
         targets = [[position] for position in range(found.shape[1])]
-        np.testing.assert_allclose(found, oracle.mixing_strength(model.module, inputs, stack, targets), rtol=1e-10)
+        np.testing.assert_allclose(
+            found, oracle.mixing_strength(model.module, inputs, stack, targets), rtol=1e-10
+        )
         np.testing.assert_allclose(some[stack], found[:, rows[stack]], rtol=1e-12)
 
 
@@ -120,7 +159,9 @@ def test_padding_and_positions_outside_all_units_are_sources_too():
     model = tiny("wav2vec2-stable")
     inputs = {**inputs_of(model), "attention_mask": (torch.arange(19_280) < 12_000).long()[None]}
     targets = [list(range(3, 9)), list(range(12, 31))]
-    [found] = strengths_of(speechmix.mix(model, inputs, spans=[(3, 9), (12, 31)], measures="attention")).values()
+    [found] = strengths_of(
+        speechmix.mix(model, inputs, spans=[(3, 9), (12, 31)], measures="attention")
+    ).values()
     expected = oracle.mixing_strength(model.module, inputs, "encoder", targets)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -134,7 +175,9 @@ def test_items_of_a_batch_are_those_alone(name):
     together = speechmix.mix(model, items, spans=spans, measures="attention", clips_at_once=2)
     for item, maps in zip(items, together, strict=True):
         for stack, strength in strengths_of(speechmix.mix(model, item, spans=spans)).items():
-            np.testing.assert_allclose(maps["attention", stack].mixing_strength, strength, rtol=1e-10)
+            np.testing.assert_allclose(
+                maps["attention", stack].mixing_strength, strength, rtol=1e-10
+            )
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 100_000])
@@ -150,11 +193,18 @@ def test_batch_size_pooling_and_heads_change_nothing(batch_size):
 
 def test_one_number_of_the_output_has_no_strengths_and_the_jacobian_has():
     model = tiny("bert")
-    maps = speechmix.mix(model, inputs_of(model), measures=["gradient_input", "hta_input", "random"], objective=(3, 5))
+    maps = speechmix.mix(
+        model,
+        inputs_of(model),
+        measures=["gradient_input", "hta_input", "random"],
+        objective=(3, 5),
+    )
     assert maps["gradient_input", "encoder"].mixing_strength is None
     for measure in ("hta_input", "random"):
         found = maps[measure, "encoder"].mixing_strength
-        np.testing.assert_array_equal(found, maps_of("bert", ("attention",))["attention", "encoder"].mixing_strength)
+        np.testing.assert_array_equal(
+            found, maps_of("bert", ("attention",))["attention", "encoder"].mixing_strength
+        )
     only = speechmix.mix(model, inputs_of(model), measures="gradient_input", objective=(3, 5))
     assert only["gradient_input", "encoder"].mixing_strength is None
 
@@ -172,11 +222,18 @@ def scaled(name, paths, factor=1e-3):
 
 @pytest.mark.parametrize("engine", ["delta", "replay"])
 def test_an_idle_layer_moves_its_targets_a_thousandth_as_much(engine):
-    """Weights of the outputs of attention and feed-forward times 1e-3, in layer 1 alone; its shares stay what they are."""
-    name, outputs = "wav2vec2-stable", ("layers.1.attention.out_proj", "layers.1.feed_forward.output_dense")
+    """Weights of the outputs of attention and feed-forward times 1e-3, in layer 1 alone; its shares
+    stay what they are."""
+    name, outputs = (
+        "wav2vec2-stable",
+        ("layers.1.attention.out_proj", "layers.1.feed_forward.output_dense"),
+    )
     before, idle = tiny(name), scaled(name, outputs)
     options = {"spans": FRAMES, "measures": "value_zeroing", "engine": engine}
-    active, quiet = (speechmix.mix(m, inputs_of(m), **options)["value_zeroing", "encoder"] for m in (before, idle))
+    active, quiet = (
+        speechmix.mix(m, inputs_of(m), **options)["value_zeroing", "encoder"]
+        for m in (before, idle)
+    )
     ratio = quiet.mixing_strength[1] / active.mixing_strength[1]
     assert ratio.min() > 2e-4
     assert ratio.max() < 5e-3
@@ -186,10 +243,16 @@ def test_an_idle_layer_moves_its_targets_a_thousandth_as_much(engine):
 
 
 def test_ten_orders_of_magnitude_come_out_as_they_are():
-    """The change itself is carried: of a layer scaled to 1e-12, which rounding of the states would hide, and in float32."""
-    name, output = "wav2vec2-stable", ("layers.1.attention.out_proj", "layers.1.feed_forward.output_dense")
+    """The change itself is carried: of a layer scaled to 1e-12, which rounding of the states would
+    hide, and in float32."""
+    name, output = (
+        "wav2vec2-stable",
+        ("layers.1.attention.out_proj", "layers.1.feed_forward.output_dense"),
+    )
     strengths = {
-        factor: speechmix.mix(model, inputs_of(model), spans=FRAMES)["value_zeroing", "encoder"].mixing_strength[1]
+        factor: speechmix.mix(model, inputs_of(model), spans=FRAMES)[
+            "value_zeroing", "encoder"
+        ].mixing_strength[1]
         for factor in (1e-3, 1e-6, 1e-12)
         for model in [scaled(name, output, factor)]
     }
@@ -197,7 +260,9 @@ def test_ten_orders_of_magnitude_come_out_as_they_are():
     np.testing.assert_allclose(strengths[1e-3] * 1e-3, strengths[1e-6], rtol=0.05)
     single = speechmix.load(scaled(name, output, 1e-6).module.float(), check=False)
     inputs = {key: tensor.float() for key, tensor in inputs_of(single).items()}
-    found = speechmix.mix(single, inputs, spans=FRAMES)["value_zeroing", "encoder"].mixing_strength[1]
+    found = speechmix.mix(single, inputs, spans=FRAMES)["value_zeroing", "encoder"].mixing_strength[
+        1
+    ]
     np.testing.assert_allclose(found, strengths[1e-6], rtol=1e-3)
 
 
@@ -233,9 +298,15 @@ def test_permuted_heads_change_nothing():
 
 def test_maps_in_files_keep_their_strengths(tmp_path):
     model = tiny("whisper-80")
-    maps = speechmix.mix(model, inputs_of(model), spans=FRAMES, measures=["attention", "value_zeroing"])
+    maps = speechmix.mix(
+        model, inputs_of(model), spans=FRAMES, measures=["attention", "value_zeroing"]
+    )
     written = speechmix.mix(
-        model, inputs_of(model), spans=FRAMES, measures=["attention", "value_zeroing"], out=tmp_path / "maps"
+        model,
+        inputs_of(model),
+        spans=FRAMES,
+        measures=["attention", "value_zeroing"],
+        out=tmp_path / "maps",
     )
     for number, (key, mixing_map) in enumerate(maps.items()):
         np.testing.assert_array_equal(written[key].mixing_strength, mixing_map.mixing_strength)

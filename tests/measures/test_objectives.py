@@ -1,4 +1,5 @@
-"""Objectives: the number meant is the number taken, its gradient is right, and what cannot be meant is said."""
+"""Objectives: the number meant is the number taken, its gradient is right, and what cannot be meant
+is said."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def resolved(model, clip, objective="auto"):
     """The objective of a clip, its value, and the logits [T, V]."""
     prepared = model.family.prepare(model, clip, tuple(model.stacks))
     found = objective_of(objective, model, clip, prepared)
-    inputs = {k: v.to(model.dtype) if v.is_floating_point() else v for k, v in prepared.inputs.items()}
+    inputs = {
+        k: v.to(model.dtype) if v.is_floating_point() else v for k, v in prepared.inputs.items()
+    }
     with torch.no_grad():
         output = model.module(**inputs)
     return found, found.function(output).item(), output.logits[0]
@@ -62,7 +65,11 @@ class TestMaskedModels:
     @pytest.mark.parametrize(
         ("given", "objective", "pattern"),
         [
-            ({"target": "<mask>", "foil": "is"}, "auto", r"both spellings: objective=\(word, word\)"),
+            (
+                {"target": "<mask>", "foil": "is"},
+                "auto",
+                r"both spellings: objective=\(word, word\)",
+            ),
             ({"target": "<mask>"}, "contrast", "contrast.*needs foil="),
             ({"target": "<mask>"}, ("plays",), "one token each"),
             ({"target": "<mask>"}, ("are", "are"), "decided by no token"),
@@ -79,13 +86,20 @@ class TestMaskedModels:
 
     def test_mix_labels_the_row_and_says_what_was_explained(self):
         found = speechmix.mix(
-            bert(), self.sentence(target="<mask>"), measures="gradient_input", objective=("are", "is")
+            bert(),
+            self.sentence(target="<mask>"),
+            measures="gradient_input",
+            objective=("are", "is"),
         )
         found = found["gradient_input", "encoder"]
         assert [span.label for span in found.targets] == ["are"]
         assert [span.label for span in found.sources][1:4] == ["the", "cats", "<mask>"]
         details = {"kind": "contrast", "position": 3, "token": WORDS.index("are"), "label": "are"}
-        assert found.provenance["objective"] == {**details, "foil": WORDS.index("is"), "foil_label": "is"}
+        assert found.provenance["objective"] == {
+            **details,
+            "foil": WORDS.index("is"),
+            "foil_label": "is",
+        }
         np.testing.assert_allclose(found.normalized().scores.sum(axis=-1), 1)
         assert speechmix.cue_contribution(found, cue=1, target=2).shape == (3,)
 
@@ -124,14 +138,18 @@ class TestDecodersBehindEncoders:
 
     def test_whisper_reads_the_encoder_too_where_only_that_is_asked(self):
         model, clip = whisper_that_hears(), clip_of()
-        found = speechmix.mix(model, clip, measures=["gradient_input", "attention"], stacks="encoder")
+        found = speechmix.mix(
+            model, clip, measures=["gradient_input", "attention"], stacks="encoder"
+        )
         assert list(found) == [("gradient_input", "encoder"), ("attention", "encoder")]
         assert found["gradient_input", "encoder"].scores.shape == (3, 1, 4)
         assert found["gradient_input", "encoder"].targets[0].label == "livres"
 
     def test_clip_without_target_says_what_is_needed(self):
         with pytest.raises(InputError, match="there is no target: give target="):
-            speechmix.mix(whisper_that_hears(), clip_of(target=None, cue=None), measures="gradient_input")
+            speechmix.mix(
+                whisper_that_hears(), clip_of(target=None, cue=None), measures="gradient_input"
+            )
 
 
 class TestBundledModels:
@@ -170,7 +188,9 @@ class TestGradients:
     """Finite differences of the objectives with respect to the logits."""
 
     def check(self, function, shape=(1, 12, 9)):
-        logits = torch.randn(shape, dtype=torch.double, generator=torch.Generator().manual_seed(0)).requires_grad_(True)
+        logits = torch.randn(
+            shape, dtype=torch.double, generator=torch.Generator().manual_seed(0)
+        ).requires_grad_(True)
 
         def of_logits(logits):
             return function(transformers.modeling_outputs.CausalLMOutput(logits=logits))
@@ -187,13 +207,19 @@ class TestGradients:
     @pytest.mark.parametrize("text", ["ab ba cb", "ba"])
     def test_of_transcripts(self, kind, text, tmp_path):
         tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", "a", "b", "c"]
-        (tmp_path / "vocab.json").write_text(str({t: i for i, t in enumerate(tokens)}).replace("'", '"'))
+        (tmp_path / "vocab.json").write_text(
+            str({t: i for i, t in enumerate(tokens)}).replace("'", '"')
+        )
         tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"))
         module = build("wav2vec2-post", vocab_size=9, pad_token_id=0)
-        processor = transformers.Wav2Vec2Processor(transformers.Wav2Vec2FeatureExtractor(), tokenizer)
+        processor = transformers.Wav2Vec2Processor(
+            transformers.Wav2Vec2FeatureExtractor(), tokenizer
+        )
         model = speechmix.load(module, processor=processor)
         words = [(word, 0.1 * i + 0.1, 0.1 * i + 0.2) for i, word in enumerate(text.split())]
-        clip = speechmix.Clip.from_array(np.ones(16_000), 16_000, text=text, words=words, target="ba", foil="bac")
+        clip = speechmix.Clip.from_array(
+            np.ones(16_000), 16_000, text=text, words=words, target="ba", foil="bac"
+        )
         self.check(objective_of(kind, model, clip, None).function)
 
 
@@ -210,7 +236,9 @@ class TestGivenByHand:
             assert output.logits.shape == (1, 11, 60)
             return output.logits[0, 3, 7] - output.logits[0, 3, 9]
 
-        same = speechmix.mix(model, inputs, measures="gradient_input", objective=contrast)["gradient_input", "encoder"]
+        same = speechmix.mix(model, inputs, measures="gradient_input", objective=contrast)[
+            "gradient_input", "encoder"
+        ]
         np.testing.assert_allclose(same.scores, found.scores)
         assert same.provenance["objective"] == {"kind": "given"}
 
@@ -243,10 +271,18 @@ class TestGivenByHand:
 
     def test_head_without_tokens(self):
         config = transformers.BertConfig(
-            hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=60
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=48,
+            vocab_size=60,
         )
         model = speechmix.load(transformers.BertForSequenceClassification(config).double())
-        with pytest.raises(ModelError, match=r"found of shape \(1, 2\): give objective= as a function"):
+        with pytest.raises(
+            ModelError, match=r"found of shape \(1, 2\): give objective= as a function"
+        ):
             speechmix.mix(model, inputs_of(model), measures="gradient_input", objective=(3, 7))
-        maps = speechmix.mix(model, inputs_of(model), measures="gradient_input", objective=lambda o: o.logits[0, 1])
+        maps = speechmix.mix(
+            model, inputs_of(model), measures="gradient_input", objective=lambda o: o.logits[0, 1]
+        )
         assert maps["gradient_input", "encoder"].scores.any()

@@ -30,7 +30,9 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(model, distance
     maps = speechmix.mix(model, inputs, spans=SPANS, distance=distance, pooling=pooling)
     for stack in model.stacks:
         targets, sources = sides(model, stack)
-        expected = oracle.value_zeroing(model.module, inputs, stack, targets, sources, distance, pooling)
+        expected = oracle.value_zeroing(
+            model.module, inputs, stack, targets, sources, distance, pooling
+        )
         close(maps["value_zeroing", stack].scores, expected)
 
 
@@ -40,26 +42,42 @@ def test_value_zeroing_of_each_head_zeroes_that_head_alone(model):
     for stack in model.stacks:
         targets, sources = sides(model, stack)
         for head in (0, 3):
-            expected = oracle.value_zeroing(model.module, inputs, stack, targets, sources, head=head)
+            expected = oracle.value_zeroing(
+                model.module, inputs, stack, targets, sources, head=head
+            )
             close(maps["value_zeroing", stack].scores[:, head], expected)
 
 
 def test_attention_and_attention_norm_are_the_explicit_tensors(model, family_name):
     if family_name.startswith("wavlm"):
-        pytest.skip("transformers returns WavLM's attention weights averaged over heads; the next test covers them")
+        pytest.skip(
+            "transformers returns WavLM's attention weights averaged over heads; the next test "
+            "covers them"
+        )
     inputs = inputs_of(model)
     maps = speechmix.mix(model, inputs, measures=["attention", "attention_norm"], heads="each")
     summed = speechmix.mix(model, inputs, measures=["attention_norm"])
     for stack in model.stacks:
-        close(maps["attention", stack].scores, oracle.attention_weights(model.module, inputs, stack).numpy())
-        close(maps["attention_norm", stack].scores, oracle.attention_norm(model.module, inputs, stack, each_head=True))
-        close(summed["attention_norm", stack].scores, oracle.attention_norm(model.module, inputs, stack))
+        close(
+            maps["attention", stack].scores,
+            oracle.attention_weights(model.module, inputs, stack).numpy(),
+        )
+        close(
+            maps["attention_norm", stack].scores,
+            oracle.attention_norm(model.module, inputs, stack, each_head=True),
+        )
+        close(
+            summed["attention_norm", stack].scores,
+            oracle.attention_norm(model.module, inputs, stack),
+        )
 
 
 @pytest.mark.parametrize("family_name", ["wavlm-post", "wavlm-stable"])
 def test_wavlm_attention_is_per_head_and_averages_to_what_transformers_returns(model):
     inputs = inputs_of(model)
-    found = speechmix.mix(model, inputs, measures=["attention"], heads="each")["attention", "encoder"].scores
+    found = speechmix.mix(model, inputs, measures=["attention"], heads="each")[
+        "attention", "encoder"
+    ].scores
     averaged = oracle.attention_weights(model.module, inputs, "encoder").numpy()
     close(found.mean(axis=1), averaged[:, 0])
     assert np.abs(found[:, 0] - found[:, 1]).max() > 0.01
@@ -68,7 +86,9 @@ def test_wavlm_attention_is_per_head_and_averages_to_what_transformers_returns(m
 def test_frames_as_units_equal_single_frame_spans(model):
     inputs = inputs_of(model)
     whole = speechmix.mix(model, inputs, stacks=["encoder"])["value_zeroing", "encoder"]
-    some = speechmix.mix(model, inputs, stacks=["encoder"], spans=[(4, 5), (20, 21)])["value_zeroing", "encoder"]
+    some = speechmix.mix(model, inputs, stacks=["encoder"], spans=[(4, 5), (20, 21)])[
+        "value_zeroing", "encoder"
+    ]
     close(some.scores, whole.scores[:, [4, 20]][:, :, [4, 20]])
 
 
@@ -98,4 +118,6 @@ def test_chosen_targets_are_rows_of_the_whole_map(model):
     some = speechmix.mix(model, inputs, spans=SPANS, measures=measures, targets=rows)
     for (measure, stack), found in some.items():
         close(found.scores, whole[measure, stack].scores[:, rows[stack]])
-        assert [t.label for t in found.targets] == [whole[measure, stack].targets[i].label for i in rows[stack]]
+        assert [t.label for t in found.targets] == [
+            whole[measure, stack].targets[i].label for i in rows[stack]
+        ]

@@ -1,4 +1,5 @@
-"""The further families against the slow oracle: both engines, both distances, heads one by one, attention, the residual sum."""
+"""The further families against the slow oracle: both engines, both distances, heads one by one,
+attention, the residual sum."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from tests import oracle_by_path as oracle
 from tests.models import shared_models
 from tests.models.more_families import MORE_FAMILIES, built
 
-SPANS = [[(0, 1)], [(1, 4)], [(12, 14), (5, 9)], [(9, 11)], [(60, 95)], [(203, 211)]]  # the third is in pieces
+SPANS = [
+    [(0, 1)],
+    [(1, 4)],
+    [(12, 14), (5, 9)],
+    [(9, 11)],
+    [(60, 95)],
+    [(203, 211)],
+]  # the third is in pieces
 
 
 @pytest.fixture(params=MORE_FAMILIES)
@@ -36,16 +44,24 @@ def fed(entry):
 
 def sides(entry, stack):
     """Spans and, of a stack, rows and columns as lists of positions."""
-    spans = [[(start, min(stop, entry.length)) for start, stop in span if start < entry.length] for span in SPANS]
+    spans = [
+        [(start, min(stop, entry.length)) for start, stop in span if start < entry.length]
+        for span in SPANS
+    ]
     spans = [span for span in spans if span]
     words = [[place for start, stop in span for place in range(start, stop)] for span in spans]
     tokens = [[place] for place in range(entry.tokens)]
     alone = "cross" not in entry.stacks
-    return spans, (words if alone or stack == "encoder" else tokens), words if alone or stack != "decoder" else tokens
+    return (
+        spans,
+        (words if alone or stack == "encoder" else tokens),
+        words if alone or stack != "decoder" else tokens,
+    )
 
 
 def lists_of(entry, found):
-    """Rows and columns of a stack as lists of positions; where sound is among tokens, those that its map names."""
+    """Rows and columns of a stack as lists of positions; where sound is among tokens, those that
+    its map names."""
     if entry.heard and found.stack == "decoder":
         return [[list(span.positions) for span in side] for side in (found.targets, found.sources)]
     return sides(entry, found.stack)[1:]
@@ -53,21 +69,31 @@ def lists_of(entry, found):
 
 @pytest.mark.parametrize(
     "change",
-    [{"distance": "cosine"}, pytest.param({"distance": "euclidean"}, marks=pytest.mark.long), {"head": 3}],
+    [
+        {"distance": "cosine"},
+        pytest.param({"distance": "euclidean"}, marks=pytest.mark.long),
+        {"head": 3},
+    ],
     ids=str,
 )
 def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
     entry, model = MORE_FAMILIES[name], loaded(name)
     if "head" in change and not entry.each_head:
-        pytest.skip("heads share value vectors, so no hook on the projection zeroes those of one head")
+        pytest.skip(
+            "heads share value vectors, so no hook on the projection zeroes those of one head"
+        )
     options = {"heads": "each"} if "head" in change else change
     for engine in ("delta", "replay") if change == {"distance": "cosine"} else ("delta",):
-        maps = speechmix.mix(model, fed(entry), spans=sides(entry, "encoder")[0], engine=engine, **options)
+        maps = speechmix.mix(
+            model, fed(entry), spans=sides(entry, "encoder")[0], engine=engine, **options
+        )
         for stack, where in entry.stacks.items():
             rows, columns = lists_of(entry, maps["value_zeroing", stack])
             found = maps["value_zeroing", stack].scores
             found = found[:, change["head"]] if "head" in change else found
-            expected = oracle.value_zeroing(model.module, entry.inputs(entry.length), where, rows, columns, **change)
+            expected = oracle.value_zeroing(
+                model.module, entry.inputs(entry.length), where, rows, columns, **change
+            )
             exact = entry.heard and stack == "encoder"  # whose norms compute in float64
             close(found, expected, 1e-10 if exact else entry.tolerance)
 
@@ -75,7 +101,10 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
 def test_attention_is_what_the_model_returns(name):
     entry, model = MORE_FAMILIES[name], loaded(name)
     if not entry.shown:
-        pytest.skip("transformers returns no attention weights of this family, or others than it computes with")
+        pytest.skip(
+            "transformers returns no attention weights of this family, or others than it computes "
+            "with"
+        )
     maps = speechmix.mix(model, fed(entry), measures=["attention"], heads="each")
     for stack, where in entry.stacks.items():
         if where.attentions is None:
@@ -89,18 +118,25 @@ def test_attention_is_what_the_model_returns(name):
 def by_units(weights, found):
     """Weights [L, H, T, K] at the units of a map: means over their positions, without padding."""
     for axis, side in ((2, found.targets), (3, found.sources)):
-        weights = np.stack([weights.take(range(span.start, span.stop), axis).mean(axis) for span in side], axis)
+        weights = np.stack(
+            [weights.take(range(span.start, span.stop), axis).mean(axis) for span in side], axis
+        )
     return weights
 
 
 def test_measures_that_count_the_residual_stream_find_it_or_refuse(name):
     entry, model = MORE_FAMILIES[name], loaded(name)
-    options = {"spans": sides(entry, "encoder")[0], "stacks": list(entry.no_sum or entry.stacks)[:1]}
+    options = {
+        "spans": sides(entry, "encoder")[0],
+        "stacks": list(entry.no_sum or entry.stacks)[:1],
+    }
     assert all(bool(stack.no_sum) == (name in entry.no_sum) for name, stack in model.stacks.items())
     if entry.no_sum:
         with pytest.raises(ModelError, match="residual stream"):
             speechmix.mix(model, fed(entry), measures=["alti"], **options)
     else:
-        for found in speechmix.mix(model, fed(entry), measures=["alti", "attention_norm_residual"], **options).values():
+        for found in speechmix.mix(
+            model, fed(entry), measures=["alti", "attention_norm_residual"], **options
+        ).values():
             assert (found.scores.max(axis=(1, 2)) > 0).all()
             assert np.isfinite(found.scores).all()

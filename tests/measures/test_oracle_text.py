@@ -1,4 +1,5 @@
-"""Value Zeroing, attention and attention norm against the slow oracle, for every text family and stack."""
+"""Value Zeroing, attention and attention norm against the slow oracle, for every text family and
+stack."""
 
 from __future__ import annotations
 
@@ -32,22 +33,30 @@ def sides(model, stack, n_tokens=7):
 
 @pytest.mark.parametrize("engine", ["delta", "replay"])
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(text_model, text_family_name, distance, engine):
+def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(
+    text_model, text_family_name, distance, engine
+):
     inputs = inputs_of(text_model)
     maps = speechmix.mix(text_model, inputs, spans=SPANS, distance=distance, engine=engine)
     for stack in text_model.stacks:
-        expected = oracle.value_zeroing(text_model.module, inputs, stack, *sides(text_model, stack), distance)
+        expected = oracle.value_zeroing(
+            text_model.module, inputs, stack, *sides(text_model, stack), distance
+        )
         close(maps["value_zeroing", stack].scores, expected, text_family_name)
 
 
 def test_value_zeroing_of_each_head_zeroes_that_head_alone(text_model, text_family_name):
     if text_family_name in GROUPED:
-        pytest.skip("heads share value vectors, so no hook on the projection zeroes those of one head")
+        pytest.skip(
+            "heads share value vectors, so no hook on the projection zeroes those of one head"
+        )
     inputs = inputs_of(text_model)
     maps = speechmix.mix(text_model, inputs, spans=SPANS, heads="each")
     for stack in text_model.stacks:
         for head in (0, 3):
-            expected = oracle.value_zeroing(text_model.module, inputs, stack, *sides(text_model, stack), head=head)
+            expected = oracle.value_zeroing(
+                text_model.module, inputs, stack, *sides(text_model, stack), head=head
+            )
             close(maps["value_zeroing", stack].scores[:, head], expected, text_family_name)
 
 
@@ -74,9 +83,13 @@ def test_tokens_that_the_mask_leaves_out_change_nothing(name):
         "attention_mask": torch.nn.functional.pad(mask, (0, 4)),
     }
     measures = [
-        m for m in ("attention", "attention_norm_residual", "globenc", "alti") if m != "globenc" or name == "bert"
+        m
+        for m in ("attention", "attention_norm_residual", "globenc", "alti")
+        if m != "globenc" or name == "bert"
     ]
     stacks = [stack for stack in model.stacks if stack != "cross"]
-    whole = speechmix.mix(model, {**inputs, "attention_mask": mask}, measures=measures, stacks=stacks)
+    whole = speechmix.mix(
+        model, {**inputs, "attention_mask": mask}, measures=measures, stacks=stacks
+    )
     for key, found in speechmix.mix(model, padded, measures=measures, stacks=stacks).items():
         close(found.scores, whole[key].scores, name)

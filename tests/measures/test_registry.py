@@ -1,4 +1,5 @@
-"""A measure of one's own, registered from outside the package in twenty lines, is a measure like any other."""
+"""A measure of one's own, registered from outside the package in twenty lines, is a measure like
+any other."""
 
 from __future__ import annotations
 
@@ -58,23 +59,31 @@ def value_length():
 class TestAMeasureOfOnesOwn:
     def test_is_mixed_like_any_other(self):
         model = speechmix.load(build("whisper-80").double())
-        maps = speechmix.mix(model, inputs_of(model), spans=SPANS, measures=["attention", "value_length"])
+        maps = speechmix.mix(
+            model, inputs_of(model), spans=SPANS, measures=["attention", "value_length"]
+        )
         assert {name for name, _ in maps} == {"attention", "value_length"}
         stored_map = maps["value_length", "encoder"]
         values = []
         for layer in model.base.encoder.layers:
-            layer.self_attn.v_proj.register_forward_hook(lambda module, args, y: values.append(y[0]))
+            layer.self_attn.v_proj.register_forward_hook(
+                lambda module, args, y: values.append(y[0])
+            )
         model.base.encoder(inputs_of(model)["input_features"])
         for layer, value in enumerate(values):
-            per_head = value.unflatten(-1, (4, -1)).norm(dim=-1).mean(dim=-1).detach().numpy()  # [K]
+            per_head = (
+                value.unflatten(-1, (4, -1)).norm(dim=-1).mean(dim=-1).detach().numpy()
+            )  # [K]
             expected = [per_head[start:stop].mean() for start, stop in SPANS]
-            np.testing.assert_allclose(stored_map.scores[layer], np.tile(expected, (3, 1)), rtol=1e-12)
+            np.testing.assert_allclose(
+                stored_map.scores[layer], np.tile(expected, (3, 1)), rtol=1e-12
+            )
 
     def test_has_heads_rollout_and_a_share_by_length_of_its_facts(self):
         model = speechmix.load(build("wav2vec2-stable").double())
-        stored_map = speechmix.mix(model, inputs_of(model), spans=SPANS, measures="value_length", heads="each")[
-            "value_length", "encoder"
-        ]
+        stored_map = speechmix.mix(
+            model, inputs_of(model), spans=SPANS, measures="value_length", heads="each"
+        )["value_length", "encoder"]
         assert stored_map.scores.shape == (3, 4, 3, 3)
         mean = stored_map.mean_heads()
         np.testing.assert_array_equal(mean.rollout().scores, mean.rollout(residual=True).scores)
@@ -86,9 +95,17 @@ class TestAMeasureOfOnesOwn:
 
         def lengths():
             run = score_clips(
-                model, clips, tmp_path, measures=["value_length"], figures=0, progress=False, report=lambda line: None
+                model,
+                clips,
+                tmp_path,
+                measures=["value_length"],
+                figures=0,
+                progress=False,
+                report=lambda line: None,
             )
-            computed.append([path.read_bytes() for path in sorted(run.out.glob("scores/**/*.parquet"))])
+            computed.append(
+                [path.read_bytes() for path in sorted(run.out.glob("scores/**/*.parquet"))]
+            )
             return {path.stat().st_mtime_ns for path in run.out.glob("maps/*/*/*.safetensors")}
 
         first, second = lengths(), lengths()
@@ -124,7 +141,9 @@ def test_what_cannot_be_a_measure_is_refused(facts, function, message):
 
 def test_no_function_swallows_options_it_does_not_know():
     for measure in (*MEASURES.values(), *MIXING_RATIOS.values(), *OUTPUT_MEASURES.values()):
-        kinds = {parameter.kind for parameter in inspect.signature(measure.function).parameters.values()}
+        kinds = {
+            parameter.kind for parameter in inspect.signature(measure.function).parameters.values()
+        }
         assert inspect.Parameter.VAR_KEYWORD not in kinds
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
@@ -151,7 +170,14 @@ def test_the_options_of_mix_are_those_of_a_question():
     }
 
 
-@pytest.mark.parametrize("option", [name for name in ALLOWED if name not in ("include", "objective")])
+@pytest.mark.parametrize(
+    "option", [name for name in ALLOWED if name not in ("include", "objective")]
+)
 def test_docs_of_mix_name_the_allowed_values(option):
-    line = next(line for line in mix.__doc__.splitlines() if line.strip().startswith(f"{option} : {{"))
-    assert tuple(part.strip('" ') for part in line.partition("{")[2].rstrip("}").split(",")) == ALLOWED[option]
+    line = next(
+        line for line in mix.__doc__.splitlines() if line.strip().startswith(f"{option} : {{")
+    )
+    assert (
+        tuple(part.strip('" ') for part in line.partition("{")[2].rstrip("}").split(","))
+        == ALLOWED[option]
+    )

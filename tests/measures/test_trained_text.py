@@ -1,4 +1,5 @@
-"""Two real trained text models: minGPT that sorts digits (stored attention, what Value Zeroing finds), and a tiny Llama."""
+"""Two real trained text models: minGPT that sorts digits (stored attention, what Value Zeroing
+finds), and a tiny Llama."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ import speechmix
 from tests.measures.test_decompositions import BLOCK_MEASURES
 from tests.models import sorting_model
 
-DECODER_MEASURES = [m for m in BLOCK_MEASURES if m not in ("attention_norm_residual_layernorm", "globenc")]
+DECODER_MEASURES = [
+    m for m in BLOCK_MEASURES if m not in ("attention_norm_residual_layernorm", "globenc")
+]
 
 
 @pytest.fixture
@@ -44,31 +47,43 @@ def test_gpt_nano_sorts(gpt_nano):
 
 
 def digit_on_top(maps, inputs, solution, measure, layer):
-    """How often the top source of the row that predicts a digit holds that digit, [6] by place in the output."""
+    """How often the top source of the row that predicts a digit holds that digit, [6] by place in
+    the output."""
     hits = []
     for found, ids, digits in zip(maps, inputs, solution, strict=True):
         scores = found[measure, "decoder"].layer(layer)
-        hits.append([ids[scores[5 + place].argmax()] == digit for place, digit in enumerate(digits)])
+        hits.append(
+            [ids[scores[5 + place].argmax()] == digit for place, digit in enumerate(digits)]
+        )
     return np.mean(hits, axis=0)
 
 
 def test_value_zeroing_puts_the_source_digit_on_top(gpt_nano):
-    """Of all 729 lists: 72 % of rows in layers 0 and 1 (43 % in layer 2), where a source drawn at random would in 42 %."""
+    """Of all 729 lists: 72 % of rows in layers 0 and 1 (43 % in layer 2), where a source drawn at
+    random would in 42 %."""
     inputs, solution = sorting_model.sorting()
-    maps = speechmix.mix(gpt_nano[0], {"input_ids": torch.tensor(inputs)}, measures=["value_zeroing", "random"])
+    maps = speechmix.mix(
+        gpt_nano[0], {"input_ids": torch.tensor(inputs)}, measures=["value_zeroing", "random"]
+    )
     chance = np.mean(
-        [[np.mean(x[: 6 + p] == d) for p, d in enumerate(y)] for x, y in zip(inputs, solution, strict=True)]
+        [
+            [np.mean(x[: 6 + p] == d) for p, d in enumerate(y)]
+            for x, y in zip(inputs, solution, strict=True)
+        ]
     )
     rates = [digit_on_top(maps, inputs, solution, "value_zeroing", layer) for layer in range(3)]
     assert rates[0].mean() > 0.65 > 0.45 > chance
     assert rates[1].mean() > 0.65
-    assert all(rate[0] > 0.85 for rate in rates)  # the first, smallest digit is found in every layer
+    assert all(
+        rate[0] > 0.85 for rate in rates
+    )  # the first, smallest digit is found in every layer
     assert abs(digit_on_top(maps, inputs, solution, "random", 0).mean() - chance) < 0.08
 
 
 @functools.cache
 def _stories(path):
-    """llama2.c binary: seven numbers, then float32 tensors by kind; rotary pairs are neighbours, in transformers halves."""
+    """llama2.c binary: seven numbers, then float32 tensors by kind; rotary pairs are neighbours, in
+    transformers halves."""
     raw = path.read_bytes()
     width, hidden, layers, heads, shared_heads, vocabulary, length = struct.unpack("7i", raw[:28])
     numbers, at = torch.from_numpy(np.frombuffer(raw[28:], "<f4").copy()), 0
@@ -94,8 +109,15 @@ def _stories(path):
         "mlp.down_proj": take(layers, width, hidden),
         "mlp.up_proj": take(layers, hidden, width),
     }
-    named |= {f"model.layers.{i}.{name}.weight": w[i] for name, w in per_layer.items() for i in range(layers)}
-    named |= {"model.norm.weight": take(width), "lm_head.weight": named["model.embed_tokens.weight"]}
+    named |= {
+        f"model.layers.{i}.{name}.weight": w[i]
+        for name, w in per_layer.items()
+        for i in range(layers)
+    }
+    named |= {
+        "model.norm.weight": take(width),
+        "lm_head.weight": named["model.embed_tokens.weight"],
+    }
     rotary = take(length, width // heads // 2)
     config = transformers.LlamaConfig(
         vocab_size=vocabulary,
@@ -115,10 +137,16 @@ def _stories(path):
 
 def test_stories_260k_loads_as_llama(shared):
     model, rotary = _stories(shared / "data" / "weights" / "stories260K" / "stories260K.bin")
-    assert (model.family.name, len(model.stacks["decoder"]), model.stacks["decoder"].heads) == ("llama", 5, 8)
+    assert (model.family.name, len(model.stacks["decoder"]), model.stacks["decoder"].heads) == (
+        "llama",
+        5,
+        8,
+    )
     places = torch.arange(len(rotary)).float()
     angles = torch.outer(places, model.base.rotary_emb.inv_freq)
-    torch.testing.assert_close(rotary, angles.cos(), atol=1e-4, rtol=0)  # every tensor before this table was read right
+    torch.testing.assert_close(
+        rotary, angles.cos(), atol=1e-4, rtol=0
+    )  # every tensor before this table was read right
 
 
 @pytest.mark.parametrize("measure", DECODER_MEASURES)

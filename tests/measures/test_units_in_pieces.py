@@ -1,4 +1,5 @@
-"""Units of several ranges of positions: the oracles on the union, and what must make no difference to the bit.
+"""Units of several ranges of positions: the oracles on the union, and what must make no difference
+to the bit.
 
 `test_oracle_families.py` has such a unit for every further family.
 """
@@ -27,11 +28,15 @@ def spans_of(model):
 
 
 def positions_of(spans):
-    return [[p for a, b in (span if isinstance(span[0], tuple) else (span,)) for p in range(a, b)] for span in spans]
+    return [
+        [p for a, b in (span if isinstance(span[0], tuple) else (span,)) for p in range(a, b)]
+        for span in spans
+    ]
 
 
 def sides(model, stack, n_tokens=7):
-    """Positions of targets and sources: the units on the encoder's side or a lone decoder's, tokens one by one elsewhere."""
+    """Positions of targets and sources: the units on the encoder's side or a lone decoder's, tokens
+    one by one elsewhere."""
     units, tokens = positions_of(spans_of(model)), [[i] for i in range(n_tokens)]
     alone = stack == "encoder" or len(model.stacks) == 1
     return (units if alone else tokens), (tokens if stack == "decoder" and not alone else units)
@@ -49,7 +54,9 @@ def test_value_zeroing_zeroes_the_union_in_one_rerun_of_the_layer(name, engine, 
     model = tiny(name)
     maps = maps_of(name, ("value_zeroing",), spans=spans_of(model), engine=engine, pooling=pooling)
     for stack in model.stacks:
-        expected = oracle.value_zeroing(model.module, inputs_of(model), stack, *sides(model, stack), pooling=pooling)
+        expected = oracle.value_zeroing(
+            model.module, inputs_of(model), stack, *sides(model, stack), pooling=pooling
+        )
         close(maps["value_zeroing", stack].scores, expected)
 
 
@@ -58,16 +65,21 @@ def test_each_head_alone(engine):
     model = tiny("whisper-80")
     maps = maps_of("whisper-80", ("value_zeroing",), spans=FRAMES, heads="each", engine=engine)
     for stack in model.stacks:
-        expected = oracle.value_zeroing(model.module, inputs_of(model), stack, *sides(model, stack), head=2)
+        expected = oracle.value_zeroing(
+            model.module, inputs_of(model), stack, *sides(model, stack), head=2
+        )
         close(maps["value_zeroing", stack].scores[:, 2], expected)
 
 
 def test_zeroing_pieces_together_is_not_zeroing_them_one_by_one():
-    """What would be seen if a unit in pieces were a sum of its pieces: scores grow with the square of what is taken."""
+    """What would be seen if a unit in pieces were a sum of its pieces: scores grow with the square
+    of what is taken."""
     apart = maps_of("whisper-80", ("value_zeroing",), spans=((20, 31), (3, 9), (12, 14)))[
         "value_zeroing", "cross"
     ].scores
-    together = maps_of("whisper-80", ("value_zeroing",), spans=FRAMES)["value_zeroing", "cross"].scores[..., 0]
+    together = maps_of("whisper-80", ("value_zeroing",), spans=FRAMES)[
+        "value_zeroing", "cross"
+    ].scores[..., 0]
     assert np.median(np.abs(apart.sum(axis=-1) / together - 1)) > 0.2
 
 
@@ -90,7 +102,9 @@ def test_pairs_of_positions_are_pooled_over_the_union(name, measure, heads, pool
         targets, sources = sides(model, stack)
         pairs = single[measure, stack].scores
         by_source = np.stack([pool(pairs[..., places], axis=-1) for places in sources], axis=-1)
-        expected = np.stack([pool(by_source[..., places, :], axis=-2) for places in targets], axis=-2)
+        expected = np.stack(
+            [pool(by_source[..., places, :], axis=-2) for places in targets], axis=-2
+        )
         close(maps[measure, stack].scores, expected)
 
 
@@ -98,12 +112,16 @@ def test_pairs_of_positions_are_pooled_over_the_union(name, measure, heads, pool
 def test_alti_and_mixing_ratio_add_up_the_vectors_of_the_union(name):
     model = tiny(name)
     maps = maps_of(name, ("alti",), spans=spans_of(model))
-    ratios = maps_of(name, ("mixing_ratio_attention_norm_residual",), spans=spans_of(model), stacks=("encoder",))
+    ratios = maps_of(
+        name, ("mixing_ratio_attention_norm_residual",), spans=spans_of(model), stacks=("encoder",)
+    )
     for stack in model.stacks:
         targets, sources = sides(model, stack)
         norms = 0 if oracle_decompositions.is_pre_norm(model.module) else 1
         parts = list(oracle_decompositions.parts(model.module, inputs_of(model), stack, norms))
-        close(maps["alti", stack].scores, oracle_decompositions.alti(parts, stack, targets, sources))
+        close(
+            maps["alti", stack].scores, oracle_decompositions.alti(parts, stack, targets, sources)
+        )
     targets, _ = sides(model, "encoder")
     for layer, (vectors, residual, *_) in enumerate(
         oracle_decompositions.parts(model.module, inputs_of(model), "encoder", 0)
@@ -112,7 +130,9 @@ def test_alti_and_mixing_ratio_add_up_the_vectors_of_the_union(name):
             rest = [i for i in range(vectors.shape[1]) if i not in own]
             mixed = vectors[own][:, rest].sum(1).norm(dim=-1)
             preserved = (vectors[own][:, own].sum(1) + residual[own]).norm(dim=-1)
-            found = ratios["mixing_ratio_attention_norm_residual", "encoder"].mixing_ratio()[layer, unit]
+            found = ratios["mixing_ratio_attention_norm_residual", "encoder"].mixing_ratio()[
+                layer, unit
+            ]
             assert found == pytest.approx((mixed / (mixed + preserved)).mean().item(), rel=1e-9)
 
 
@@ -121,23 +141,36 @@ def test_neither_the_order_of_pieces_nor_how_a_range_is_cut_makes_a_difference(n
     model = tiny(name)
     spans = spans_of(model)
     whole = ((3, 9), (12, 31)) if model.hears else ((1, 4), (5, 8))
-    cut = (((5, 9), (3, 5)), ((12, 13), (20, 31), (13, 20))) if model.hears else (((1, 2), (2, 4)), ((6, 8), (5, 6)))
+    cut = (
+        (((5, 9), (3, 5)), ((12, 13), (20, 31), (13, 20)))
+        if model.hears
+        else (((1, 2), (2, 4)), ((6, 8), (5, 6)))
+    )
     turned = tuple(span[::-1] if isinstance(span[0], tuple) else span for span in spans)
     for measures, stacks in ((EVERYWHERE, None), (WITH_RESIDUAL, (next(iter(model.stacks)),))):
         for one, other in ((whole, cut), (spans, turned)):
-            expected, found = (maps_of(name, measures, spans=asked, stacks=stacks) for asked in (one, other))
+            expected, found = (
+                maps_of(name, measures, spans=asked, stacks=stacks) for asked in (one, other)
+            )
             assert expected.keys() == found.keys()
             for key in expected:
                 assert np.array_equal(found[key].scores, expected[key].scores), key
-                assert [s.ranges for s in found[key].sources] == [s.ranges for s in expected[key].sources]
+                assert [s.ranges for s in found[key].sources] == [
+                    s.ranges for s in expected[key].sources
+                ]
 
 
 def test_gradients_are_pooled_over_the_union():
     model, inputs = tiny("gpt2"), inputs_of(tiny("gpt2"))
     options = {"measures": "gradient_input", "objective": (10, 7)}
-    units = speechmix.mix(model, inputs, spans=TOKENS, **options)["gradient_input", "decoder"].scores
+    units = speechmix.mix(model, inputs, spans=TOKENS, **options)[
+        "gradient_input", "decoder"
+    ].scores
     tokens = speechmix.mix(model, inputs, **options)["gradient_input", "decoder"].scores
-    close(units, np.stack([tokens[..., places].mean(axis=-1) for places in positions_of(TOKENS)], axis=-1))
+    close(
+        units,
+        np.stack([tokens[..., places].mean(axis=-1) for places in positions_of(TOKENS)], axis=-1),
+    )
 
 
 def test_contributions_to_a_logit_add_up_the_union():
@@ -146,7 +179,12 @@ def test_contributions_to_a_logit_add_up_the_union():
     tokens = speechmix.logit_contributions(model, inputs, objective=(10, 7))
     found = units.scores["decoder"]
     close(
-        found, np.stack([tokens.scores["decoder"][:, places].sum(-1) for places in positions_of(TOKENS)], axis=-1), 1e-9
+        found,
+        np.stack(
+            [tokens.scores["decoder"][:, places].sum(-1) for places in positions_of(TOKENS)],
+            axis=-1,
+        ),
+        1e-9,
     )
 
 
@@ -179,7 +217,9 @@ def test_what_is_no_unit(spans, message):
 
 
 def test_spans_may_still_share_positions_where_none_is_in_pieces():
-    assert maps_of("gpt2", ("attention",), spans=((1, 4), (3, 6)))["attention", "decoder"].scores.shape == (3, 2, 2)
+    assert maps_of("gpt2", ("attention",), spans=((1, 4), (3, 6)))[
+        "attention", "decoder"
+    ].scores.shape == (3, 2, 2)
 
 
 def test_a_map_keeps_its_pieces_in_a_file(tmp_path):

@@ -1,4 +1,5 @@
-"""The measured share of cross-attention against slow hooks: all values of one block zeroed, the layer run again."""
+"""The measured share of cross-attention against slow hooks: all values of one block zeroed, the
+layer run again."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from tests.conftest import inputs_of, tiny
 
 
 def shares_by_hooks(model, inputs, distance, targets, n_heard):
-    """What cross-attention moves, of what both blocks move, [L, targets]; a hook on the value projection zeroes all of it."""
+    """What cross-attention moves, of what both blocks move, [L, targets]; a hook on the value
+    projection zeroes all of it."""
     n_tokens = inputs["decoder_input_ids"].shape[1]
     moved = {
-        stack: oracle.value_zeroing(model.module, inputs, stack, targets, [list(range(count))], distance)[..., 0]
+        stack: oracle.value_zeroing(
+            model.module, inputs, stack, targets, [list(range(count))], distance
+        )[..., 0]
         for stack, count in (("cross", n_heard), ("decoder", n_tokens))
     }
     return moved["cross"] / (moved["cross"] + moved["decoder"])
@@ -30,13 +34,19 @@ def test_rows_of_cross_attention_sum_to_the_share_that_hooks_measure(name, dista
     inputs = inputs_of(model)
     spans = [(3, 9), (9, 10), (12, 31)] if model.hears else [(0, 2), (2, 3), (4, 8)]
     names = ["value_zeroing", "value_zeroing_share"]
-    maps = speechmix.mix(model, inputs, measures=names, spans=spans, distance=distance, engine=engine)
-    expected = shares_by_hooks(model, inputs, distance, [[p] for p in range(7)], 60 if model.hears else 11)
+    maps = speechmix.mix(
+        model, inputs, measures=names, spans=spans, distance=distance, engine=engine
+    )
+    expected = shares_by_hooks(
+        model, inputs, distance, [[p] for p in range(7)], 60 if model.hears else 11
+    )
     assert expected.min() >= 0
     assert np.ptp(expected) > 0.01
     own, plain = (maps[measure, "cross"] for measure in reversed(names))
     np.testing.assert_allclose(own.scores.sum(-1), expected, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(own.normalized().scores, plain.normalized().scores, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        own.normalized().scores, plain.normalized().scores, rtol=0, atol=1e-12
+    )
     for stack in ("encoder", "decoder"):
         np.testing.assert_array_equal(maps[names[1], stack].scores, maps[names[0], stack].scores)
 
@@ -57,7 +67,8 @@ def test_composed_maps_weigh_the_stacks_by_the_measured_share():
 
 
 def test_a_decoder_that_only_hears_and_one_that_only_remembers():
-    """Planted: the copied content comes by cross-attention in one model, by self-attention in the other."""
+    """Planted: the copied content comes by cross-attention in one model, by self-attention in the
+    other."""
     shares = {}
     for stack in ("cross", "decoder"):
         planted = plant("copy", family="whisper", stack=stack, layer=1, noise=0.0)

@@ -1,7 +1,9 @@
-"""Tiny models of every family for the tests: random weights, float64 where exactness is needed; one table for all of them.
+"""Tiny models of every family for the tests: random weights, float64 where exactness is needed; one
+table for all of them.
 
-`build` makes a new one, `tiny` returns one that all tests of a process share. Families with inputs of their own are in
-`more_families.py`; models with tokenizers, processors or training of their own in the other modules of this package.
+`build` makes a new one, `tiny` returns one that all tests of a process share. Families with inputs
+of their own are in `more_families.py`; models with tokenizers, processors or training of their own
+in the other modules of this package.
 """
 
 from __future__ import annotations
@@ -46,17 +48,30 @@ WHISPER = {
     "init_std": 0.3,
 }
 
-# name -> (config class, model class, options); a variant with and one without a head, both norm orders and front ends
+# name -> (config class, model class, options); a variant with and one without a head, both norm
+# orders and front ends
 FAMILIES = {
     "wav2vec2-post": ("Wav2Vec2Config", "Wav2Vec2ForCTC", {**_WAV2VEC2, **_POST}),
     "wav2vec2-stable": ("Wav2Vec2Config", "Wav2Vec2Model", {**_WAV2VEC2, **_STABLE}),
-    "wav2vec2-adapters": ("Wav2Vec2Config", "Wav2Vec2ForCTC", {**_WAV2VEC2, **_STABLE, "adapter_attn_dim": 8}),
+    "wav2vec2-adapters": (
+        "Wav2Vec2Config",
+        "Wav2Vec2ForCTC",
+        {**_WAV2VEC2, **_STABLE, "adapter_attn_dim": 8},
+    ),
     "hubert-post": ("HubertConfig", "HubertForCTC", {**_WAV2VEC2, **_POST}),
     "hubert-stable": ("HubertConfig", "HubertModel", {**_WAV2VEC2, **_STABLE}),
     "wavlm-post": ("WavLMConfig", "WavLMForCTC", {**_WAV2VEC2, **_POST}),
     "wavlm-stable": ("WavLMConfig", "WavLMModel", {**_WAV2VEC2, **_STABLE}),
-    "data2vec-audio": ("Data2VecAudioConfig", "Data2VecAudioForCTC", {**_WAV2VEC2, "conv_pos_kernel_size": 3}),
-    "whisper-80": ("WhisperConfig", "WhisperForConditionalGeneration", {**WHISPER, "num_mel_bins": 80}),
+    "data2vec-audio": (
+        "Data2VecAudioConfig",
+        "Data2VecAudioForCTC",
+        {**_WAV2VEC2, "conv_pos_kernel_size": 3},
+    ),
+    "whisper-80": (
+        "WhisperConfig",
+        "WhisperForConditionalGeneration",
+        {**WHISPER, "num_mel_bins": 80},
+    ),
     "whisper-128": ("WhisperConfig", "WhisperModel", {**WHISPER, "num_mel_bins": 128}),
 }
 
@@ -70,8 +85,22 @@ _ENCODER = {
     "max_position_embeddings": 40,
     "initializer_range": 0.3,
 }
-_DISTILBERT = {**_IDS, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40}
-_GPT2 = {**_IDS, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40, "initializer_range": 0.3}
+_DISTILBERT = {
+    **_IDS,
+    "dim": 32,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": 40,
+}
+_GPT2 = {
+    **_IDS,
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 40,
+    "initializer_range": 0.3,
+}
 _GROUPED = {**_ENCODER, "num_key_value_heads": 2, "head_dim": 8}
 _SEQ2SEQ = {
     **_IDS,
@@ -88,12 +117,17 @@ _SEQ2SEQ = {
     "init_std": 0.3,
 }
 
-# Text models: post-norm encoders, pre-norm decoders (plain, grouped values, a window, norms of branches), and both
+# Text models: post-norm encoders, pre-norm decoders (plain, grouped values, a window, norms of
+# branches), and both
 TEXT_FAMILIES = {
     "bert": ("BertConfig", "BertForMaskedLM", _ENCODER),
     "roberta": ("RobertaConfig", "RobertaModel", _ENCODER),
     "electra": ("ElectraConfig", "ElectraModel", {**_ENCODER, "embedding_size": 16}),
-    "distilbert": ("DistilBertConfig", "DistilBertModel", {**_DISTILBERT, "initializer_range": 0.3}),
+    "distilbert": (
+        "DistilBertConfig",
+        "DistilBertModel",
+        {**_DISTILBERT, "initializer_range": 0.3},
+    ),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel", _GPT2),
     "llama": ("LlamaConfig", "LlamaForCausalLM", _GROUPED),
     "mistral": ("MistralConfig", "MistralModel", {**_GROUPED, "sliding_window": 4}),
@@ -109,7 +143,8 @@ ALL_FAMILIES = {**FAMILIES, **TEXT_FAMILIES}
 
 
 def build(name: str, seed: int = 0, **changes) -> torch.nn.Module:
-    """Tiny Hugging Face model of a family with random weights; without gradients, so that oracles can compute with it."""
+    """Tiny Hugging Face model of a family with random weights; without gradients, so that oracles
+    can compute with it."""
     config_class, model_class, options = ALL_FAMILIES[name]
     config = getattr(transformers, config_class)(**{**options, **changes})
     with torch.random.fork_rng(devices=[]):
@@ -137,13 +172,15 @@ def inputs_of(model: speechmix.adapters.Model, seed: int = 1) -> dict[str, torch
 
 
 def tiny(name: str, dtype: torch.dtype = torch.float64, **changes) -> speechmix.adapters.Model:
-    """Tiny model of a family, shared by all tests of the process: loaded and checked once, and not to be changed."""
+    """Tiny model of a family, shared by all tests of the process: loaded and checked once, and not
+    to be changed."""
     key = (name, dtype, *sorted(changes.items()))
     return shared_models.shared(key, lambda: speechmix.load(build(name, **changes).to(dtype)))
 
 
 def trained_and_twin() -> list[speechmix.adapters.Model]:
-    """A small wav2vec2 that stands for a trained model, and its random twin, loaded anew: a run changes and hashes them."""
+    """A small wav2vec2 that stands for a trained model, and its random twin, loaded anew: a run
+    changes and hashes them."""
     import transformers
 
     extractor, module = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
@@ -157,12 +194,17 @@ def trained_and_twin() -> list[speechmix.adapters.Model]:
 
 def trained(name: str) -> speechmix.adapters.Model:
     """A bundled model, tiny-french-ctc or tiny-french-whisper, shared as `tiny` ones are."""
-    return shared_models.shared((name,), lambda: speechmix.load(bundled.models()[name], device="cpu"))
+    return shared_models.shared(
+        (name,), lambda: speechmix.load(bundled.models()[name], device="cpu")
+    )
 
 
 @functools.lru_cache(maxsize=16)
-def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.mixing.maps.mixing_map.Maps:
-    """Maps of a family's tiny model and its prepared inputs: one `mix` for tests that look at different sides of them.
+def maps_of(
+    name: str, measures: tuple[str, ...], **options
+) -> speechmix.mixing.maps.mixing_map.Maps:
+    """Maps of a family's tiny model and its prepared inputs: one `mix` for tests that look at
+    different sides of them.
 
     Options are those of `speechmix.mix`, with tuples for lists; the scores cannot be written to.
     """

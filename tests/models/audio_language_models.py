@@ -1,4 +1,5 @@
-"""Tiny audio language models with the processors that their checkpoints come with, for whole ways: a folder, a clip, a prompt.
+"""Tiny audio language models with the processors that their checkpoints come with, for whole ways:
+a folder, a clip, a prompt.
 
 Random weights; a window of two seconds instead of thirty; a tokenizer that reads bytes.
 """
@@ -16,7 +17,15 @@ import speechmix
 
 SECONDS = 2
 FRAMES = 50 * SECONDS
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>", "<|audio|>"]
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|AUDIO|>",
+    "<|audio_bos|>",
+    "<|audio_eos|>",
+    "<|audio|>",
+]
 VOCABULARY = [*sorted(ByteLevel.alphabet()), *SPECIAL]
 SOUND, GRANITE_SOUND = VOCABULARY.index("<|AUDIO|>"), VOCABULARY.index("<|audio|>")
 GRANITE_CHAT = (
@@ -24,11 +33,18 @@ GRANITE_CHAT = (
     "{% if add_generation_prompt %} assistant: {% endif %}"
 )
 OMNI_CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in message['content'] %}"
-    "{% if part['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in "
+    "message['content'] %}"
+    "{% if part['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>{% else %}{{ part['text'] "
+    "}}{% endif %}{% endfor %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_WIDTHS = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "hidden_size": 32}
+_WIDTHS = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "hidden_size": 32,
+}
 _TEXT = {
     **_WIDTHS,
     "vocab_size": len(VOCABULARY),
@@ -42,7 +58,9 @@ _TEXT = {
 
 def tokenizer(**options):
     """Qwen2's, without merges: a token is a byte."""
-    made = transformers.Qwen2Tokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}, merges=[], **options)
+    made = transformers.Qwen2Tokenizer(
+        vocab={token: i for i, token in enumerate(VOCABULARY)}, merges=[], **options
+    )
     made.add_special_tokens({"additional_special_tokens": SPECIAL, "eos_token": "<|im_end|>"})
     return made
 
@@ -53,18 +71,31 @@ def extractor(bins: int = 16, **options):
 
 def qwen2_audio():
     """Model and processor of Qwen2-Audio."""
-    tower = {"num_mel_bins": 16, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48}
+    tower = {
+        "num_mel_bins": 16,
+        "encoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+    }
     config = transformers.Qwen2AudioConfig(
-        audio_config={"model_type": "qwen2_audio_encoder", **tower, "d_model": 32, "max_source_positions": FRAMES},
+        audio_config={
+            "model_type": "qwen2_audio_encoder",
+            **tower,
+            "d_model": 32,
+            "max_source_positions": FRAMES,
+        },
         text_config={"model_type": "qwen2", **_TEXT},
         audio_token_index=SOUND,
     )
-    processor = transformers.Qwen2AudioProcessor(feature_extractor=extractor(), tokenizer=tokenizer())
+    processor = transformers.Qwen2AudioProcessor(
+        feature_extractor=extractor(), tokenizer=tokenizer()
+    )
     return _drawn(transformers.Qwen2AudioForConditionalGeneration, config), processor
 
 
 def qwen2_5_omni():
-    """Model of Qwen2.5-Omni, and a processor that makes of a sound and a text what its own does, which wants torchvision."""
+    """Model of Qwen2.5-Omni, and a processor that makes of a sound and a text what its own does,
+    which wants torchvision."""
     tower = {
         "num_mel_bins": 16,
         "encoder_layers": 2,
@@ -73,7 +104,13 @@ def qwen2_5_omni():
         "d_model": 32,
     }
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
-    seen = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    seen = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 2,
+        "out_hidden_size": 32,
+    }
     others = {"image_token_index": 0, "video_token_index": 1, "vision_start_token_id": 2}
     config = transformers.Qwen2_5OmniThinkerConfig(
         audio_config={**tower, "n_window": 20, "output_dim": 32},
@@ -82,14 +119,20 @@ def qwen2_5_omni():
         audio_token_index=SOUND,
         **others,
     )
-    processor = transformers.Qwen2AudioProcessor(feature_extractor=extractor(), tokenizer=tokenizer())
+    processor = transformers.Qwen2AudioProcessor(
+        feature_extractor=extractor(), tokenizer=tokenizer()
+    )
     return _drawn(transformers.Qwen2_5OmniThinkerForConditionalGeneration, config), processor
 
 
 def own_processor_of_omni():
     """Qwen2.5-Omni's own processor; needs torchvision."""
     named = {f"{kind}_token": f"<|{kind.upper()}|>" for kind in ("image", "audio", "video")}
-    named |= {f"{kind}_{side}_token": f"<|{kind}_{side}|>" for kind in ("vision", "audio") for side in ("bos", "eos")}
+    named |= {
+        f"{kind}_{side}_token": f"<|{kind}_{side}|>"
+        for kind in ("vision", "audio")
+        for side in ("bos", "eos")
+    }
     return transformers.Qwen2_5OmniProcessor(
         image_processor=transformers.Qwen2VLImageProcessor(),
         video_processor=transformers.Qwen2VLVideoProcessor(),
@@ -101,7 +144,13 @@ def own_processor_of_omni():
 
 def granite_speech():
     """Model and processor of Granite-speech; its projector makes 3 positions of 15 frames."""
-    encoder = {"input_dim": 160, "num_layers": 2, "hidden_dim": 32, "num_heads": 4, "output_dim": 12}
+    encoder = {
+        "input_dim": 160,
+        "num_layers": 2,
+        "hidden_dim": 32,
+        "num_heads": 4,
+        "output_dim": 12,
+    }
     config = transformers.GraniteSpeechConfig(
         encoder_config={**encoder, "context_size": 20, "max_pos_emb": 30},
         projector_config={"model_type": "blip_2_qformer", "encoder_hidden_size": 32, **_WIDTHS},
@@ -116,8 +165,14 @@ def granite_speech():
 
 
 def voxtral():
-    """Model of Voxtral, and a processor that answers as Voxtral's does, whose tokenizer is of a library of its own."""
-    tower = {"model_type": "voxtral_encoder", "num_mel_bins": 16, **_WIDTHS, "intermediate_size": 128}
+    """Model of Voxtral, and a processor that answers as Voxtral's does, whose tokenizer is of a
+    library of its own."""
+    tower = {
+        "model_type": "voxtral_encoder",
+        "num_mel_bins": 16,
+        **_WIDTHS,
+        "intermediate_size": 128,
+    }
     config = transformers.VoxtralConfig(
         audio_config={**tower, "max_source_positions": FRAMES},
         text_config={"model_type": "llama", "head_dim": 8, **_TEXT},
@@ -127,7 +182,8 @@ def voxtral():
 
 
 class VoxtralStandIn:
-    """What `VoxtralProcessor.apply_chat_template` takes and gives, with the tokenizer of this file."""
+    """What `VoxtralProcessor.apply_chat_template` takes and gives, with the tokenizer of this
+    file."""
 
     audio_token = "<|AUDIO|>"
 
@@ -142,8 +198,12 @@ class VoxtralStandIn:
 
         sound, text = conversation[0]["content"]
         audio, rate = soundfile.read(io.BytesIO(base64.b64decode(sound["base64"])), dtype="float32")
-        features = self.feature_extractor(audio, sampling_rate=rate, return_tensors="pt")["input_features"]
-        written = f"<|im_start|><|audio_bos|>{self.audio_token * (FRAMES // 4)}{text['text']}<|im_end|>"
+        features = self.feature_extractor(audio, sampling_rate=rate, return_tensors="pt")[
+            "input_features"
+        ]
+        written = (
+            f"<|im_start|><|audio_bos|>{self.audio_token * (FRAMES // 4)}{text['text']}<|im_end|>"
+        )
         return {**self.tokenizer(written, return_tensors="pt"), "input_features": features}
 
 
@@ -179,5 +239,7 @@ def clip(text="le chat dort", seconds=1.5, **options) -> speechmix.Clip:
     words = text.split()
     step = seconds / len(words)
     times = [(word, round(step * i, 3), round(step * (i + 1), 3)) for i, word in enumerate(words)]
-    audio = 0.1 * np.random.default_rng(0).standard_normal(round(16_000 * seconds)).astype(np.float32)
+    audio = 0.1 * np.random.default_rng(0).standard_normal(round(16_000 * seconds)).astype(
+        np.float32
+    )
     return speechmix.Clip.from_array(audio, 16_000, text=text, words=times, **options)

@@ -1,8 +1,9 @@
-"""The bundled Whisper-style model changed so that it computes the same, or hears nothing (synthetic models, for tests).
+"""The bundled Whisper-style model changed so that it computes the same, or hears nothing (synthetic
+models, for tests).
 
-Padded: before every layer an idle one, whose outputs are scaled down to nearly nothing (the last layer stays the last:
-Value Zeroing reads it behind the stack's final norm). Permuted: heads in another order. Deaf: outputs of cross-attention
-scaled down alike.
+Padded: before every layer an idle one, whose outputs are scaled down to nearly nothing (the last
+layer stays the last: Value Zeroing reads it behind the stack's final norm). Permuted: heads in
+another order. Deaf: outputs of cross-attention scaled down alike.
 """
 
 from __future__ import annotations

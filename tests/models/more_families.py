@@ -1,6 +1,8 @@
-"""Tiny models of the families beside those of `tests.models`: how each is built, fed, and where its values are made.
+"""Tiny models of the families beside those of `tests.models`: how each is built, fed, and where its
+values are made.
 
-A new family is one entry of `MORE_FAMILIES`; `tests/measures/test_oracle_families.py` runs all of it against the oracle.
+A new family is one entry of `MORE_FAMILIES`; `tests/measures/test_oracle_families.py` runs all of
+it against the oracle.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Entry:
     no_sum : tuple of str
         Stacks in which measures that count the residual stream refuse.
     heard : bool
-        Whether sound stands among the tokens of a decoder: then its units are the positions that its map says.
+        Whether sound stands among the tokens of a decoder: then its units are the positions that
+        its map says.
     """
 
     build: Callable[[], torch.nn.Module]
@@ -58,7 +61,9 @@ class Entry:
     heard: bool = False
 
 
-def _modelled(class_name: str, config: transformers.PretrainedConfig) -> Callable[[], torch.nn.Module]:
+def _modelled(
+    class_name: str, config: transformers.PretrainedConfig
+) -> Callable[[], torch.nn.Module]:
     return lambda: getattr(transformers, class_name)(config)
 
 
@@ -83,7 +88,11 @@ _SPEECH = {
     "vocab_size": 20,
     "conv_depthwise_kernel_size": 7,
 }
-_CONVOLUTIONS = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}
+_CONVOLUTIONS = {
+    "conv_dim": (16,) * 7,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+}
 _BERT = Where("encoder.layers", "self_attn.linear_v")
 
 
@@ -99,11 +108,21 @@ def _conformer(**options):
 
 
 def _seamless(chunk):
-    from transformers.models.seamless_m4t_v2.modeling_seamless_m4t_v2 import SeamlessM4Tv2SpeechEncoder
+    from transformers.models.seamless_m4t_v2.modeling_seamless_m4t_v2 import (
+        SeamlessM4Tv2SpeechEncoder,
+    )
 
     sizes = {"hidden_size": 32, "feature_projection_input_dim": 16, "conv_depthwise_kernel_size": 7}
-    own = {"layers": 2, "attention_heads": 4, "intermediate_size": 48, "chunk_size": chunk, "left_chunk_num": 0}
-    config = transformers.SeamlessM4Tv2Config(**sizes, **{f"speech_encoder_{name}": size for name, size in own.items()})
+    own = {
+        "layers": 2,
+        "attention_heads": 4,
+        "intermediate_size": 48,
+        "chunk_size": chunk,
+        "left_chunk_num": 0,
+    }
+    config = transformers.SeamlessM4Tv2Config(
+        **sizes, **{f"speech_encoder_{name}": size for name, size in own.items()}
+    )
     where = Where("encoder.layers", "self_attn.linear_v", "encoder.layer_norm")
     return Entry(lambda: SeamlessM4Tv2SpeechEncoder(config), features(16), {"encoder": where})
 
@@ -111,15 +130,25 @@ def _seamless(chunk):
 def _parakeet():
     encoder = {"num_mel_bins": 16, "subsampling_conv_channels": 8, "conv_kernel_size": 7}
     encoder |= {
-        name: size for name, size in _SPEECH.items() if name not in ("vocab_size", "conv_depthwise_kernel_size")
+        name: size
+        for name, size in _SPEECH.items()
+        if name not in ("vocab_size", "conv_depthwise_kernel_size")
     }
     config = transformers.ParakeetCTCConfig(vocab_size=20, pad_token_id=0, encoder_config=encoder)
     where = Where("encoder.layers", "self_attn.v_proj")
-    return Entry(_modelled("ParakeetForCTC", config), features(16, each=8), {"encoder": where}, eager=_ROUNDED)
+    return Entry(
+        _modelled("ParakeetForCTC", config),
+        features(16, each=8),
+        {"encoder": where},
+        eager=_ROUNDED,
+    )
 
 
 def _granite():
-    from transformers.models.granite_speech import configuration_granite_speech, modeling_granite_speech
+    from transformers.models.granite_speech import (
+        configuration_granite_speech,
+        modeling_granite_speech,
+    )
 
     sizes = {
         "input_dim": 16,
@@ -129,7 +158,9 @@ def _granite():
         "output_dim": 12,
         "conv_kernel_size": 6,
     }
-    config = configuration_granite_speech.GraniteSpeechEncoderConfig(**sizes, context_size=80, max_pos_emb=90)
+    config = configuration_granite_speech.GraniteSpeechEncoderConfig(
+        **sizes, context_size=80, max_pos_emb=90
+    )
     where = Where("layers", "attn.to_kv", values=lambda width: slice(width // 2, None))
     return Entry(
         lambda: modeling_granite_speech.GraniteSpeechCTCEncoder(config),
@@ -173,12 +204,25 @@ def _of_heads(heads: int, parts: int):
     return lambda width: torch.arange(width).unflatten(0, (heads, parts, -1))[:, -1].flatten()
 
 
-def _text(model: str, value: str, *, layers="model.layers", norm="model.norm", values=None, length=37, **options):
+def _text(
+    model: str,
+    value: str,
+    *,
+    layers="model.layers",
+    norm="model.norm",
+    values=None,
+    length=37,
+    **options,
+):
     """A language model's entry; its config class has the model's name."""
     changes = {
-        name: options.pop(name) for name in ("shown", "each_head", "tolerance", "eager", "no_sum") if name in options
+        name: options.pop(name)
+        for name in ("shown", "each_head", "tolerance", "eager", "no_sum")
+        if name in options
     }
-    config = getattr(transformers, f"{model.partition('For')[0].removesuffix('Model')}Config")(**options)
+    config = getattr(transformers, f"{model.partition('For')[0].removesuffix('Model')}Config")(
+        **options
+    )
     where = Where(layers, value, norm, **({} if values is None else {"values": values}))
     stack = "encoder" if model == "ModernBertModel" else "decoder"
     return Entry(_modelled(model, config), tokens, {stack: where}, length=length, **changes)
@@ -187,7 +231,9 @@ def _text(model: str, value: str, *, layers="model.layers", norm="model.norm", v
 def _rounded(model: str, value: str = "self_attn.v_proj", **options):
     """With RMS norms, which compute in float32, and heads that share values."""
     each = options.pop("each_head", False)
-    return _text(model, value, each_head=each, tolerance=_ROUNDED, eager=_ROUNDED, **{**_GROUPED, **options})
+    return _text(
+        model, value, each_head=each, tolerance=_ROUNDED, eager=_ROUNDED, **{**_GROUPED, **options}
+    )
 
 
 def _waveform_encoder(name: str, *, kernels=_CONVOLUTIONS, length=211, **options):
@@ -202,11 +248,27 @@ def _sew():
     return replace(entry, inputs=lambda length: waveform(2 * length))
 
 
-def _stacks_of(value: str, cross: str, norms=("layer_norm", "layer_norm"), layers="layers", root="model.", **options):
-    shown = {"encoder": "encoder_attentions", "decoder": "decoder_attentions", "cross": "cross_attentions"}
+def _stacks_of(
+    value: str,
+    cross: str,
+    norms=("layer_norm", "layer_norm"),
+    layers="layers",
+    root="model.",
+    **options,
+):
+    shown = {
+        "encoder": "encoder_attentions",
+        "decoder": "decoder_attentions",
+        "cross": "cross_attentions",
+    }
     decoder, last = f"{root}decoder.{layers}", f"{root}decoder.{norms[1]}"
     return {
-        "encoder": Where(f"{root}encoder.{layers}", value, f"{root}encoder.{norms[0]}", attentions=shown["encoder"]),
+        "encoder": Where(
+            f"{root}encoder.{layers}",
+            value,
+            f"{root}encoder.{norms[0]}",
+            attentions=shown["encoder"],
+        ),
         "decoder": Where(decoder, value, last, attentions=shown["decoder"]),
         "cross": Where(decoder, cross, last, attentions=shown["cross"]),
     }
@@ -214,9 +276,13 @@ def _stacks_of(value: str, cross: str, norms=("layer_norm", "layer_norm"), layer
 
 def _moonshine():
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
-    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
+    sizes = {
+        f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()
+    }
     padded = {"pad_head_dim_to_multiple_of": 16, "decoder_start_token_id": 1}
-    config = transformers.MoonshineConfig(hidden_size=32, intermediate_size=48, **padded, **sizes, **_IDS)
+    config = transformers.MoonshineConfig(
+        hidden_size=32, intermediate_size=48, **padded, **sizes, **_IDS
+    )
     return Entry(
         _modelled("MoonshineForConditionalGeneration", config),
         _with_decoder(lambda length: {"input_values": _noise(1, 384 * length + 600)}),
@@ -226,7 +292,12 @@ def _moonshine():
 
 
 def _speech_to_text():
-    sizes = {"d_model": 32, "input_feat_per_channel": 16, "conv_channels": 24, "max_source_positions": 900}
+    sizes = {
+        "d_model": 32,
+        "input_feat_per_channel": 16,
+        "conv_channels": 24,
+        "max_source_positions": 900,
+    }
     config = transformers.Speech2TextConfig(**sizes, **_SIDES, **_IDS, decoder_start_token_id=2)
     return Entry(
         _modelled("Speech2TextForConditionalGeneration", config),
@@ -237,20 +308,32 @@ def _speech_to_text():
 
 def _speecht5():
     sizes = {name: 48 if "ffn" in name else size for name, size in _SIDES.items()}
-    near = {"encoder_max_relative_position": 40, "max_speech_positions": 300, "decoder_start_token_id": 2}
-    config = transformers.SpeechT5Config(hidden_size=32, **{**sizes, **near, **_CONVOLUTIONS, **_IDS})
+    near = {
+        "encoder_max_relative_position": 40,
+        "max_speech_positions": 300,
+        "decoder_start_token_id": 2,
+    }
+    config = transformers.SpeechT5Config(
+        hidden_size=32, **{**sizes, **near, **_CONVOLUTIONS, **_IDS}
+    )
     return Entry(
         _modelled("SpeechT5ForSpeechToText", config),
         _with_decoder(waveform),
         {
             "encoder": Where(
-                "speecht5.encoder.wrapped_encoder.layers", "attention.v_proj", attentions="encoder_attentions"
+                "speecht5.encoder.wrapped_encoder.layers",
+                "attention.v_proj",
+                attentions="encoder_attentions",
             ),
             "decoder": Where(
-                "speecht5.decoder.wrapped_decoder.layers", "self_attn.v_proj", attentions="decoder_attentions"
+                "speecht5.decoder.wrapped_decoder.layers",
+                "self_attn.v_proj",
+                attentions="decoder_attentions",
             ),
             "cross": Where(
-                "speecht5.decoder.wrapped_decoder.layers", "encoder_attn.v_proj", attentions="cross_attentions"
+                "speecht5.decoder.wrapped_decoder.layers",
+                "encoder_attn.v_proj",
+                attentions="cross_attentions",
             ),
         },
     )
@@ -261,11 +344,20 @@ def _m2m_100():
         d_model=32, max_position_embeddings=300, **_SIDES, **_IDS, decoder_start_token_id=2
     )
     where = _stacks_of("self_attn.v_proj", "encoder_attn.v_proj")
-    return Entry(_modelled("M2M100ForConditionalGeneration", config), _with_decoder(tokens), where, length=37)
+    return Entry(
+        _modelled("M2M100ForConditionalGeneration", config), _with_decoder(tokens), where, length=37
+    )
 
 
 def _t5(name: str, **options):
-    sizes = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    sizes = {
+        "vocab_size": 60,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 2,
+        "num_heads": 4,
+    }
     config = getattr(transformers, f"{name}Config")(**sizes, decoder_start_token_id=0, **options)
     where = _stacks_of(
         "layer.0.SelfAttention.v",
@@ -275,21 +367,40 @@ def _t5(name: str, **options):
         root="",
     )
     build = _modelled(f"{name}ForConditionalGeneration", config)
-    return Entry(build, _with_decoder(tokens), where, length=211, tolerance=_ROUNDED, eager=_ROUNDED)
+    return Entry(
+        build, _with_decoder(tokens), where, length=211, tolerance=_ROUNDED, eager=_ROUNDED
+    )
 
 
 def _ast():
-    sizes = {name: size for name, size in _SPEECH.items() if name not in ("vocab_size", "conv_depthwise_kernel_size")}
+    sizes = {
+        name: size
+        for name, size in _SPEECH.items()
+        if name not in ("vocab_size", "conv_depthwise_kernel_size")
+    }
     config = transformers.ASTConfig(**sizes, max_length=216, num_mel_bins=64)
     inputs = lambda length: {"input_values": _noise(1, 216, 64)}  # noqa: E731
     where = Where("layers", "attention.v_proj", "layernorm")
-    return Entry(_modelled("ASTModel", config), inputs, {"encoder": where}, length=107, eager=_ROUNDED)
+    return Entry(
+        _modelled("ASTModel", config), inputs, {"encoder": where}, length=107, eager=_ROUNDED
+    )
 
 
 def _falcon(columns, **options):
     sizes = {name: size for name, size in _TEXT.items() if name != "intermediate_size"}
-    paths = {"layers": "transformer.h", "norm": "transformer.ln_f", "values": columns, "each_head": False}
-    return _text("FalconForCausalLM", "self_attention.query_key_value", **paths, eager=_ROUNDED, **{**sizes, **options})
+    paths = {
+        "layers": "transformer.h",
+        "norm": "transformer.ln_f",
+        "values": columns,
+        "each_head": False,
+    }
+    return _text(
+        "FalconForCausalLM",
+        "self_attention.query_key_value",
+        **paths,
+        eager=_ROUNDED,
+        **{**sizes, **options},
+    )
 
 
 def _deberta():
@@ -302,7 +413,13 @@ def _deberta():
 
 def _gemma3_with_eyes():
     """Its last layer attends to all, the others to the last nine positions."""
-    text = {**_GROUPED, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": 9, "query_pre_attn_scalar": 8}
+    text = {
+        **_GROUPED,
+        "num_hidden_layers": 3,
+        "head_dim": 8,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 8,
+    }
     text["layer_types"] = ["sliding_attention", "sliding_attention", "full_attention"]
     sees = {
         "hidden_size": 16,
@@ -337,7 +454,9 @@ def _conversing(model: str, config, encoder: Where, inputs, **options):
     """An audio language model: the attention weights that it returns are its decoder's."""
     stacks = {
         "encoder": encoder,
-        "decoder": Where("model.language_model.layers", "self_attn.v_proj", "model.language_model.norm"),
+        "decoder": Where(
+            "model.language_model.layers", "self_attn.v_proj", "model.language_model.norm"
+        ),
     }
     build = _modelled(f"{model}ForConditionalGeneration", config)
     rounded = {"each_head": False, "tolerance": _ROUNDED, "eager": _ROUNDED}
@@ -345,7 +464,9 @@ def _conversing(model: str, config, encoder: Where, inputs, **options):
 
 
 _TOWER = {"num_mel_bins": 16, "max_source_positions": 220}
-_TOWER_STACK = Where("model.audio_tower.layers", "self_attn.v_proj", "model.audio_tower.layer_norm", attentions="")
+_TOWER_STACK = Where(
+    "model.audio_tower.layers", "self_attn.v_proj", "model.audio_tower.layer_norm", attentions=""
+)
 
 
 def _qwen2_audio(length):
@@ -353,11 +474,21 @@ def _qwen2_audio(length):
     inputs = {"input_features": _noise(1, 16, 440), "input_ids": _of_sound(length // 2)}
     mask = torch.zeros(1, 440, dtype=torch.long)
     mask[:, : 2 * length] = 1
-    return {**inputs, "feature_attention_mask": mask, "attention_mask": torch.ones_like(inputs["input_ids"])}
+    return {
+        **inputs,
+        "feature_attention_mask": mask,
+        "attention_mask": torch.ones_like(inputs["input_ids"]),
+    }
 
 
 def _qwen2_audio_entry():
-    tower = {"encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48, "d_model": 32, **_TOWER}
+    tower = {
+        "encoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "d_model": 32,
+        **_TOWER,
+    }
     config = transformers.Qwen2AudioConfig(
         audio_config={"model_type": "qwen2_audio_encoder", **tower},
         text_config={"model_type": "qwen2", **_GROUPED},
@@ -376,7 +507,13 @@ def _omni():
         "num_mel_bins": 16,
     }
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
-    seen = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    seen = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 2,
+        "out_hidden_size": 32,
+    }
     config = transformers.Qwen2_5OmniThinkerConfig(
         audio_config={**tower, "n_window": 60, "output_dim": 32},
         text_config={**_GROUPED, "rope_parameters": rope},
@@ -391,7 +528,13 @@ def _omni():
 
 
 def _voxtral():
-    tower = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "hidden_size": 32, **_TOWER}
+    tower = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "hidden_size": 32,
+        **_TOWER,
+    }
     config = transformers.VoxtralConfig(
         audio_config={"model_type": "voxtral_encoder", **tower},
         text_config={"model_type": "llama", "head_dim": 8, **_GROUPED},
@@ -418,8 +561,16 @@ def _granite_speech(multiplier: float):
         audio_token_index=_SOUND,
         has_lora_adapter=False,
     )
-    where = Where("model.encoder.layers", "attn.to_kv", values=lambda width: slice(width // 2, None), attentions=None)
-    inputs = lambda length: {"input_features": _noise(1, length, 16), "input_ids": _of_sound(3 * -(-length // 15))}  # noqa: E731
+    where = Where(
+        "model.encoder.layers",
+        "attn.to_kv",
+        values=lambda width: slice(width // 2, None),
+        attentions=None,
+    )
+    inputs = lambda length: {  # noqa: E731
+        "input_features": _noise(1, length, 16),
+        "input_ids": _of_sound(3 * -(-length // 15)),
+    }
     return _conversing("GraniteSpeech", config, where, inputs)
 
 
@@ -428,7 +579,11 @@ _OPT = {name: size for name, size in _TEXT.items() if name != "intermediate_size
     "word_embed_proj_dim": 32,
     "eager": _ROUNDED,
 }
-_NEOX = {"layers": "gpt_neox.layers", "norm": "gpt_neox.final_layer_norm", "values": _of_heads(4, 3)}
+_NEOX = {
+    "layers": "gpt_neox.layers",
+    "norm": "gpt_neox.final_layer_norm",
+    "values": _of_heads(4, 3),
+}
 
 MORE_FAMILIES = {
     "wav2vec2-bert": _wav2vec2_bert(),
@@ -437,7 +592,8 @@ MORE_FAMILIES = {
     "wav2vec2-conformer": _conformer(),
     "wav2vec2-conformer, rotary": _conformer(position_embeddings_type="rotary"),
     "seamless-m4t-v2": _seamless(20_000),
-    # its eager path adds the mask of chunks as ones, so that only the path that is measured keeps them apart
+    # its eager path adds the mask of chunks as ones, so that only the path that is measured keeps
+    # them apart
     "seamless-m4t-v2, in chunks": replace(_seamless(60), shown=False),
     "parakeet": _parakeet(),
     "granite-speech-encoder": _granite(),
@@ -447,7 +603,9 @@ MORE_FAMILIES = {
     "granite-speech": _granite_speech(1.0),
     "granite-speech, scaled": replace(_granite_speech(0.5), no_sum=("decoder",)),
     "unispeech": _waveform_encoder("UniSpeech"),
-    "unispeech-sat": _waveform_encoder("UniSpeechSat", do_stable_layer_norm=True, feat_extract_norm="layer"),
+    "unispeech-sat": _waveform_encoder(
+        "UniSpeechSat", do_stable_layer_norm=True, feat_extract_norm="layer"
+    ),
     "sew": _sew(),
     "moonshine": _moonshine(),
     "speech-to-text": _speech_to_text(),
@@ -457,10 +615,18 @@ MORE_FAMILIES = {
     "t5": _t5("T5"),
     "mt5": _t5("MT5"),
     "modernbert": _text(
-        "ModernBertModel", "attn.Wqkv", layers="layers", norm="final_norm", values=_last(3), eager=_ROUNDED, **_TEXT
+        "ModernBertModel",
+        "attn.Wqkv",
+        layers="layers",
+        norm="final_norm",
+        values=_last(3),
+        eager=_ROUNDED,
+        **_TEXT,
     ),
     "deberta-v2": _deberta(),
-    "gemma2": _rounded("Gemma2ForCausalLM", head_dim=8, sliding_window=9, attn_logit_softcapping=2.0),
+    "gemma2": _rounded(
+        "Gemma2ForCausalLM", head_dim=8, sliding_window=9, attn_logit_softcapping=2.0
+    ),
     "gemma3, multimodal": _gemma3_with_eyes(),
     "olmo2": _rounded("Olmo2ForCausalLM"),
     "phi3": _rounded("Phi3ForCausalLM", "self_attn.qkv_proj", values=lambda width: slice(48, None)),
@@ -489,7 +655,12 @@ MORE_FAMILIES = {
         **_OPT,
     ),
     "gpt_neox": _text(
-        "GPTNeoXForCausalLM", "attention.query_key_value", no_sum=("decoder",), eager=_ROUNDED, **_NEOX, **_TEXT
+        "GPTNeoXForCausalLM",
+        "attention.query_key_value",
+        no_sum=("decoder",),
+        eager=_ROUNDED,
+        **_NEOX,
+        **_TEXT,
     ),
     "gpt_neox, in order": _text(
         "GPTNeoXForCausalLM",
@@ -500,14 +671,25 @@ MORE_FAMILIES = {
         **_TEXT,
     ),
     "phi": _text(
-        "PhiForCausalLM", "self_attn.v_proj", norm="model.final_layernorm", no_sum=("decoder",), eager=_ROUNDED, **_TEXT
+        "PhiForCausalLM",
+        "self_attn.v_proj",
+        norm="model.final_layernorm",
+        no_sum=("decoder",),
+        eager=_ROUNDED,
+        **_TEXT,
     ),
     "falcon": _falcon(_last(6), no_sum=("decoder",)),
     "falcon, two norms": _falcon(
-        _of_heads(2, 4), new_decoder_architecture=True, num_kv_heads=2, multi_query=False, no_sum=("decoder",)
+        _of_heads(2, 4),
+        new_decoder_architecture=True,
+        num_kv_heads=2,
+        multi_query=False,
+        no_sum=("decoder",),
     ),
     # with ALiBi its eager path computes other logits than the one that is measured
-    "falcon, in order": _falcon(_of_heads(4, 3), parallel_attn=False, multi_query=False, alibi=True, shown=False),
+    "falcon, in order": _falcon(
+        _of_heads(4, 3), parallel_attn=False, multi_query=False, alibi=True, shown=False
+    ),
 }
 
 

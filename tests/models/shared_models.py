@@ -1,8 +1,10 @@
-"""Tiny models that tests share: built, loaded and self-checked once a process; whoever changes one is found out.
+"""Tiny models that tests share: built, loaded and self-checked once a process; whoever changes one
+is found out.
 
-A test that writes to a model, trains it or exchanges its parts builds its own (`speechmix.load(build(name))`). What a shared
-model is made of (weights, buffers, config, hooks, flags, table) is compared with what it was at loading, after each
-test that took it and again after each file.
+A test that writes to a model, trains it or exchanges its parts builds its own
+(`speechmix.load(build(name))`). What a shared model is made of (weights, buffers, config, hooks,
+flags, table) is compared with what it was at loading, after each test that took it and again after
+each file.
 """
 
 from __future__ import annotations
@@ -45,13 +47,22 @@ def state_of(model: speechmix.adapters.Model) -> tuple:
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:
     checksum = 0
     for tensor in tensors:
-        checksum = zlib.crc32(repr((tensor.dtype, tensor.shape, tensor.requires_grad, tensor.grad)).encode(), checksum)
-        checksum = zlib.crc32(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy(), checksum)
+        checksum = zlib.crc32(
+            repr((tensor.dtype, tensor.shape, tensor.requires_grad, tensor.grad)).encode(), checksum
+        )
+        checksum = zlib.crc32(
+            tensor.detach().contiguous().view(-1).view(torch.uint8).numpy(), checksum
+        )
     return checksum
 
 
 def _flags(part: torch.nn.Module) -> tuple[Any, ...]:
-    kinds = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    kinds = (
+        part._forward_hooks,
+        part._forward_pre_hooks,
+        part._backward_hooks,
+        part._backward_pre_hooks,
+    )
     hooks = [hook for hooks in kinds for hook in hooks.values()]
     left = [
         hook for hook in hooks if not hook.__module__.startswith("transformers.")
@@ -60,7 +71,8 @@ def _flags(part: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def changed_since_taken() -> list[tuple]:
-    """Keys of the models taken since the last call that are no longer as loaded; they are forgotten, so made anew."""
+    """Keys of the models taken since the last call that are no longer as loaded; they are
+    forgotten, so made anew."""
     changed = [key for key in _TAKEN if state_of(_MODELS[key]) != _AS_LOADED[key]]
     _TAKEN.clear()
     for key in changed:

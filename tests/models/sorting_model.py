@@ -1,4 +1,5 @@
-"""A real trained model whose task is known exactly: a minGPT of three layers that sorts six digits (MIT, bbycroft/llm-viz)."""
+"""A real trained model whose task is known exactly: a minGPT of three layers that sorts six digits
+(MIT, bbycroft/llm-viz)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ DIGITS = 6
 def _arrays(path):
     """Arrays of a minGPT json file: {name: {shape, data in base64}}."""
     return {
-        name: torch.from_numpy(np.frombuffer(base64.b64decode(item["data"]), "<f4").reshape(item["shape"]).copy())
+        name: torch.from_numpy(
+            np.frombuffer(base64.b64decode(item["data"]), "<f4").reshape(item["shape"]).copy()
+        )
         for name, item in json.loads(path.read_text()).items()
         if name != "config"
     }
@@ -40,15 +43,24 @@ def gpt_nano(folder):
         tie_word_embeddings=False,
     )
     module = transformers.GPT2LMHeadModel(config)
-    turned = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # GPT-2 in transformers keeps these [in, out]
+    turned = (
+        "c_attn.weight",
+        "c_proj.weight",
+        "c_fc.weight",
+    )  # GPT-2 in transformers keeps these [in, out]
     module.load_state_dict(
-        {k: v.T if k.endswith(turned) else v for k, v in weights.items() if not k.endswith(".attn.bias")}
+        {
+            k: v.T if k.endswith(turned) else v
+            for k, v in weights.items()
+            if not k.endswith(".attn.bias")
+        }
     )
     return speechmix.load(module.eval()), _arrays(folder / "gpt-nano-sort-t0-partials.json")
 
 
 def sorting(step=7):
-    """Every `step`-th list of six digits, followed by five of the six sorted ones; and the sorted six."""
+    """Every `step`-th list of six digits, followed by five of the six sorted ones; and the sorted
+    six."""
     digits = np.array(list(itertools.product(range(3), repeat=DIGITS)))[::step]
     solution = np.sort(digits, axis=1)
     return np.concatenate([digits, solution[:, :5]], axis=1), solution

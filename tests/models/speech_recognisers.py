@@ -1,7 +1,8 @@
-"""Tiny sequence-to-sequence recognisers with the processors that their checkpoints come with: a folder, a clip, a transcript.
+"""Tiny sequence-to-sequence recognisers with the processors that their checkpoints come with: a
+folder, a clip, a transcript.
 
-Moonshine, Speech2Text and SpeechT5 with random weights. Tokenizers of the last two are SentencePiece's, trained here on a few
-lines; Moonshine's reads letters.
+Moonshine, Speech2Text and SpeechT5 with random weights. Tokenizers of the last two are
+SentencePiece's, trained here on a few lines; Moonshine's reads letters.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _LINES = [
 ]
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-_SIDES = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+_SIDES = {
+    f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")
+}
 _SIDES |= {f"{side}_ffn_dim": 48 for side in ("encoder", "decoder")}
 
 
@@ -36,7 +39,10 @@ def pieces(kind: str, *languages: str) -> bytes:
     """A SentencePiece model of `_LINES`: letters, or pieces of several."""
     import sentencepiece
 
-    model, size = io.BytesIO(), {} if kind == "char" else {"vocab_size": 60, "hard_vocab_limit": False}
+    model, size = (
+        io.BytesIO(),
+        {} if kind == "char" else {"vocab_size": 60, "hard_vocab_limit": False},
+    )
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(_LINES),
         model_writer=model,
@@ -51,9 +57,14 @@ def pieces(kind: str, *languages: str) -> bytes:
 def moonshine(folder: Path):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    letters = {token: i for i, token in enumerate([*_SPECIAL, *sorted({*"".join(_LINES)} - {" "}), "▁"])}
+    letters = {
+        token: i for i, token in enumerate([*_SPECIAL, *sorted({*"".join(_LINES)} - {" "}), "▁"])
+    }
     made = Tokenizer(models.BPE(vocab=letters, merges=[], unk_token="<unk>"))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(prepend_scheme="never"), decoders.Metaspace()
+    made.pre_tokenizer, made.decoder = (
+        pre_tokenizers.Metaspace(prepend_scheme="never"),
+        decoders.Metaspace(),
+    )
     names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **names)
     heads = {f"{side}_num_attention_heads": 2 for side in ("encoder", "decoder")}
@@ -68,11 +79,19 @@ def moonshine(folder: Path):
         **layers,
         **_IDS,
     )
-    return transformers.MoonshineForConditionalGeneration(config), transformers.Wav2Vec2FeatureExtractor(), tokenizer
+    return (
+        transformers.MoonshineForConditionalGeneration(config),
+        transformers.Wav2Vec2FeatureExtractor(),
+        tokenizer,
+    )
 
 
 def speech_to_text(folder: Path, *, languages: bool = False):
-    codes = [f"<lang:{code}>" for code in ("pt", "fr", "ru", "nl", "ro", "it", "es", "de")] if languages else []
+    codes = (
+        [f"<lang:{code}>" for code in ("pt", "fr", "ru", "nl", "ro", "it", "es", "de")]
+        if languages
+        else []
+    )
     spm = pieces("unigram", *codes)
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     import sentencepiece
@@ -85,7 +104,12 @@ def speech_to_text(folder: Path, *, languages: bool = False):
         str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"), **told
     )
     config = transformers.Speech2TextConfig(
-        d_model=32, conv_channels=24, vocab_size=len(vocabulary), decoder_start_token_id=2, **_SIDES, **_IDS
+        d_model=32,
+        conv_channels=24,
+        vocab_size=len(vocabulary),
+        decoder_start_token_id=2,
+        **_SIDES,
+        **_IDS,
     )
     extractor = transformers.Speech2TextFeatureExtractor()
     return transformers.Speech2TextForConditionalGeneration(config), extractor, tokenizer
@@ -101,8 +125,14 @@ def speecht5(folder: Path):
         "num_conv_pos_embeddings": 16,
         "num_conv_pos_embedding_groups": 2,
     }
-    config = transformers.SpeechT5Config(vocab_size=len(tokenizer), decoder_start_token_id=2, **small, **_SIDES, **_IDS)
-    return transformers.SpeechT5ForSpeechToText(config), transformers.SpeechT5FeatureExtractor(), tokenizer
+    config = transformers.SpeechT5Config(
+        vocab_size=len(tokenizer), decoder_start_token_id=2, **small, **_SIDES, **_IDS
+    )
+    return (
+        transformers.SpeechT5ForSpeechToText(config),
+        transformers.SpeechT5FeatureExtractor(),
+        tokenizer,
+    )
 
 
 MODELS = {"moonshine": moonshine, "speech-to-text": speech_to_text, "speecht5": speecht5}
@@ -128,5 +158,7 @@ def clip(text: str | None = TEXT, seconds: float = 1.6, **options) -> speechmix.
     words = TEXT.split()
     step = seconds / len(words)
     times = [(word, round(step * i, 3), round(step * (i + 1), 3)) for i, word in enumerate(words)]
-    audio = 0.1 * np.random.default_rng(0).standard_normal(round(16_000 * seconds)).astype(np.float32)
+    audio = 0.1 * np.random.default_rng(0).standard_normal(round(16_000 * seconds)).astype(
+        np.float32
+    )
     return speechmix.Clip.from_array(audio, 16_000, text=text, words=times, **options)

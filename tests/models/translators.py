@@ -1,7 +1,9 @@
-"""A tiny translator that knows its trade: word for word, from a made-up English into a made-up French, in a minute order.
+"""A tiny translator that knows its trade: word for word, from a made-up English into a made-up
+French, in a minute order.
 
-It is trained here, in seconds, on sentences of four words in which each English word has one French word, except that the
-adjective changes places with its noun: which source word a written word comes from is known by construction.
+It is trained here, in seconds, on sentences of four words in which each English word has one French
+word, except that the adjective changes places with its noun: which source word a written word comes
+from is known by construction.
 """
 
 from __future__ import annotations
@@ -14,8 +16,20 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import speechmix
 
-NOUNS = {"cats": "chats", "dogs": "chiens", "birds": "oiseaux", "books": "livres", "houses": "maisons"}
-ADJECTIVES = {"red": "rouges", "small": "petits", "old": "anciens", "white": "blancs", "good": "bons"}
+NOUNS = {
+    "cats": "chats",
+    "dogs": "chiens",
+    "birds": "oiseaux",
+    "books": "livres",
+    "houses": "maisons",
+}
+ADJECTIVES = {
+    "red": "rouges",
+    "small": "petits",
+    "old": "anciens",
+    "white": "blancs",
+    "good": "bons",
+}
 VERBS = {"sleep": "dorment", "fall": "tombent", "burn": "brûlent", "turn": "tournent"}
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 ORDER = (0, 2, 1, 3)  # source word of each written word
@@ -31,10 +45,18 @@ def pairs() -> list[tuple[str, str]]:
 
 def tokenizer_of_words() -> transformers.PreTrainedTokenizerFast:
     """One token a word, of both languages."""
-    words = ["the", "les", *itertools.chain(*(both for table in (NOUNS, ADJECTIVES, VERBS) for both in table.items()))]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *words])}, unk_token="<unk>"))
+    words = [
+        "the",
+        "les",
+        *itertools.chain(*(both for table in (NOUNS, ADJECTIVES, VERBS) for both in table.items())),
+    ]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *words])}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL, strict=True))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 

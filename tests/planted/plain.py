@@ -1,6 +1,8 @@
-"""What moves what in a planted model, by running the Hugging Face model plainly: no measure, no engine of the package.
+"""What moves what in a planted model, by running the Hugging Face model plainly: no measure, no
+engine of the package.
 
-A state is exchanged for that of the run on the negated contents, or an input is negated, and the states above are compared.
+A state is exchanged for that of the run on the negated contents, or an input is negated, and the
+states above are compared.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ def layers_of(planted: Planted, stack: str) -> list[nn.Module]:
     if planted.family == "whisper":
         return list((module.model.encoder if stack == "encoder" else module.model.decoder).layers)
     return list(
-        {"bert": lambda: module.bert.encoder.layer, "gpt2": lambda: module.transformer.h,
-         "wav2vec2": lambda: module.wav2vec2.encoder.layers}[planted.family]()
-    )  # fmt: skip
+        {
+            "bert": lambda: module.bert.encoder.layer,
+            "gpt2": lambda: module.transformer.h,
+            "wav2vec2": lambda: module.wav2vec2.encoder.layers,
+        }[planted.family]()
+    )
 
 
 def reader_of(layer: nn.Module, stack: str) -> tuple[nn.Module, str]:
-    """The module into which a stack's source states go, and by which keyword (none: the first argument)."""
+    """The module into which a stack's source states go, and by which keyword (none: the first
+    argument)."""
     return (layer.encoder_attn, "key_value_states") if stack == "cross" else (layer, "")
 
 
@@ -48,7 +54,8 @@ def run(
     items: list[Mapping[str, Tensor]],
     entering: Mapping[nn.Module, tuple[str, Callable]] | None = None,
 ):
-    """Run items in one batch with what enters some modules changed; outputs of all layers by stack, [N, T, D] each."""
+    """Run items in one batch with what enters some modules changed; outputs of all layers by stack,
+    [N, T, D] each."""
     outputs: dict[str, list[Tensor]] = {stack: [] for stack in planted.model.stacks}
 
     def changed(keyword: str, change: Callable) -> Callable:
@@ -61,11 +68,14 @@ def run(
         return hook
 
     handles = [
-        module.register_forward_pre_hook(changed(*how), with_kwargs=True) for module, how in (entering or {}).items()
+        module.register_forward_pre_hook(changed(*how), with_kwargs=True)
+        for module, how in (entering or {}).items()
     ]
     for stack, into in outputs.items():
         for layer in layers_of(planted, stack):
-            handles.append(layer.register_forward_hook(lambda _, args, y, into=into: into.append(states_of(y))))
+            handles.append(
+                layer.register_forward_hook(lambda _, args, y, into=into: into.append(states_of(y)))
+            )
     with hooked(handles), torch.no_grad():
         planted.model.module(**together(items))
     return outputs
@@ -83,7 +93,8 @@ def margins(planted: Planted, items: list[Mapping[str, Tensor]]) -> list[float]:
 
 
 def moves_of_edges(planted: Planted, stack: str) -> Tensor:
-    """How far each layer's output at each target moves when one source's state is that of the negated contents, [L, T, S]."""
+    """How far each layer's output at each target moves when one source's state is that of the
+    negated contents, [L, T, S]."""
     readers = [reader_of(layer, stack) for layer in layers_of(planted, stack)]
     entered: list[Tensor] = []
 
@@ -108,20 +119,25 @@ def moves_of_edges(planted: Planted, stack: str) -> Tensor:
 
 
 def moves_of_inputs(planted: Planted) -> dict[tuple[str, int, str, int], float]:
-    """How far each final state moves when one input's content is negated: by target stack and position, source and position."""
+    """How far each final state moves when one input's content is negated: by target stack and
+    position, source and position."""
     before = run(planted, [planted.item])
     inputs = inputs_with_content(planted)
     after = run(planted, [planted.flipped([place]) for place in inputs])
     return {
         (stack, target, *place): float(distance)
         for stack in planted.contents
-        for place, row in zip(inputs, (after[stack][-1] - before[stack][-1]).norm(dim=-1), strict=True)
+        for place, row in zip(
+            inputs, (after[stack][-1] - before[stack][-1]).norm(dim=-1), strict=True
+        )
         for target, distance in enumerate(row)
     }
 
 
 def inputs_with_content(planted: Planted) -> list[tuple[str, int]]:
-    return [(stack, p) for stack, contents in planted.contents.items() for p in range(1, len(contents))]
+    return [
+        (stack, p) for stack, contents in planted.contents.items() for p in range(1, len(contents))
+    ]
 
 
 def margin_without(planted: Planted, zeroed: Callable[[nn.Module], list]) -> float:

@@ -13,7 +13,13 @@ from speechmix.evaluation.planted import cases, plant, trial
 FAMILIES = ["bert", "gpt2"]
 COPIES = ("copy", "relay", "gate")
 DECOYS = ("attention decoy", "norm decoy, output", "norm decoy, feed-forward")
-BY_NORM = ["attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc", "alti_l2"]
+BY_NORM = [
+    "attention_norm",
+    "attention_norm_residual",
+    "attention_norm_residual_layernorm",
+    "globenc",
+    "alti_l2",
+]
 
 
 @functools.cache
@@ -86,35 +92,61 @@ def test_nothing_is_reported_by_value_zeroing_where_there_is_no_edge():
 
 
 def test_what_goes_round_attention_is_in_no_map():
-    options = {"cases": ["round attention"], "families": ["wav2vec2"], "seeds": range(4), "aggregations": ["rollout"]}
+    options = {
+        "cases": ["round attention"],
+        "families": ["wav2vec2"],
+        "seeds": range(4),
+        "aggregations": ["rollout"],
+    }
     table = trial(measures=["value_zeroing", "attention", "gradient_input"], **options)
     assert (table[table.level == "layer"].n_edges == 0).all()
-    assert (table[table.level != "layer"].groupby(["measure", "level"]).average_precision.mean() < 0.75).all()
+    assert (
+        table[table.level != "layer"].groupby(["measure", "level"]).average_precision.mean() < 0.75
+    ).all()
 
 
 def test_two_steps_are_seen_by_rollout_and_by_no_single_layer():
     table = path_table("relay")
-    decided = table[(table.level == "decision") & (table.measure == "value_zeroing")].set_index("aggregation")
+    decided = table[(table.level == "decision") & (table.measure == "value_zeroing")].set_index(
+        "aggregation"
+    )
     assert (decided.average_precision["rollout"] == 1).all()
     assert (decided.average_precision["max"] < 1).all()
-    attention = table[(table.level == "decision") & (table.measure == "attention")].set_index("aggregation")
-    assert (attention.average_precision["rollout"] < 1).all()  # half of the relay's own input is taken for its content
+    attention = table[(table.level == "decision") & (table.measure == "attention")].set_index(
+        "aggregation"
+    )
+    assert (
+        attention.average_precision["rollout"] < 1
+    ).all()  # half of the relay's own input is taken for its content
 
 
 def flips(planted) -> np.ndarray:
-    """What negating each source's content does to the margin, [S]: the truth itself, as a decision map."""
+    """What negating each source's content does to the margin, [S]: the truth itself, as a decision
+    map."""
     margin, stack = planted.margin(), planted.sources_from
     return np.array(
-        [planted.margin(planted.flipped([(stack, p)])) - margin for p in range(len(planted.contents[stack]))]
+        [
+            planted.margin(planted.flipped([(stack, p)])) - margin
+            for p in range(len(planted.contents[stack]))
+        ]
     )
 
 
 def test_maps_of_contribution_do_not_tell_what_decides_and_a_decision_map_does():
-    options = {"cases": ["gate"], "families": FAMILIES, "seeds": [0, 1], "aggregations": ["rollout"]}
-    table = trial(measures=["value_zeroing", "attention_norm"], **options, decision_maps={"flips": flips})
+    options = {
+        "cases": ["gate"],
+        "families": FAMILIES,
+        "seeds": [0, 1],
+        "aggregations": ["rollout"],
+    }
+    table = trial(
+        measures=["value_zeroing", "attention_norm"], **options, decision_maps={"flips": flips}
+    )
     table = table[table.level == "decision"].set_index("measure")
     assert (table.average_precision["flips"] == 1).all()
-    assert (table.average_precision[["value_zeroing", "attention_norm"]] == 0.5).all()  # the idle cue comes first
+    assert (
+        table.average_precision[["value_zeroing", "attention_norm"]] == 0.5
+    ).all()  # the idle cue comes first
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "whisper"])
@@ -138,16 +170,34 @@ def test_gradients_on_a_path_find_redundant_cues():
     assert (table.average_precision["integrated_gradients"] == 1).all()
 
 
-ROTATED_ALIKE = ["value_zeroing", "attention", "attention_norm", "attention_norm_residual", "alti_l2", "hta"]
+ROTATED_ALIKE = [
+    "value_zeroing",
+    "attention",
+    "attention_norm",
+    "attention_norm_residual",
+    "alti_l2",
+    "hta",
+]
 
 
-@pytest.mark.parametrize(("family", "stack"), [("bert", "encoder"), ("gpt2", "decoder"), ("whisper", "cross")])
+@pytest.mark.parametrize(
+    ("family", "stack"), [("bert", "encoder"), ("gpt2", "decoder"), ("whisper", "cross")]
+)
 def test_maps_do_not_depend_on_the_basis_but_those_of_alti_do(family, stack):
-    models = [plant("redundant", family=family, stack=stack, rotation_seed=seed, noise=0.01) for seed in (None, 5)]
-    names = [name for name in ROTATED_ALIKE if stack != "cross" or name != "attention_norm_residual"]
-    maps = [speechmix.mix(p.model, p.item, measures=[*names, "alti"], stacks=[stack]) for p in models]
+    models = [
+        plant("redundant", family=family, stack=stack, rotation_seed=seed, noise=0.01)
+        for seed in (None, 5)
+    ]
+    names = [
+        name for name in ROTATED_ALIKE if stack != "cross" or name != "attention_norm_residual"
+    ]
+    maps = [
+        speechmix.mix(p.model, p.item, measures=[*names, "alti"], stacks=[stack]) for p in models
+    ]
     for name in names:
-        np.testing.assert_allclose(maps[0][name, stack].scores, maps[1][name, stack].scores, rtol=1e-6, atol=1e-10)
+        np.testing.assert_allclose(
+            maps[0][name, stack].scores, maps[1][name, stack].scores, rtol=1e-6, atol=1e-10
+        )
     alti = [found["alti", stack].normalized().scores[1, 6] for found in maps]
     assert abs(alti[0] - alti[1]).max() > 1e-3
 
@@ -165,10 +215,15 @@ def test_alti_finds_copies_along_the_axes_and_loses_them_in_a_rotated_basis():
         )
         for rotated in (False, True)
     }
-    means = {rotated: table[table.level == "layer"].average_precision.mean() for rotated, table in tables.items()}
+    means = {
+        rotated: table[table.level == "layer"].average_precision.mean()
+        for rotated, table in tables.items()
+    }
     assert means[False] == 1
     assert means[True] < 0.8
 
 
 def test_every_case_is_tried():
-    assert set(layer_table().reset_index().case) == {case.name for case in cases() if not case.families}
+    assert set(layer_table().reset_index().case) == {
+        case.name for case in cases() if not case.families
+    }

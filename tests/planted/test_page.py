@@ -1,4 +1,5 @@
-"""docs/planted_truth.md has the numbers that `python docs/hooks/planted.py` gives, and leaves out no measure and no case."""
+"""docs/planted_truth.md has the numbers that `python docs/hooks/planted.py` gives, and leaves out
+no measure and no case."""
 
 from __future__ import annotations
 
@@ -36,14 +37,20 @@ def test_no_measure_is_left_out(hook, page):
     of_edges = [name for name, facts in FACTS.items() if facts.scope == "layer"]
     assert set(hook.printed(page, "layer").index) == {f"`{name}`" for name in of_edges}
     said = {row.split(",")[0] for row in hook.printed(page, "decision").index}
-    assert said == {f"`{name}`" for name in (*names_of_scope("layer", "model", "logit"), *DECISION_MAPS)}
+    assert said == {
+        f"`{name}`" for name in (*names_of_scope("layer", "model", "logit"), *DECISION_MAPS)
+    }
 
 
 @pytest.mark.parametrize(("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder")])
 def test_numbers_of_two_cases_are_those_of_the_page(hook, page, family, stack):
     measures = ["value_zeroing", "attention", "attention_norm", "alti_l2"]
     table = trial(
-        measures=measures, cases=["redundant", "attention decoy"], families=[family], seeds=hook.SEEDS, aggregations=()
+        measures=measures,
+        cases=["redundant", "attention decoy"],
+        families=[family],
+        seeds=hook.SEEDS,
+        aggregations=(),
     )
     means = table[table.level == "layer"].groupby(["measure", "case"]).average_precision.mean()
     written = hook.printed(page, f"layer {family} {stack}")

@@ -1,4 +1,5 @@
-"""trial(): which pairs are judged, what stands in its table, and its numbers against a count by hand."""
+"""trial(): which pairs are judged, what stands in its table, and its numbers against a count by
+hand."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from speechmix.evaluation.planted.recovery import DECISION_MAPS, judge
 
 
 def counted(scores, true_pairs, pairs) -> float:
-    """Average precision by going down the ranking, equal scores together at the place of the last of them."""
+    """Average precision by going down the ranking, equal scores together at the place of the last
+    of them."""
     precision = []
     for pair in true_pairs:
         above = [other for other in pairs if scores[other] >= scores[pair]]
@@ -26,26 +28,43 @@ def counted(scores, true_pairs, pairs) -> float:
     ("family", "stack", "n_pairs"),
     [("gpt2", "decoder", 3 * 21), ("bert", "encoder", 3 * 42), ("whisper", "cross", 3 * 49)],
 )
-def test_layer_rows_judge_every_pair_that_a_mask_allows_but_the_own_and_the_first(family, stack, n_pairs):
+def test_layer_rows_judge_every_pair_that_a_mask_allows_but_the_own_and_the_first(
+    family, stack, n_pairs
+):
     planted = plant("redundant", family=family, stack=stack, layer=2, noise=0.01)
-    rows = [row for row in judge(planted, ["value_zeroing", "attention"], aggregations=()) if row["level"] == "layer"]
+    rows = [
+        row
+        for row in judge(planted, ["value_zeroing", "attention"], aggregations=())
+        if row["level"] == "layer"
+    ]
     for row in rows:
         name = row["measure"]
-        scores = speechmix.mix(planted.model, planted.item, measures=name, stacks=stack)[name, stack].scores
+        scores = speechmix.mix(planted.model, planted.item, measures=name, stacks=stack)[
+            name, stack
+        ].scores
         pairs = [
             (layer, t, s)
             for layer, t, s in itertools.product(range(3), range(1, 8), range(1, 8))
             if (s < t if stack == "decoder" else stack == "cross" or s != t)
         ]
         assert row["n_pairs"] == len(pairs) == n_pairs
-        assert row["average_precision"] == pytest.approx(counted(scores, [(2, 6, 2), (2, 6, 4)], pairs))
+        assert row["average_precision"] == pytest.approx(
+            counted(scores, [(2, 6, 2), (2, 6, 4)], pairs)
+        )
         shares = scores / scores.sum(axis=-1, keepdims=True)
-        is_reported = [shares[pair] > 1 / (pair[1] + 1 if stack == "decoder" else 8) for pair in pairs]
+        is_reported = [
+            shares[pair] > 1 / (pair[1] + 1 if stack == "decoder" else 8) for pair in pairs
+        ]
         assert row["n_reported"] == sum(is_reported)
 
 
 def test_table_has_a_row_for_each_measure_aggregation_and_question():
-    table = trial(measures=["attention", "hta_input", "gradient_input"], cases=["copy"], families=["gpt2"], seeds=[1])
+    table = trial(
+        measures=["attention", "hta_input", "gradient_input"],
+        cases=["copy"],
+        families=["gpt2"],
+        seeds=[1],
+    )
     asked = set(zip(table["measure"], table["aggregation"], table["level"], strict=True))
     ways = ["rollout", "flow", "mean", "max", "last"]
     assert asked == {
@@ -60,7 +79,9 @@ def test_table_has_a_row_for_each_measure_aggregation_and_question():
 
 
 def test_whisper_is_judged_on_its_composed_maps():
-    table = trial(measures=["alti"], cases=["copy"], families=["whisper"], seeds=[0], aggregations=["rollout"])
+    table = trial(
+        measures=["alti"], cases=["copy"], families=["whisper"], seeds=[0], aggregations=["rollout"]
+    )
     asked = set(zip(table["stack"], table["aggregation"], table["level"], strict=True))
     assert ("cross", "composed", "input to output") in asked
     assert {stack for stack, way, level in asked if (way, level) == ("composed", "decision")} == {
@@ -76,16 +97,25 @@ def test_decision_maps_are_judged_by_their_largest_effect_over_layers():
     effects = np.zeros((3, 8))
     effects[1, 2], effects[2, 4] = -0.9, 0.5
     rows = trial(
-        measures=[], cases=["copy"], families=["whisper"], seeds=[0], decision_maps={"mine": lambda planted: effects}
+        measures=[],
+        cases=["copy"],
+        families=["whisper"],
+        seeds=[0],
+        decision_maps={"mine": lambda planted: effects},
     )
     assert set(rows["measure"]) == {"mine"}
     assert (rows.average_precision == 1).all()
     assert (rows.recall == 1).all()
     with pytest.raises(
-        speechmix.errors.InputError, match=r"expected effects \[layers, 8 sources\], found shape \(1, 3\)"
+        speechmix.errors.InputError,
+        match=r"expected effects \[layers, 8 sources\], found shape \(1, 3\)",
     ):
         trial(
-            measures=[], cases=["copy"], families=["gpt2"], seeds=[0], decision_maps={"mine": lambda planted: [1, 2, 3]}
+            measures=[],
+            cases=["copy"],
+            families=["gpt2"],
+            seeds=[0],
+            decision_maps={"mine": lambda planted: [1, 2, 3]},
         )
 
 
@@ -98,7 +128,8 @@ def test_noise_hides_edges_by_and_by():
         "aggregations": (),
     }
     quiet, loud = (
-        trial(noise=noise, **options).query("level == 'layer'").average_precision.mean() for noise in (0.0, 0.5)
+        trial(noise=noise, **options).query("level == 'layer'").average_precision.mean()
+        for noise in (0.0, 0.5)
     )
     assert quiet == 1
     assert loud < 0.5
@@ -127,4 +158,6 @@ def test_what_goes_wrong_in_parts_that_are_defined_is_an_error(monkeypatch):
     planted = plant("copy", family="gpt2")
     with pytest.raises(InputError, match="do not add up"):
         list(judge(planted, ["alti_logit"], decision_maps={}))
-    assert not list(judge(plant("copy", family="bert"), ["alti_logit"], decision_maps={}))  # post-norm: not defined
+    assert not list(
+        judge(plant("copy", family="bert"), ["alti_logit"], decision_maps={})
+    )  # post-norm: not defined

@@ -1,4 +1,5 @@
-"""The truth is true: what a model does when states and inputs are exchanged, run plainly (`plain.py`), against its edges."""
+"""The truth is true: what a model does when states and inputs are exchanged, run plainly
+(`plain.py`), against its edges."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ PLACES = [
     for case in cases()
     if not case.families or family in case.families
 ]
-# A state that takes in a content moves by about 2 when it is negated (by 1 if another cue stands against it, less what
-# bystanders add); what heads see beside what they look at moves others far less.
+# A state that takes in a content moves by about 2 when it is negated (by 1 if another cue stands
+# against it, less what bystanders add); what heads see beside what they look at moves others far
+# less.
 CLEARLY, HARDLY = 0.6, 0.3
 
 
@@ -34,7 +36,9 @@ def planted_at(case: str, family: str, stack: str):
 @pytest.mark.parametrize(("case", "family", "stack"), PLACES)
 def test_edges_are_where_the_case_says_and_nowhere_else(case, family, stack):
     planted = planted_at(case, family, stack)
-    stacks = planted.model.stacks if case == "copy" else {stack, *(edge[0] for edge in planted.edges)}
+    stacks = (
+        planted.model.stacks if case == "copy" else {stack, *(edge[0] for edge in planted.edges)}
+    )
     for name in stacks:
         moves = plain.moves_of_edges(planted, name)
         for layer, target, source in itertools.product(*map(range, moves.shape)):
@@ -54,7 +58,9 @@ def test_inputs_reach_the_states_and_decide_the_margin_that_the_case_says(case, 
         elif path[:2] != path[2:]:
             assert move < 0.4, (path, move)  # of three layers
     sources = plain.inputs_with_content(planted)
-    margin, *negated = plain.margins(planted, [planted.item, *(planted.flipped([source]) for source in sources)])
+    margin, *negated = plain.margins(
+        planted, [planted.item, *(planted.flipped([source]) for source in sources)]
+    )
     assert planted.margin() == pytest.approx(margin)
     assert margin > 1
     said_at = (list(planted.contents)[-1], planted.position)
@@ -92,7 +98,10 @@ def values_zeroed(layer: int, sources):
 def test_of_redundant_cues_one_is_enough():
     planted = plant("redundant", family="gpt2", layer=1)
     margin = planted.margin()
-    assert all(plain.margin_without(planted, values_zeroed(1, [s])) == pytest.approx(margin, abs=0.1) for s in (2, 4))
+    assert all(
+        plain.margin_without(planted, values_zeroed(1, [s])) == pytest.approx(margin, abs=0.1)
+        for s in (2, 4)
+    )
     assert plain.margin_without(planted, values_zeroed(1, [2, 4])) < 0
 
 
@@ -122,7 +131,9 @@ def test_the_self_check_passes_what_has_an_effect_and_refuses_what_has_none(fami
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rotated_models_have_rotated_states(family):
-    axes, turned = (plant("relay", family=family, layer=1, rotation_seed=seed, noise=0.01) for seed in (None, 5))
+    axes, turned = (
+        plant("relay", family=family, layer=1, rotation_seed=seed, noise=0.01) for seed in (None, 5)
+    )
     assert axes.margin() == pytest.approx(turned.margin(), abs=1e-8)
     stack = "encoder" if "encoder" in axes.contents else "decoder"
     hidden = [plain.run(planted, [planted.item])[stack][1] for planted in (axes, turned)]

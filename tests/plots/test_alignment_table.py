@@ -1,4 +1,5 @@
-"""The published table is what was printed, and tables are drawn and written with the right number in each cell."""
+"""The published table is what was printed, and tables are drawn and written with the right number
+in each cell."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.mixing.measures import MEASURES
-from speechmix.reporting.plots.alignment_table import alignment_figure, alignment_text, published_alignment
+from speechmix.reporting.plots.alignment_table import (
+    alignment_figure,
+    alignment_text,
+    published_alignment,
+)
 
 # Means over layers, as they were computed from the slide independently (pre-trained, fine-tuned).
 MEANS = {
@@ -23,11 +28,35 @@ MEANS = {
 
 def means(**changes):
     rows = [
-        ("tiny", "trained", "encoder", measure, layer, "dot_product", value, value - 0.02, value + 0.02, 0.12, 50)
+        (
+            "tiny",
+            "trained",
+            "encoder",
+            measure,
+            layer,
+            "dot_product",
+            value,
+            value - 0.02,
+            value + 0.02,
+            0.12,
+            50,
+        )
         for measure, values in {"value_zeroing": (0.31, 0.07), "attention": (0.1, np.nan)}.items()
         for layer, value in enumerate(values)
     ]
-    columns = ["model", "init", "stack", "measure", "layer", "metric", "mean", "low", "high", "chance", "items"]
+    columns = [
+        "model",
+        "init",
+        "stack",
+        "measure",
+        "layer",
+        "metric",
+        "mean",
+        "low",
+        "high",
+        "chance",
+        "items",
+    ]
     return pd.DataFrame(rows, columns=columns).assign(**changes)
 
 
@@ -43,7 +72,9 @@ def test_the_published_table_is_what_was_printed():
     for measure, expected in MEANS.items():
         for init, value in zip(("pre-trained", "fine-tuned"), expected, strict=True):
             assert found[measure, init] == pytest.approx(value, abs=6e-4)
-    best = table[(table["init"] == "pre-trained") & (table["layer"] == 8)].set_index("measure")["mean"]
+    best = table[(table["init"] == "pre-trained") & (table["layer"] == 8)].set_index("measure")[
+        "mean"
+    ]
     assert best.idxmax() == "value_zeroing"
     assert best["value_zeroing"] == 0.28
     assert "slide" in table.attrs["source"]
@@ -59,18 +90,30 @@ def test_own_table_is_drawn_beside_the_published_one_on_one_scale():
     assert texts(figure)[0] == [".10", ".31", ".07"]  # the cell without a value is left empty
     assert len(texts(figure)[1]) == 11 * 12
     assert own.get_title(loc="left") == "tiny, trained\n50 sentences, chance .12"
-    assert published.get_title(loc="left") == "bert-base-uncased, pre-trained\npublished\ndoes the task in 96 %"
-    assert fine_tuned.get_title(loc="left") == "bert-base-uncased, fine-tuned\npublished\ndoes the task in 99 %"
-    assert own.images[0].get_clim() == published.images[0].get_clim() == (0.0, 0.35)  # the highest of all
+    assert (
+        published.get_title(loc="left")
+        == "bert-base-uncased, pre-trained\npublished\ndoes the task in 96 %"
+    )
+    assert (
+        fine_tuned.get_title(loc="left")
+        == "bert-base-uncased, fine-tuned\npublished\ndoes the task in 99 %"
+    )
+    assert (
+        own.images[0].get_clim() == published.images[0].get_clim() == (0.0, 0.35)
+    )  # the highest of all
     assert [label.get_text() for label in own.get_xticklabels()] == ["attention", "value zeroing"]
     note = " ".join(figure.get_supxlabel().split())
-    assert note.startswith("Where from. 95 % intervals of the means are at most ±.02. Published: Mohebbi")
+    assert note.startswith(
+        "Where from. 95 % intervals of the means are at most ±.02. Published: Mohebbi"
+    )
     assert "slide 26" in note
 
 
 def test_another_metric_has_no_published_table_and_is_drawn_alone():
     figure = alignment_figure(
-        means(metric="average_precision"), metric="average_precision", published=published_alignment()
+        means(metric="average_precision"),
+        metric="average_precision",
+        published=published_alignment(),
     )
     assert len(figure.axes) == 2  # the table and the colour bar
     assert "Published" not in figure.get_supxlabel()
@@ -88,5 +131,8 @@ def test_tables_that_cannot_be_drawn_say_why():
 def test_the_table_as_text():
     lines = alignment_text(means()).splitlines()
     assert [line.split() for line in lines] == [
-        ["layer", "attention", "value_zeroing"], ["0", ".100", ".310"], ["1", "NaN", ".070"], ["mean", ".100", ".190"],
-    ]  # fmt: skip
+        ["layer", "attention", "value_zeroing"],
+        ["0", ".100", ".310"],
+        ["1", "NaN", ".070"],
+        ["mean", ".100", ".190"],
+    ]

@@ -1,4 +1,5 @@
-"""Coloured tokens: which row, which numbers, and a view that a browser shows, obeys and lets everybody read."""
+"""Coloured tokens: which row, which numbers, and a view that a browser shows, obeys and lets
+everybody read."""
 
 from __future__ import annotations
 
@@ -15,10 +16,14 @@ from speechmix.reporting.plots.coloured_tokens import coloured_tokens
 from tests.reports.chromium import EXECUTABLE, Browser
 
 EVIL = "<img src=x onerror=alert(1)>"
-WORDS = tuple(Span(i, i + 1, label, "word", i) for i, label in enumerate(["the", "red", "cats", EVIL]))
+WORDS = tuple(
+    Span(i, i + 1, label, "word", i) for i, label in enumerate(["the", "red", "cats", EVIL])
+)
 WRITTEN = tuple(
     Span(i, i + 1, label, "special" if word is None else "token", word)
-    for i, (label, word) in enumerate([("les", 0), ("chats", 2), ("rouges", 1), ("rouges", 1), ("</s>", None)])
+    for i, (label, word) in enumerate(
+        [("les", 0), ("chats", 2), ("rouges", 1), ("rouges", 1), ("</s>", None)]
+    )
 )
 
 
@@ -27,7 +32,13 @@ def synthetic(**told) -> MixingMap:
     rows = [np.roll([0.1, 0.2, 0.3, 0.4], shift) for shift in range(5)]
     scores = np.stack([np.ones((5, 4)), 7 * np.array(rows)])
     return MixingMap(
-        scores, WRITTEN, WORDS, "value_zeroing", "cross", (0, 3), {"model": "toy", "init": "trained", **told}
+        scores,
+        WRITTEN,
+        WORDS,
+        "value_zeroing",
+        "cross",
+        (0, 3),
+        {"model": "toy", "init": "trained", **told},
     )
 
 
@@ -48,7 +59,9 @@ class TestRows:
 
     @pytest.mark.parametrize("row", [5, -1, "chat", "rouges"])
     def test_a_row_that_is_none_or_several(self, row):
-        with pytest.raises(InputError, match=r"one of the rows: 0 'les', 1 'chats', 2 'rouges', 3 'rouges'"):
+        with pytest.raises(
+            InputError, match=r"one of the rows: 0 'les', 1 'chats', 2 'rouges', 3 'rouges'"
+        ):
             coloured_tokens(synthetic(), row=row)
 
     def test_a_layer_that_is_not_there(self):
@@ -73,15 +86,22 @@ class TestText:
         assert [("(cue)" in line) for line in lines[2:]] == [False, True, True, False]
 
     def test_who_wrote_the_text_is_said(self):
-        told = {"decoder_text": "les chats rouges", "decoder_text_by": "translation of the model (toy, greedy)"}
-        assert "translation of the model (toy, greedy): les chats rouges" in str(coloured_tokens(synthetic(**told)))
+        told = {
+            "decoder_text": "les chats rouges",
+            "decoder_text_by": "translation of the model (toy, greedy)",
+        }
+        assert "translation of the model (toy, greedy): les chats rouges" in str(
+            coloured_tokens(synthetic(**told))
+        )
 
     def test_a_row_of_nothing(self):
         nothing = MixingMap(np.zeros((1, 5, 4)), WRITTEN, WORDS, "value_zeroing", "cross", (0,))
         assert str(coloured_tokens(nothing)).count("0.0 %") == 4
 
     def test_negative_shares_have_another_colour(self):
-        signed = MixingMap(np.array([[[3.0, -1.0]]]), WRITTEN[:1], WORDS[:2], "gradient_input", "cross", (0,))
+        signed = MixingMap(
+            np.array([[[3.0, -1.0]]]), WRITTEN[:1], WORDS[:2], "gradient_input", "cross", (0,)
+        )
         page = coloured_tokens(signed)._repr_html_()
         assert page.count("rgba(0, 114, 178") == page.count("rgba(213, 94, 0") == 1
 
@@ -89,7 +109,9 @@ class TestText:
         rng, tokens = np.random.default_rng(0), WRITTEN[:4]
         encoder = MixingMap(rng.random((1, 4, 4)), WORDS, WORDS, "value_zeroing", "encoder", (0,))
         cross = MixingMap(rng.random((1, 4, 4)), tokens, WORDS, "value_zeroing", "cross", (0,))
-        decoder = MixingMap(np.tril(rng.random((1, 4, 4))), tokens, tokens, "value_zeroing", "decoder", (0,))
+        decoder = MixingMap(
+            np.tril(rng.random((1, 4, 4))), tokens, tokens, "value_zeroing", "decoder", (0,)
+        )
         text = str(coloured_tokens(compose(encoder=encoder, cross=cross, decoder=decoder)))
         assert text.splitlines()[2:7][-1].strip() == "written before it:"
         assert "written before" not in str(
@@ -98,19 +120,25 @@ class TestText:
 
 
 def test_nothing_is_fetched_and_nothing_runs(tmp_path):
-    page = coloured_tokens(synthetic(clip=EVIL)).save(tmp_path / "a.html").read_text(encoding="utf-8")
+    page = (
+        coloured_tokens(synthetic(clip=EVIL)).save(tmp_path / "a.html").read_text(encoding="utf-8")
+    )
     assert "<img" not in page
     assert "<script" not in page
     assert "default-src 'none'" in page
     assert not re.findall(r"(?:src|href)=", page.replace("src=x onerror", ""))
-    assert page == coloured_tokens(synthetic(clip=EVIL)).save(tmp_path / "b.html").read_text(encoding="utf-8")
+    assert page == coloured_tokens(synthetic(clip=EVIL)).save(tmp_path / "b.html").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.skipif(EXECUTABLE is None, reason="no Chromium is installed")
 class TestInABrowser:
     @pytest.fixture(scope="class")
     def page(self, tmp_path_factory):
-        return coloured_tokens(synthetic(cue=1, target=2)).save(tmp_path_factory.mktemp("tokens") / "a.html")
+        return coloured_tokens(synthetic(cue=1, target=2)).save(
+            tmp_path_factory.mktemp("tokens") / "a.html"
+        )
 
     @pytest.fixture(scope="class", params=[False, True], ids=["light", "dark"])
     def browser(self, request, page):
@@ -119,8 +147,13 @@ class TestInABrowser:
             yield browser
 
     def shown(self, browser) -> list[list[str]]:
-        script = "[...document.querySelectorAll('.row')].filter((r) => getComputedStyle(r).display !== 'none')"
-        return browser.evaluate(script + ".map((r) => [...r.querySelectorAll('small')].map((s) => s.textContent))")
+        script = (
+            "[...document.querySelectorAll('.row')].filter((r) => getComputedStyle(r).display "
+            "!== 'none')"
+        )
+        return browser.evaluate(
+            script + ".map((r) => [...r.querySelectorAll('small')].map((s) => s.textContent))"
+        )
 
     def test_one_row_at_a_time_by_mouse_and_by_keyboard(self, browser):
         browser.click(".smx label:nth-of-type(2)")
@@ -135,7 +168,8 @@ class TestInABrowser:
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
 
     def test_every_token_can_be_read(self, browser):
-        """Contrast of letters and ground as WCAG has it, at least 4.5, for what is coloured most too."""
+        """Contrast of letters and ground as WCAG has it, at least 4.5, for what is coloured most
+        too."""
         contrasts = browser.evaluate(
             """(() => {
             const parts = (text) => text.match(/[0-9.]+/g).map(Number);

@@ -1,4 +1,5 @@
-"""Correlations over layers are drawn with the published numbers where those are of the same kind, and nowhere else."""
+"""Correlations over layers are drawn with the published numbers where those are of the same kind,
+and nowhere else."""
 
 from __future__ import annotations
 
@@ -26,13 +27,21 @@ def means(measures=("globenc", "attention", "identity"), statistic="pearson", **
 
 def outliers(correlation):
     return pd.DataFrame(
-        {"layer": [0, 1, 2], "correlation": correlation, "null": -0.2, "null_low": -0.8, "null_high": 0.4}
+        {
+            "layer": [0, 1, 2],
+            "correlation": correlation,
+            "null": -0.2,
+            "null_low": -0.8,
+            "null_high": 0.4,
+        }
     )
 
 
 def lines(ax):
     return {
-        (line.get_color(), line.get_linestyle()): line.get_ydata() for line in ax.lines if len(line.get_ydata()) > 2
+        (line.get_color(), line.get_linestyle()): line.get_ydata()
+        for line in ax.lines
+        if len(line.get_ydata()) > 2
     }
 
 
@@ -50,11 +59,14 @@ def test_the_published_numbers_are_those_that_were_read():
 
 
 def test_own_and_published_curves_and_the_outliers():
-    figure = correlation_figure(means(), outliers=outliers([-0.5, -0.6, np.nan]), note="Where from.")
+    figure = correlation_figure(
+        means(), outliers=outliers([-0.5, -0.6, np.nan]), note="Where from."
+    )
     left, right = figure.axes
     drawn = [line.get_ydata() for line in left.lines]
     assert any(
-        np.array_equal(values, published_correlations().query("measure == 'globenc'")["mean"]) for values in drawn
+        np.array_equal(values, published_correlations().query("measure == 'globenc'")["mean"])
+        for values in drawn
     )
     assert sum(len(values) == 12 for values in drawn) == 1  # attention was not published
     assert left.get_title(loc="left") == "tiny, trained, encoder (30 items)"
@@ -74,7 +86,9 @@ def test_what_was_not_published_has_nothing_beside_it(table):
 
 def test_without_outliers_the_panel_says_so():
     figure = correlation_figure(means(), outliers=outliers([np.nan] * 3))
-    assert [text.get_text() for text in figure.axes[1].texts] == ["no layer has three outlier dimensions"]
+    assert [text.get_text() for text in figure.axes[1].texts] == [
+        "no layer has three outlier dimensions"
+    ]
 
 
 def test_tables_that_cannot_be_drawn_say_why():

@@ -1,4 +1,5 @@
-"""Figures: structure (panels, labels, limits), awkward maps, and what a hostile label may not do."""
+"""Figures: structure (panels, labels, limits), awkward maps, and what a hostile label may not
+do."""
 
 import base64
 import dataclasses
@@ -33,23 +34,54 @@ from speechmix.reporting.plots.map_figures import (
     layer_grid,
 )
 
-WORDS = ("elle", "a", "perdu", "les", "livres", "anticonstitutionnellement", "où", "l'hétérogénéité")
+WORDS = (
+    "elle",
+    "a",
+    "perdu",
+    "les",
+    "livres",
+    "anticonstitutionnellement",
+    "où",
+    "l'hétérogénéité",
+)
 MEASURES, STACKS = ("value_zeroing", "attention", "attention_norm"), ("encoder", "decoder", "cross")
 
 
 def word_units(count):
-    return tuple(Span(5 * i, 5 * i + 5, WORDS[i % len(WORDS)], "word", i, 0.1 * i, 0.1 * i + 0.1) for i in range(count))
-
-
-def frame_units(count, *, timed=True):
     return tuple(
-        Span(i, i + 1, str(i), "frame", None, 0.02 * i if timed else None, 0.02 * i + 0.02 if timed else None)
+        Span(5 * i, 5 * i + 5, WORDS[i % len(WORDS)], "word", i, 0.1 * i, 0.1 * i + 0.1)
         for i in range(count)
     )
 
 
-def mixing_map(layers=4, targets=5, sources=5, *, measure="value_zeroing", stack="encoder", heads=None, **provenance):
-    targets, sources = (word_units(side) if isinstance(side, int) else side for side in (targets, sources))
+def frame_units(count, *, timed=True):
+    return tuple(
+        Span(
+            i,
+            i + 1,
+            str(i),
+            "frame",
+            None,
+            0.02 * i if timed else None,
+            0.02 * i + 0.02 if timed else None,
+        )
+        for i in range(count)
+    )
+
+
+def mixing_map(
+    layers=4,
+    targets=5,
+    sources=5,
+    *,
+    measure="value_zeroing",
+    stack="encoder",
+    heads=None,
+    **provenance,
+):
+    targets, sources = (
+        word_units(side) if isinstance(side, int) else side for side in (targets, sources)
+    )
     layers = tuple(range(layers)) if isinstance(layers, int) else layers
     shape = (len(layers), *([heads] if heads else []), len(targets), len(sources))
     scores = np.random.default_rng(3).gamma(0.7, 1.0, shape)
@@ -63,7 +95,9 @@ def sine_clip(count=5, *, cue=3, target=4, seconds=1.0, **options):
     return Clip.from_array(samples, 16_000, words=words or None, cue=cue, target=target, **options)
 
 
-def cue_table(*, models=("a/small",), clips=3, stacks=("encoder",), measures=MEASURES[:2], layers=4):
+def cue_table(
+    *, models=("a/small",), clips=3, stacks=("encoder",), measures=MEASURES[:2], layers=4
+):
     rng = np.random.default_rng(5)
     rows = [
         (model, init, seed, f"clip{clip}", stack, layer, measure, rng.uniform(0.1, 0.6))
@@ -75,7 +109,9 @@ def cue_table(*, models=("a/small",), clips=3, stacks=("encoder",), measures=MEA
         for layer in range(layers)
         for measure in measures
     ]
-    return pd.DataFrame(rows, columns=["model", "init", "seed", "clip", "stack", "layer", "measure", "contribution"])
+    return pd.DataFrame(
+        rows, columns=["model", "init", "seed", "clip", "stack", "layer", "measure", "contribution"]
+    )
 
 
 def saved(figure):
@@ -112,13 +148,16 @@ def _close_and_leave_style_alone():
     assert dict(matplotlib.rcParams) == before
 
 
-# heat_map -------------------------------------------------------------------------------------------------------------
+# heat_map
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_heat_map_has_targets_downwards_sources_across_and_shares_in_percent():
     scores = np.array([[[9.0, 1.0], [1.0, 1.0]]])
     units = (Span(0, 5, "les", word=0), Span(5, 9, "livres", word=1))
-    ax = heat_map(MixingMap(scores, units, units, "value_zeroing", "encoder", (3,)), ax=Figure().add_subplot())
+    ax = heat_map(
+        MixingMap(scores, units, units, "value_zeroing", "encoder", (3,)), ax=Figure().add_subplot()
+    )
     assert ax.get_title() == "value zeroing, encoder, layer 3"
     assert labels(ax.xaxis) == labels(ax.yaxis) == ["les", "livres"]
     assert ax.get_ylim() == (2, 0)
@@ -177,7 +216,8 @@ def test_rows_with_one_source_do_not_set_the_scale():
 
 
 @pytest.mark.parametrize(
-    ("targets", "sources"), [(1, 1), (1, 9), pytest.param(50, 50, marks=pytest.mark.long), (2, 40), (30, 2)]
+    ("targets", "sources"),
+    [(1, 1), (1, 9), pytest.param(50, 50, marks=pytest.mark.long), (2, 40), (30, 2)],
 )
 def test_labels_of_any_number_of_words_do_not_overlap(targets, sources):
     ax = heat_map(mixing_map(1, targets, sources))
@@ -223,7 +263,8 @@ def test_heat_map_draws_into_a_given_panel():
     saved(figure)
 
 
-# layer_grid -----------------------------------------------------------------------------------------------------------
+# layer_grid
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layers", [1, 7, pytest.param(12, marks=pytest.mark.long)])
@@ -265,7 +306,9 @@ def test_grid_refuses_what_it_cannot_draw():
 
 
 def test_title_names_a_model_but_not_the_folder_it_lies_in():
-    figure = layer_grid(mixing_map(2, model="/home/someone/models/tiny", init="random", clip="demo"))
+    figure = layer_grid(
+        mixing_map(2, model="/home/someone/models/tiny", init="random", clip="demo")
+    )
     assert figure.get_suptitle() == "value zeroing, encoder · tiny (random) · demo"
 
 
@@ -274,7 +317,8 @@ def test_evenly():
     assert evenly(range(32), 4) == [0, 10, 21, 31]
 
 
-# clip_figure ----------------------------------------------------------------------------------------------------------
+# clip_figure
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -314,11 +358,21 @@ def test_clip_figure_shows_the_peak_layer_and_the_curve_in_percent():
 
 
 def decoder_maps(layers=4, *, heads=None):
-    """A decoder's map: rows are the tokens written, a position later than those fed; the last letter decides."""
+    """A decoder's map: rows are the tokens written, a position later than those fed; the last
+    letter decides."""
     fed = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS[:-1]))
-    written = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS[1:]))
+    written = tuple(
+        Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS[1:])
+    )
     return mixing_map(
-        layers, written, fed, stack="decoder", heads=heads, deciding_position=len(TOKENS) - 3, cue=3, target=4
+        layers,
+        written,
+        fed,
+        stack="decoder",
+        heads=heads,
+        deciding_position=len(TOKENS) - 3,
+        cue=3,
+        target=4,
     )
 
 
@@ -327,20 +381,32 @@ def flat(one):
     return dataclasses.replace(one, scores=np.ones_like(one.scores))
 
 
-TOKENS = [("<s>", None), ("l", 3), ("e", 3), ("s", 3), *((letter, 4) for letter in "livres"), ("</s>", None)]
+TOKENS = [
+    ("<s>", None),
+    ("l", 3),
+    ("e", 3),
+    ("s", 3),
+    *((letter, 4) for letter in "livres"),
+    ("</s>", None),
+]
 
 
 def outlines(ax):
     """Corners of what is outlined: left, top, right, bottom."""
     green = matplotlib.colors.to_rgba(plots.panels.CELL_COLOR)
     boxes = [patch for patch in ax.patches if patch.get_edgecolor() == green]
-    return [(box.get_x(), box.get_y(), box.get_x() + box.get_width(), box.get_y() + box.get_height()) for box in boxes]
+    return [
+        (box.get_x(), box.get_y(), box.get_x() + box.get_width(), box.get_y() + box.get_height())
+        for box in boxes
+    ]
 
 
 def test_one_line_goes_around_all_that_the_cue_gives_the_target():
     image = maps_of(clip_figure(sine_clip(), {("value_zeroing", "decoder"): decoder_maps()}))[0]
     assert outlines(image.axes) == [(1, 3, 4, 9)]  # columns l e s, rows l i v r e s
-    several = maps_of(clip_figure(sine_clip(cue=(0, 1, 3)), {("value_zeroing", "encoder"): mixing_map()}))[0]
+    several = maps_of(
+        clip_figure(sine_clip(cue=(0, 1, 3)), {("value_zeroing", "encoder"): mixing_map()})
+    )[0]
     assert outlines(several.axes) == [(0, 4, 2, 5), (3, 4, 4, 5)]  # a word lies between
 
 
@@ -361,24 +427,38 @@ def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and
 
 def test_a_text_decoders_rows_are_not_called_written():
     held = tuple(Span(i, i + 1, text, "token", word) for i, (text, word) in enumerate(TOKENS))
-    axes = [mixing_map(1, held, held, stack="decoder").plot(ax=Figure().add_subplot()), decoder_maps(1).plot()]
+    axes = [
+        mixing_map(1, held, held, stack="decoder").plot(ax=Figure().add_subplot()),
+        decoder_maps(1).plot(),
+    ]
     assert [ax.get_ylabel() for ax in axes] == ["target", "token written (target)"]
     assert [ax.get_xlabel() for ax in axes] == ["source", "token fed (source)"]
     pyplot.close("all")
 
 
 def test_curves_name_their_rows_and_have_the_twins_as_thin_lines():
-    maps = {("value_zeroing", "encoder"): mixing_map(), ("value_zeroing", "decoder"): decoder_maps()}
+    maps = {
+        ("value_zeroing", "encoder"): mixing_map(),
+        ("value_zeroing", "decoder"): decoder_maps(),
+    }
     twin = {key: flat(one) for key, one in maps.items()}
     figure = clip_figure(sine_clip(), maps, twins=[twin])
-    curves = {ax.get_title(): ax.lines for ax in figure.axes if ax.get_xlabel() == "layer (counted from 0)"}
+    curves = {
+        ax.get_title(): ax.lines
+        for ax in figure.axes
+        if ax.get_xlabel() == "layer (counted from 0)"
+    }
     assert list(curves) == ["encoder, target rows", "decoder, deciding row"]
     for (title, (trained, untrained)), (key, one) in zip(curves.items(), maps.items(), strict=True):
         rows = "deciding" if "deciding" in title else "target"
         for line, drawn in ((trained, one), (untrained, twin[key])):
-            np.testing.assert_allclose(line.get_ydata(), 100 * cue_contribution(drawn, cue=3, target=4, rows=rows))
+            np.testing.assert_allclose(
+                line.get_ydata(), 100 * cue_contribution(drawn, cue=3, target=4, rows=rows)
+            )
         assert untrained.get_linewidth() < trained.get_linewidth()
-    assert not any(ax.lines[1:] for ax in clip_figure(sine_clip(), maps).axes if "rows" in ax.get_title())
+    assert not any(
+        ax.lines[1:] for ax in clip_figure(sine_clip(), maps).axes if "rows" in ax.get_title()
+    )
 
 
 def test_stacks_have_the_same_layers_or_each_a_choice_of_its_own():
@@ -387,11 +467,22 @@ def test_stacks_have_the_same_layers_or_each_a_choice_of_its_own():
     maps = {("value_zeroing", "encoder"): encoder, ("value_zeroing", "decoder"): decoder}
     titles = [image.axes.get_title().strip() for image in maps_of(clip_figure(sine_clip(), maps))]
     assert titles == [
-        "layer 0", "layer 3, peak", "layer 6", "layer 8", "layer 11",
-        "layer 0", "layer 3", "layer 6", "layer 8, peak", "layer 11",
-    ]  # fmt: skip
+        "layer 0",
+        "layer 3, peak",
+        "layer 6",
+        "layer 8",
+        "layer 11",
+        "layer 0",
+        "layer 3",
+        "layer 6",
+        "layer 8, peak",
+        "layer 11",
+    ]
     maps = {**maps, ("value_zeroing", "decoder"): decoder_maps(2)}
-    shown = [image.axes.get_title().strip().split(",")[0] for image in maps_of(clip_figure(sine_clip(), maps))]
+    shown = [
+        image.axes.get_title().strip().split(",")[0]
+        for image in maps_of(clip_figure(sine_clip(), maps))
+    ]
     assert shown == ["layer 0", "layer 3", "layer 6", "layer 11", "layer 0", "layer 1"]
 
 
@@ -419,7 +510,9 @@ def test_clip_figure_labels_words_and_colours_cue_and_target():
 def test_clip_figure_takes_given_contributions_and_layers():
     maps = {("attention", "encoder"): mixing_map((3, 9), measure="attention")}
     clip = sine_clip(cue=None, target=None)
-    figure = clip_figure(clip, maps, layers=[9], contributions={("attention", "encoder"): np.array([0.1, 0.2])})
+    figure = clip_figure(
+        clip, maps, layers=[9], contributions={("attention", "encoder"): np.array([0.1, 0.2])}
+    )
     assert len(maps_of(figure)) == 1
     (line,) = next(ax for ax in figure.axes if ax.get_ylabel() == "cue contribution (%)").lines
     assert line.get_xdata().tolist() == [3, 9]
@@ -432,12 +525,19 @@ def test_clip_figure_takes_given_contributions_and_layers():
 @pytest.mark.long
 def test_clip_figure_of_silence_of_many_words_and_of_none():
     saved(clip_figure(Clip.from_array(np.zeros(300), 16_000), {}))
-    saved(clip_figure(sine_clip(50, seconds=10.0), {("value_zeroing", "encoder"): mixing_map(24, 50, 50)}))
-    hostile = Clip.from_array(np.ones(8000), 16_000, words=[("$\\frac$", 0, 0.2), ("_b_", 0.2, 0.5)], cue=0, target=1)
+    saved(
+        clip_figure(
+            sine_clip(50, seconds=10.0), {("value_zeroing", "encoder"): mixing_map(24, 50, 50)}
+        )
+    )
+    hostile = Clip.from_array(
+        np.ones(8000), 16_000, words=[("$\\frac$", 0, 0.2), ("_b_", 0.2, 0.5)], cue=0, target=1
+    )
     saved(clip_figure(hostile, {("value_zeroing", "encoder"): mixing_map(1, 2, 2)}))
 
 
-# heads ----------------------------------------------------------------------------------------------------------------
+# heads
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_head_alone_is_drawn_as_it_is_and_named():
@@ -468,7 +568,10 @@ def test_heads_and_layers_are_small_multiples_on_one_scale():
         np.testing.assert_allclose(image.get_array(), 100 * shares[layer, head])
         assert outlines(image.axes) == [(1, 3, 4, 9)]
     assert [image.axes.get_title() for image in images] == ["head 3", "head 1", "", ""]
-    assert (figure.get_supylabel(), figure.get_supxlabel()) == ("token written (target)", "token fed (source)")
+    assert (figure.get_supylabel(), figure.get_supxlabel()) == (
+        "token written (target)",
+        "token fed (source)",
+    )
     saved(figure)
     for wrong in ({"layers": [7]}, {"heads": [4]}, {"heads": []}):
         with pytest.raises(InputError):
@@ -483,7 +586,8 @@ def test_of_many_heads_and_layers_some_are_drawn_evenly():
     assert max(figure.get_size_inches()) < 15
 
 
-# cue_figure, cue_heat_map ---------------------------------------------------------------------------------------------
+# cue_figure, cue_heat_map
+# ---------------------------------------------------------------------------------------------
 
 
 def test_cue_figure_has_a_panel_for_each_stack_and_measure():
@@ -515,7 +619,12 @@ def test_few_clips_are_drawn_one_by_one():
 
 
 @pytest.mark.parametrize(
-    "change", [{"clips": 1}, {"layers": 1}, pytest.param({"models": ("$x$", "_b", "/c/d")}, marks=pytest.mark.long)]
+    "change",
+    [
+        {"clips": 1},
+        {"layers": 1},
+        pytest.param({"models": ("$x$", "_b", "/c/d")}, marks=pytest.mark.long),
+    ],
 )
 def test_cue_figures_of_odd_tables(change):
     table = cue_table(**change)
@@ -528,14 +637,21 @@ def test_cue_heat_map_writes_the_number_in_each_cell_trained_first():
     figure = cue_heat_map(table)
     images = maps_of(figure)
     assert [image.axes.get_title() for image in images] == [
-        "encoder, trained", "encoder, random", "cross, trained", "cross, random",
-    ]  # fmt: skip
+        "encoder, trained",
+        "encoder, random",
+        "cross, trained",
+        "cross, random",
+    ]
     assert len({image.get_clim() for image in images}) == 1
     for image in images:
         written = [float(text.get_text()) for text in image.axes.texts]
         np.testing.assert_allclose(written, image.get_array().ravel(), atol=0.051)
         assert image.axes.get_ylim() == (4, 0)
-    chosen = (table["stack"] == "cross") & (table["init"] == "trained") & (table["measure"] == "attention_norm")
+    chosen = (
+        (table["stack"] == "cross")
+        & (table["init"] == "trained")
+        & (table["measure"] == "attention_norm")
+    )
     expected = table[chosen].groupby("layer")["contribution"].mean()
     np.testing.assert_allclose(images[2].get_array()[:, 2], 100 * expected)
     saved(figure)
@@ -563,7 +679,8 @@ def test_tables_that_cannot_be_drawn():
         cue_heat_map(table.assign(contribution=np.nan))
 
 
-# notebooks ------------------------------------------------------------------------------------------------------------
+# notebooks
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_html_is_an_inline_png_and_escapes_the_caption():
@@ -582,19 +699,27 @@ def test_map_and_figure_show_themselves_in_a_notebook():
 
 
 def test_figures_leave_pyplot_and_librosa_alone_until_needed():
-    code = "import sys, speechmix.reporting.plots.map_figures; print('matplotlib.pyplot' in sys.modules, 'librosa' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
+    code = (
+        "import sys, speechmix.reporting.plots.map_figures; print('matplotlib.pyplot' in "
+        "sys.modules, 'librosa' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == [
+        "False",
+        "False",
+    ]
 
 
 def test_cue_heat_map_titles_a_stack_that_the_first_model_lacks():
     table = pd.concat(
-        [cue_table(models=("ctc",)), cue_table(models=("whisper",), stacks=("encoder", "decoder"))], ignore_index=True
+        [cue_table(models=("ctc",)), cue_table(models=("whisper",), stacks=("encoder", "decoder"))],
+        ignore_index=True,
     )
     titles = [ax.get_title() for ax in cue_heat_map(table).axes if ax.get_title()]
     assert titles == ["encoder, trained", "encoder, random", "decoder, trained", "decoder, random"]
 
 
-# plots ----------------------------------------------------------------------------------------------------------------
+# plots
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_curves_lie_at_their_depth_and_bands_are_what_they_say():
@@ -606,24 +731,39 @@ def test_curves_lie_at_their_depth_and_bands_are_what_they_say():
     curve = curve_table(rows).set_index(["init", "layer"])
     assert (curve.loc["trained"].seeds == 1).all()
     assert (curve.loc["random"].seeds == 2).all()
-    means = rows[rows["init"] == "random"].groupby(["layer", "seed"]).contribution.mean().mul(100).unstack()
+    means = (
+        rows[rows["init"] == "random"]
+        .groupby(["layer", "seed"])
+        .contribution.mean()
+        .mul(100)
+        .unstack()
+    )
     np.testing.assert_allclose(curve.loc["random"].low, means.min(axis=1))
     np.testing.assert_allclose(curve.loc["random"].high, means.max(axis=1))
     alone = curve_table(rows[rows.seed != 1]).set_index(["init", "layer"])
     assert alone.loc["random"][["low", "high"]].isna().all(axis=None)  # one twin has no band
-    values = rows[rows["init"] == "trained"].pivot(index="layer", columns="clip", values="contribution") * 100
+    values = (
+        rows[rows["init"] == "trained"].pivot(index="layer", columns="clip", values="contribution")
+        * 100
+    )
     low, high = mean_intervals(values.to_numpy())
     np.testing.assert_allclose(curve.loc["trained"].low, low)
     np.testing.assert_allclose(curve.loc["trained"].high, high)
-    seven = curve_table(rows[rows["clip"].isin([f"clip{number}" for number in range(7)])]).set_index(["init", "layer"])
-    assert seven.loc["trained"][["low", "high"]].isna().all(axis=None)  # no interval of so few groups
+    seven = curve_table(
+        rows[rows["clip"].isin([f"clip{number}" for number in range(7)])]
+    ).set_index(["init", "layer"])
+    assert (
+        seven.loc["trained"][["low", "high"]].isna().all(axis=None)
+    )  # no interval of so few groups
     assert seven.loc["random"][["low", "high"]].notna().all(axis=None)
     with pytest.raises(InputError, match="band should be one of"):
         curve_table(rows, band="bootstrap")
 
 
 def test_clips_of_a_group_count_as_one():
-    table = cue_table(clips=4, measures=("attention",)).assign(group=lambda t: t["clip"].isin(["clip0", "clip1"]))
+    table = cue_table(clips=4, measures=("attention",)).assign(
+        group=lambda t: t["clip"].isin(["clip0", "clip1"])
+    )
     assert (curve_table(checked(table)).units == 2).all()
 
 
@@ -640,7 +780,8 @@ def test_published_curves_stand_beside_ones_own_and_not_in_their_place():
 
 
 def with_rows(table):
-    """Contributions of all rows of the target, and, outside the encoder, of the deciding one, which are 0.3 higher."""
+    """Contributions of all rows of the target, and, outside the encoder, of the deciding one, which
+    are 0.3 higher."""
     deciding = table[table["stack"] != "encoder"].assign(rows="deciding")
     deciding = deciding.assign(contribution=deciding["contribution"] + 0.3)
     return pd.concat([table.assign(rows="target"), deciding], ignore_index=True)
@@ -650,7 +791,8 @@ def test_rows_of_a_target_are_never_averaged_with_the_deciding_one_and_are_named
     table = cue_table(stacks=("encoder", "cross"), measures=("attention",))
     both = with_rows(table)
     of_target, of_deciding = (
-        checked(both, target_rows=rows).groupby("stack").contribution.mean() for rows in ("target", "deciding")
+        checked(both, target_rows=rows).groupby("stack").contribution.mean()
+        for rows in ("target", "deciding")
     )
     assert of_deciding["encoder"] == of_target["encoder"]
     assert of_deciding["cross"] == pytest.approx(of_target["cross"] + 0.3)
@@ -664,9 +806,15 @@ def test_rows_of_a_target_are_never_averaged_with_the_deciding_one_and_are_named
 @pytest.mark.long
 def test_published_figures_are_of_the_same_rows_or_say_that_they_are_not():
     both = with_rows(cue_table(stacks=("encoder", "cross"), clips=2))
-    like, unlike = (cue_heat_map(both, published=True, **options) for options in ({}, {"target_rows": "deciding"}))
+    like, unlike = (
+        cue_heat_map(both, published=True, **options)
+        for options in ({}, {"target_rows": "deciding"})
+    )
     titles = [" ".join(figure.get_suptitle().split()) for figure in (like, unlike)]
-    assert "target rows, as published (XLSR-53: whole % read off a picture; Whisper-medium: whole %" in titles[0]
+    assert (
+        "target rows, as published (XLSR-53: whole % read off a picture; Whisper-medium: whole %"
+        in titles[0]
+    )
     assert "deciding row, NOT as published, which is of target rows" in titles[1]
     for figure in (like, unlike):  # one scale for one's own and the published
         assert len({image.get_clim() for image in maps_of(figure)}) == 1
@@ -695,7 +843,9 @@ def test_differences_are_first_less_second_and_centred_at_zero():
     other.scores[:] = 1.0
     ax = plots.difference_map(one, other, layer=1)
     np.testing.assert_allclose(
-        ax.images[0].get_array(), 100 * (one.normalized().scores[1] - other.normalized().scores[1]), atol=1e-9
+        ax.images[0].get_array(),
+        100 * (one.normalized().scores[1] - other.normalized().scores[1]),
+        atol=1e-9,
     )
     low, high = ax.images[0].get_clim()
     assert low == -high
@@ -711,11 +861,18 @@ def test_differences_are_first_less_second_and_centred_at_zero():
 
 
 def test_a_timed_map_puts_each_source_at_its_time_and_leaves_gaps_white():
-    units = (Span(0, 5, "a", word=0, onset=0.1, offset=0.3), Span(9, 12, "b", word=1, onset=0.5, offset=0.6))
-    one = MixingMap(np.array([[[3.0, 1.0], [1.0, 1.0]]]), units, units, "attention", "encoder", (0,))
+    units = (
+        Span(0, 5, "a", word=0, onset=0.1, offset=0.3),
+        Span(9, 12, "b", word=1, onset=0.5, offset=0.6),
+    )
+    one = MixingMap(
+        np.array([[[3.0, 1.0], [1.0, 1.0]]]), units, units, "attention", "encoder", (0,)
+    )
     mesh = plots.timed_map(one).collections[0]
     np.testing.assert_allclose(mesh.get_coordinates()[0, :, 0], [0.1, 0.3, 0.5, 0.6])
-    np.testing.assert_allclose(np.ma.filled(mesh.get_array(), -1).reshape(2, 3), [[75, -1, 25], [50, -1, 50]])
+    np.testing.assert_allclose(
+        np.ma.filled(mesh.get_array(), -1).reshape(2, 3), [[75, -1, 25], [50, -1, 50]]
+    )
     with pytest.raises(InputError, match="sources with times"):
         plots.timed_map(mixing_map(1, 2, frame_units(3, timed=False)))
 

@@ -18,18 +18,30 @@ LAYERS = {"a": {"encoder": 4, "cross": 2}, "b": {"encoder": 2, "cross": 2}}
 @pytest.fixture
 def table() -> pd.DataFrame:
     rows = [
-        {"model": model, "init": init, "clip": clip, "stack": stack, "layer": layer, "measure": "attention",
-         "contribution": 0.1 * (layer + 1) + 0.02 * (clip == "y") + 0.3 * (init == "trained")}
-        for model, stacks in LAYERS.items() for init in ("trained", "random") for stack, n in stacks.items()
-        for clip in ("x", "y") for layer in range(n)
-    ]  # fmt: skip
+        {
+            "model": model,
+            "init": init,
+            "clip": clip,
+            "stack": stack,
+            "layer": layer,
+            "measure": "attention",
+            "contribution": 0.1 * (layer + 1) + 0.02 * (clip == "y") + 0.3 * (init == "trained"),
+        }
+        for model, stacks in LAYERS.items()
+        for init in ("trained", "random")
+        for stack, n in stacks.items()
+        for clip in ("x", "y")
+        for layer in range(n)
+    ]
     return pd.DataFrame(rows)
 
 
 def curves(ax) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """Points of each line by its colour and dashes."""
     return {
-        (line.get_color(), line.get_linestyle()): [(x, round(y, 6)) for x, y in zip(*line.get_data(), strict=True)]
+        (line.get_color(), line.get_linestyle()): [
+            (x, round(y, 6)) for x, y in zip(*line.get_data(), strict=True)
+        ]
         for line in ax.lines
     }
 
@@ -47,7 +59,9 @@ def test_each_panel_holds_its_model_s_means_over_relative_depth(table):
 
 
 def test_panels_follow_the_order_asked_for_and_empty_ones_are_not_there(table):
-    figure = model_panels(table, models=["b", "a"], titles={"b": "of b"}, columns=3, stacks=["encoder"])
+    figure = model_panels(
+        table, models=["b", "a"], titles={"b": "of b"}, columns=3, stacks=["encoder"]
+    )
     assert [ax.get_title().splitlines()[0] for ax in figure.axes] == ["of b", "a"]
     assert all(len(ax.lines) == 2 for ax in figure.axes)
     five = pd.concat([table.assign(model=name) for name in "vwxyz"])
@@ -56,7 +70,8 @@ def test_panels_follow_the_order_asked_for_and_empty_ones_are_not_there(table):
 
 def test_stacks_differ_in_lightness_as_well_as_in_colour():
     lightness = sorted(
-        0.299 * r + 0.587 * g + 0.114 * b for r, g, b in (to_rgb(color) for color, _ in STACK_STYLES.values())
+        0.299 * r + 0.587 * g + 0.114 * b
+        for r, g, b in (to_rgb(color) for color, _ in STACK_STYLES.values())
     )
     assert min(b - a for a, b in pairwise(lightness)) > 0.2
 

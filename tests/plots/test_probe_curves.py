@@ -22,26 +22,44 @@ def test_trained_twins_control_and_majority_are_drawn_over_depth():
     figure = probe_figure(table)
     (ax,) = figure.axes
     trained, random = table[table["init"] == "trained"], table[table["init"] == "random"]
-    (solid,) = [line for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 6]
+    (solid,) = [
+        line for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 6
+    ]
     assert np.allclose(solid.get_xdata(), [-0.25, 0, 0.25, 0.5, 0.75, 1])
     assert np.allclose(solid.get_ydata(), 100 * trained.accuracy)
     assert np.allclose(lines(ax)["--"], 100 * random.groupby("layer").accuracy.mean())
-    assert any(np.allclose(line.get_ydata(), 100 * trained.control) for line in ax.lines if len(line.get_xdata()) == 6)
+    assert any(
+        np.allclose(line.get_ydata(), 100 * trained.control)
+        for line in ax.lines
+        if len(line.get_xdata()) == 6
+    )
     assert any(set(line.get_ydata()) == {50} for line in ax.lines)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["synthetic, trained", "synthetic, random", "control: random labels by word", "majority label"]
+    assert legend == [
+        "synthetic, trained",
+        "synthetic, random",
+        "control: random labels by word",
+        "majority label",
+    ]
     assert png(figure)
 
 
 def test_stacks_beside_each_other_positions_below_and_published_curves():
     tables = [
         synthetic_probes(stack=stack, position=position)[0]
-        for stack, position in (("encoder", "target"), ("decoder", "target"), ("decoder", "deciding"))
+        for stack, position in (
+            ("encoder", "target"),
+            ("decoder", "target"),
+            ("decoder", "deciding"),
+        )
     ]
     figure = probe_figure(pd.concat(tables))
     assert [ax.get_title() for ax in figure.axes] == [
-        "encoder, target", "decoder, target", "encoder, deciding", "decoder, deciding",
-    ]  # fmt: skip
+        "encoder, target",
+        "decoder, target",
+        "encoder, deciding",
+        "decoder, deciding",
+    ]
     figure = probe_figure(pd.concat(tables[:2]), published=True)
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"XLSR-53 (published)", "Whisper-small (published)"} <= set(legend)
@@ -72,7 +90,13 @@ def test_what_is_read_stands_above_what_is_mixed():
 
 def test_compression_has_its_own_scale():
     table = pd.DataFrame(
-        {"model": "m", "init": "trained", "stack": "encoder", "layer": [-1, 0, 1], "compression": [1, 1.5, 3]}
+        {
+            "model": "m",
+            "init": "trained",
+            "stack": "encoder",
+            "layer": [-1, 0, 1],
+            "compression": [1, 1.5, 3],
+        }
     )
     (ax,) = probe_figure(table, value="compression").axes
     assert [list(line.get_ydata()) for line in ax.lines] == [[1, 1.5, 3], [1, 1]]

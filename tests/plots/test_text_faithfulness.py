@@ -31,7 +31,9 @@ def test_each_cell_has_its_number_and_what_is_not_rolled_out_none():
     ax, bar = figure.axes
     table = blanked().of_fill("mask")
     expected = table[table["layers"] != ""]["spearman"]
-    assert sorted(text.get_text() for text in ax.texts) == sorted(f"{round(v, 2) + 0.0:.2f}" for v in expected)
+    assert sorted(text.get_text() for text in ax.texts) == sorted(
+        f"{round(v, 2) + 0.0:.2f}" for v in expected
+    )
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["0", "1", "2", "mean", "rollout"]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["value zeroing", "gradient input"]
     assert ax.images[0].get_array().mask[4].tolist() == [False, True]
@@ -57,7 +59,9 @@ def test_curves_are_the_means(bins):
         drawn = {(line.get_color(), line.get_linestyle()): line.get_ydata() for line in ax.lines}
         assert len(drawn) == 4
         for name, style in (("random", ":"), ("oracle", "--")):
-            np.testing.assert_array_equal(drawn["0.55", style], means.loc[means["measure"] == name, column])
+            np.testing.assert_array_equal(
+                drawn["0.55", style], means.loc[means["measure"] == name, column]
+            )
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["value zeroing", "gradient input", "random", "oracle"]
     assert to_rgba(figure.axes[0].lines[0].get_color()) == (0, 0, 0, 1)

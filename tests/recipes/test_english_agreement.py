@@ -1,4 +1,5 @@
-"""The agreement recipe, end to end, on tiny random models. SYNTHETIC: their vocabulary is made from the sentences."""
+"""The agreement recipe, end to end, on tiny random models. SYNTHETIC: their vocabulary is made from
+the sentences."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ FEW = ["value_zeroing", "attention", "globenc"]
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("english_agreement", ROOT / "recipes" / "english_agreement.py")
+    spec = importlib.util.spec_from_file_location(
+        "english_agreement", ROOT / "recipes" / "english_agreement.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -53,24 +56,44 @@ def recipe():
 def blimp(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("blimp")
     for paradigm, pairs in PAIRS.items():
-        lines = [{"sentence_good": a, "sentence_bad": b, "pairID": str(i)} for i, (a, b) in enumerate(pairs)]
-        (folder / f"{paradigm}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        lines = [
+            {"sentence_good": a, "sentence_bad": b, "pairID": str(i)}
+            for i, (a, b) in enumerate(pairs)
+        ]
+        (folder / f"{paradigm}.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines)
+        )
     return folder
 
 
 def vocabulary(texts, *, without=()) -> list[str]:
-    words = {word for text in texts for word in re.findall(r"\w+|\.", expand_contractions(text).lower())}
+    words = {
+        word for text in texts for word in re.findall(r"\w+|\.", expand_contractions(text).lower())
+    }
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    return [*letters, *(f"##{letter}" for letter in letters), *sorted(words - set(without) - set(letters))]
+    return [
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        *sorted(words - set(without) - set(letters)),
+    ]
 
 
 def save_bert(folder: Path, words: list[str]) -> Path:
     """Tiny random BERT in hub format, with a WordPiece vocabulary."""
     known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    transformers.BertTokenizer(vocab={word: i for i, word in enumerate(known)}).save_pretrained(folder)
+    transformers.BertTokenizer(vocab={word: i for i, word in enumerate(known)}).save_pretrained(
+        folder
+    )
     torch.manual_seed(5)
-    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.BertConfig(vocab_size=len(known), max_position_embeddings=40, initializer_range=0.3, **size)
+    size = {
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    config = transformers.BertConfig(
+        vocab_size=len(known), max_position_embeddings=40, initializer_range=0.3, **size
+    )
     transformers.BertForMaskedLM(config).save_pretrained(folder)
     return folder
 
@@ -78,7 +101,10 @@ def save_bert(folder: Path, words: list[str]) -> Path:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory) -> Path:
     texts = [text for pairs in PAIRS.values() for pair in pairs for text in pair]
-    return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert", vocabulary(texts, without=["zigzag", "zigzags"]))
+    return save_bert(
+        tmp_path_factory.mktemp("models") / "tiny-bert",
+        vocabulary(texts, without=["zigzag", "zigzags"]),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +113,25 @@ def gpt2(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny-gpt2"
     words = [
         "<unk>",
-        *vocabulary([text for pairs in PAIRS.values() for pair in pairs for text in pair], without=["zigzag"]),
+        *vocabulary(
+            [text for pairs in PAIRS.values() for pair in pairs for text in pair],
+            without=["zigzag"],
+        ),
     ]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.Lowercase(),
+        pre_tokenizers.Whitespace(),
+    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>"
+    ).save_pretrained(folder)
     torch.manual_seed(6)
-    config = transformers.GPT2Config(vocab_size=len(words), n_embd=24, n_layer=2, n_head=2, n_positions=40)
+    config = transformers.GPT2Config(
+        vocab_size=len(words), n_embd=24, n_layer=2, n_head=2, n_positions=40
+    )
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 
@@ -101,7 +139,9 @@ def gpt2(tmp_path_factory) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch):
     """An empty figure in place of the tables: they are drawn, slowly, in the first test."""
-    monkeypatch.setattr(agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(
+        agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1))
+    )
 
 
 def run(recipe, blimp, model, out, *more: str) -> int:
@@ -125,7 +165,9 @@ def copied(finished, tmp_path) -> Path:
 
 
 @pytest.mark.long
-def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, bert, tmp_path, capsys):
+def test_a_masked_model_from_the_sentences_to_table_and_figure(
+    recipe, blimp, bert, tmp_path, capsys
+):
     assert run(recipe, blimp, bert, tmp_path, "--seeds", "0", "1") == 0
     printed = capsys.readouterr().out
     assert re.search(r"regular_plural_subject_verb_agreement_1 +5 +4 +4 +4\n", printed)
@@ -144,26 +186,40 @@ def test_a_masked_model_from_the_sentences_to_table_and_figure(recipe, blimp, be
     left_out = pd.read_csv(tmp_path / "left_out.csv")
     assert left_out["item"].tolist() == ["regular_plural_subject_verb_agreement_1-4"]
     assert left_out["why"].tolist() == ["target and foil are not one token"]
-    for name in ("dot_product.png", "dot_product.svg", "average_precision.png", "average_precision.svg"):
+    for name in (
+        "dot_product.png",
+        "dot_product.svg",
+        "average_precision.png",
+        "average_precision.svg",
+    ):
         assert (tmp_path / name).stat().st_size > 10_000
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_its_numbers_are_those_of_the_masks_row(bert, finished):
     table = pd.read_csv(finished / "cue_alignment.csv")
-    chosen = table[(table["item"] == "regular_plural_subject_verb_agreement_1-1") & (table["measure"] == "attention")]
+    chosen = table[
+        (table["item"] == "regular_plural_subject_verb_agreement_1-1")
+        & (table["measure"] == "attention")
+    ]
     model = speechmix.load(str(bert), device="cpu")
-    maps = speechmix.mix(model, "A lot of cashiers <mask> here.", measures=["attention"], units="token")
+    maps = speechmix.mix(
+        model, "A lot of cashiers <mask> here.", measures=["attention"], units="token"
+    )
     scores = maps["attention", "encoder"].scores  # [CLS] a lot of cashiers [MASK] here . [SEP]
     assert scores.shape == (2, 9, 9)
     row = scores[:, 5] / scores[:, 5].sum(axis=-1, keepdims=True)
     assert chosen["dot_product"].to_numpy() == pytest.approx(row[:, 4], abs=1e-6)
-    assert chosen["average_precision"].to_numpy() == pytest.approx([1 / np.sum(r >= r[4]) for r in row], abs=1e-6)
+    assert chosen["average_precision"].to_numpy() == pytest.approx(
+        [1 / np.sum(r >= r[4]) for r in row], abs=1e-6
+    )
     assert chosen["chance_dot_product"].to_numpy() == pytest.approx(1 / 9, abs=1e-6)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, bert, copied, capsys, monkeypatch):
+def test_a_stopped_run_goes_on_and_another_question_is_refused(
+    recipe, blimp, bert, copied, capsys, monkeypatch
+):
     before = pd.read_csv(copied / "cue_alignment.csv")
     lines = copied / "alignment" / "tiny-bert.jsonl"
     text = lines.read_text()
@@ -177,7 +233,9 @@ def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, be
     mix = agreement_scoring.mix_one
     monkeypatch.setattr(agreement_scoring, "mix_one", counting)
     assert run(recipe, blimp, bert, copied, "--seeds") == 0
-    assert len(asked) == len(FEW) + 1  # what is possible is tried on the first sentence; then the one that is missing
+    assert (
+        len(asked) == len(FEW) + 1
+    )  # what is possible is tried on the first sentence; then the one that is missing
     pd.testing.assert_frame_equal(pd.read_csv(copied / "cue_alignment.csv"), before)
     assert lines.read_text() == text
     assert run(recipe, blimp, bert, copied, "--seeds", "--units", "word") == 1
@@ -189,7 +247,9 @@ def test_a_stopped_run_goes_on_and_another_question_is_refused(recipe, blimp, be
 @pytest.mark.parametrize(
     "changed", ["cue", "target", "foil", "dtype", "seed", "units", "subtokens", "objective", "rows"]
 )
-def test_a_stored_result_is_used_only_if_all_that_went_into_it_is_the_same(recipe, blimp, bert, copied, changed):
+def test_a_stored_result_is_used_only_if_all_that_went_into_it_is_the_same(
+    recipe, blimp, bert, copied, changed
+):
     """One ingredient of one stored line is changed: that line is made again, and no other."""
     path = copied / "alignment" / "tiny-bert.jsonl"
     lines = path.read_text().splitlines()
@@ -215,7 +275,9 @@ def test_a_damaged_description_is_one_error(recipe, blimp, bert, tmp_path, capsy
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_causal_model_is_asked_where_it_predicts_and_not_about_later_cues(recipe, blimp, gpt2, tmp_path, capsys):
+def test_a_causal_model_is_asked_where_it_predicts_and_not_about_later_cues(
+    recipe, blimp, gpt2, tmp_path, capsys
+):
     assert run(recipe, blimp, gpt2, tmp_path, "--seeds") == 0
     printed = capsys.readouterr().out
     assert "globenc cannot be taken here (tiny-gpt2)" in printed
@@ -224,15 +286,24 @@ def test_a_causal_model_is_asked_where_it_predicts_and_not_about_later_cues(reci
     table = pd.read_csv(tmp_path / "cue_alignment.csv")
     assert set(table["paradigm"]) == {"regular_plural_subject_verb_agreement_1"}
     assert set(table["measure"]) == {"value_zeroing", "attention"}
-    one = table[(table["item"] == "regular_plural_subject_verb_agreement_1-1") & (table["measure"] == "attention")]
+    one = table[
+        (table["item"] == "regular_plural_subject_verb_agreement_1-1")
+        & (table["measure"] == "attention")
+    ]
     model = speechmix.load(str(gpt2), device="cpu")
-    scores = speechmix.mix(model, "A lot of cashiers were here.", measures=["attention"])["attention", "decoder"].scores
-    assert one["dot_product"].to_numpy() == pytest.approx(scores[:, 3, 3], abs=1e-6)  # "cashiers" predicts "were"
+    scores = speechmix.mix(model, "A lot of cashiers were here.", measures=["attention"])[
+        "attention", "decoder"
+    ].scores
+    assert one["dot_product"].to_numpy() == pytest.approx(
+        scores[:, 3, 3], abs=1e-6
+    )  # "cashiers" predicts "were"
     assert one["chance_dot_product"].to_numpy() == pytest.approx(1 / 4, abs=1e-6)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_gradients_are_of_the_targets_logit_or_of_its_contrast_with_the_foil(recipe, blimp, bert, gpt2, tmp_path):
+def test_gradients_are_of_the_targets_logit_or_of_its_contrast_with_the_foil(
+    recipe, blimp, bert, gpt2, tmp_path
+):
     found = {}
     for model in (bert, gpt2):
         for objective in ("logit", "contrast"):
@@ -278,12 +349,16 @@ def test_accuracy_is_that_of_transformers_alone_and_stands_beside_every_map(bert
     right = []
     for paradigm, pairs in PAIRS.items():
         for number, (good, bad) in enumerate(pairs):
-            words, others = (re.findall(r"\w+|\.", expand_contractions(text).lower()) for text in (good, bad))
+            words, others = (
+                re.findall(r"\w+|\.", expand_contractions(text).lower()) for text in (good, bad)
+            )
             place = next(i for i, (a, b) in enumerate(zip(words, others, strict=True)) if a != b)
             forms = tokenizer.convert_tokens_to_ids([words[place], others[place]])
             if tokenizer.unk_token_id in forms:
                 continue
-            ids = tokenizer(" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), return_tensors="pt")
+            ids = tokenizer(
+                " ".join([*words[:place], "[MASK]", *words[place + 1 :]]), return_tensors="pt"
+            )
             with torch.no_grad():
                 logits = module(**ids).logits[0, place + 1]
             right.append(bool(logits[forms[0]] > logits[forms[1]]))
@@ -291,12 +366,17 @@ def test_accuracy_is_that_of_transformers_alone_and_stands_beside_every_map(bert
             assert margin == pytest.approx(float(logits[forms[0]] - logits[forms[1]]), abs=1e-5)
     assert len(right) == len(decisions) == 6
     shares = pd.read_csv(finished / "accuracy.csv")
-    assert shares.loc[shares["paradigm"] == "all", "accuracy"].tolist() == [pytest.approx(np.mean(right))]
-    assert pd.read_csv(finished / "means.csv")["accuracy"].unique().tolist() == [pytest.approx(np.mean(right))]
+    assert shares.loc[shares["paradigm"] == "all", "accuracy"].tolist() == [
+        pytest.approx(np.mean(right))
+    ]
+    assert pd.read_csv(finished / "means.csv")["accuracy"].unique().tolist() == [
+        pytest.approx(np.mean(right))
+    ]
 
 
 def many(folder: Path) -> Path:
-    """Sentences enough for two halves; the noun before the verb tells the number, behind "of" it misleads."""
+    """Sentences enough for two halves; the noun before the verb tells the number, behind "of" it
+    misleads."""
     folder.mkdir()
     names = "bird lady boy girl actor waiter".split()
     for paradigm, between in (
@@ -323,8 +403,22 @@ def many(folder: Path) -> Path:
 def test_fine_tuning_on_one_half_is_scored_on_the_other(recipe, tmp_path, capsys):
     folder = many(tmp_path / "blimp")
     items, _ = read_blimp(folder)
-    model = save_bert(tmp_path / "tiny-bert", vocabulary([text for item in items for text in (item.text, item.foil)]))
-    more = ["--fine-tune", "--learning-rate", "0.01", "--epochs", "12", "--batch-size", "8", "--seeds", "--items", "4"]
+    model = save_bert(
+        tmp_path / "tiny-bert",
+        vocabulary([text for item in items for text in (item.text, item.foil)]),
+    )
+    more = [
+        "--fine-tune",
+        "--learning-rate",
+        "0.01",
+        "--epochs",
+        "12",
+        "--batch-size",
+        "8",
+        "--seeds",
+        "--items",
+        "4",
+    ]
     out = tmp_path / "run"
     assert run(recipe, folder, model, out, *more) == 0
     printed = capsys.readouterr().out
@@ -340,7 +434,11 @@ def test_fine_tuning_on_one_half_is_scored_on_the_other(recipe, tmp_path, capsys
     of = table[table["paradigm"] == "distractor_agreement_relational_noun"]
     assert of["share_attractor"].between(0, 1).all()
     assert (of["dot_product"] + of["share_attractor"] + of["share_special"] <= 1 + 1e-9).all()
-    assert table.loc[table["paradigm"] != "distractor_agreement_relational_noun", "share_attractor"].isna().all()
+    assert (
+        table.loc[table["paradigm"] != "distractor_agreement_relational_noun", "share_attractor"]
+        .isna()
+        .all()
+    )
     stamp = (out / "fine_tuned" / "model.safetensors").stat().st_mtime_ns
     assert run(recipe, folder, model, out, *more) == 0  # again: nothing is trained or scored
     assert (out / "fine_tuned" / "model.safetensors").stat().st_mtime_ns == stamp

@@ -1,4 +1,5 @@
-"""The study recipe: its default on what comes with the package, and real recordings with real weights where they are."""
+"""The study recipe: its default on what comes with the package, and real recordings with real
+weights where they are."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("french_homophony", ROOT / "recipes" / "french_homophony.py")
+    spec = importlib.util.spec_from_file_location(
+        "french_homophony", ROOT / "recipes" / "french_homophony.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -25,11 +28,20 @@ def recipe():
 
 @pytest.mark.long  # `make demo` does the same
 @pytest.mark.usefixtures("undrawn")
-def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(recipe, tmp_path, capsys, monkeypatch):
+def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(
+    recipe, tmp_path, capsys, monkeypatch
+):
     clips = bundled.clips()
-    few = [clip for side in ("left", "right") for clip in [c for c in clips if c.meta["side"] == side][:4]]
+    few = [
+        clip
+        for side in ("left", "right")
+        for clip in [c for c in clips if c.meta["side"] == side][:4]
+    ]
     monkeypatch.setattr(bundled, "clips", lambda: few)
-    assert recipe.main(["--out", str(tmp_path), "--figures", "1", "--seeds", "0", "--device", "cpu"]) == 0
+    assert (
+        recipe.main(["--out", str(tmp_path), "--figures", "1", "--seeds", "0", "--device", "cpu"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "32 done, 0 skipped" in printed  # 8 clips, two models, trained and random
     assert f"page: {tmp_path / 'index.html'}" in printed
@@ -45,9 +57,13 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(reci
         assert (tmp_path / name).is_file()
 
 
-def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(recipe, tmp_path, capsys):
+def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(
+    recipe, tmp_path, capsys
+):
     manifest = tmp_path / "clips.tsv"
-    manifest.write_text("path\ttext\tcue\ttarget\nnowhere.wav\tles volets\tles\tvolets\n", encoding="utf-8")
+    manifest.write_text(
+        "path\ttext\tcue\ttarget\nnowhere.wav\tles volets\tles\tvolets\n", encoding="utf-8"
+    )
     arguments = ["--clips", str(manifest), "--seeds", "0", "--device", "cpu"]
     assert recipe.main([*arguments, "--out", str(tmp_path / "run")]) == 1
     printed = capsys.readouterr()
@@ -61,7 +77,9 @@ def test_a_manifest_without_one_usable_clip_ends_with_the_reasons_and_no_page(re
 @pytest.mark.long
 def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, tmp_path, capsys):
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
-    weights = _whisper_folder(shared / "data" / "weights" / "whisper_tiny_en", tmp_path / "whisper-tiny.en")
+    weights = _whisper_folder(
+        shared / "data" / "weights" / "whisper_tiny_en", tmp_path / "whisper-tiny.en"
+    )
     manifest = tmp_path / "manifest.tsv"
     rows = [
         ("allume_la_lumiere", "allume la lumière", "la", "lumière"),
@@ -71,8 +89,22 @@ def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, t
         shutil.copy(shared / "data" / "clips_fr" / f"{name}.wav", tmp_path)
     lines = ["path\ttext\tcue\ttarget", *("\t".join([f"{row[0]}.wav", *row[1:]]) for row in rows)]
     manifest.write_text("\n".join(lines), encoding="utf-8")
-    arguments = ["--clips", str(manifest), "--models", str(weights), "--seeds", "0", "--stacks", "encoder"]
-    assert recipe.main([*arguments, "--out", str(tmp_path / "run"), "--figures", "0", "--device", "cpu"]) == 0
+    arguments = [
+        "--clips",
+        str(manifest),
+        "--models",
+        str(weights),
+        "--seeds",
+        "0",
+        "--stacks",
+        "encoder",
+    ]
+    assert (
+        recipe.main(
+            [*arguments, "--out", str(tmp_path / "run"), "--figures", "0", "--device", "cpu"]
+        )
+        == 0
+    )
     table = pd.read_csv(tmp_path / "run" / "cue_contribution.csv")
     assert len(table) == 2 * 2 * 3 * 4  # clips, trained and random, measures, layers
     assert table.contribution.between(0.001, 0.999).all()
@@ -80,29 +112,46 @@ def test_real_recordings_through_the_real_whisper_tiny_encoder(recipe, shared, t
 
 
 @pytest.mark.long
-def test_the_bundled_models_do_not_transcribe_real_speech_and_the_page_says_so(recipe, shared, tmp_path, capsys):
+def test_the_bundled_models_do_not_transcribe_real_speech_and_the_page_says_so(
+    recipe, shared, tmp_path, capsys
+):
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
     shutil.copy(shared / "data" / "clips_fr" / "ouvre_les_volets.wav", tmp_path)
     manifest = tmp_path / "manifest.tsv"
     manifest.write_text(
-        "path\ttext\tcue\ttarget\tfoil\nouvre_les_volets.wav\touvre les volets\tles\tvolets\tvolet\n", encoding="utf-8"
+        "path\ttext\tcue\ttarget\tfoil\nouvre_les_volets.wav\touvre les "
+        "volets\tles\tvolets\tvolet\n",
+        encoding="utf-8",
     )
-    arguments = ["--clips", str(manifest), "--seeds", "0", "--out", str(tmp_path / "run"), "--figures", "0"]
+    arguments = [
+        "--clips",
+        str(manifest),
+        "--seeds",
+        "0",
+        "--out",
+        str(tmp_path / "run"),
+        "--figures",
+        "0",
+    ]
     assert recipe.main([*arguments, "--device", "cpu"]) == 0
     assert "does NOT transcribe these clips" in capsys.readouterr().out
     assert "does NOT transcribe" in (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
 
 
 def _whisper_folder(source: Path, folder: Path) -> Path:
-    """Trained blocks with random token embeddings (the weights at hand lack them): good for the encoder alone."""
+    """Trained blocks with random token embeddings (the weights at hand lack them): good for the
+    encoder alone."""
     import transformers
     from safetensors.torch import load_file
 
     torch.manual_seed(0)
-    model = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig.from_pretrained(source))
+    model = transformers.WhisperForConditionalGeneration(
+        transformers.WhisperConfig.from_pretrained(source)
+    )
     weights = load_file(source / "whisper_tiny_en.no_embed_tokens.fp16.safetensors")
     weights = {
-        name if name.startswith("model.") else f"model.{name}": tensor.float() for name, tensor in weights.items()
+        name if name.startswith("model.") else f"model.{name}": tensor.float()
+        for name, tensor in weights.items()
     }
     missing = model.load_state_dict(weights, strict=False).missing_keys
     assert set(missing) == {"model.decoder.embed_tokens.weight", "proj_out.weight"}

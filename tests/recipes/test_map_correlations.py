@@ -13,7 +13,12 @@ import transformers
 import speechmix
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-FORMS = [("bird", "is", "are"), ("birds", "are", "is"), ("lady", "was", "were"), ("ladies", "were", "was")]
+FORMS = [
+    ("bird", "is", "are"),
+    ("birds", "are", "is"),
+    ("lady", "was", "were"),
+    ("ladies", "were", "was"),
+]
 PAIRS = [(f"The {noun} {good} here.", f"The {noun} {bad} here.") for noun, good, bad in FORMS]
 
 
@@ -28,12 +33,17 @@ def recipe(name: str):
 def bert(tmp_path_factory) -> Path:
     """Trained for an epoch, as the recipe does it."""
     folder = tmp_path_factory.mktemp("blimp")
-    lines = [{"sentence_good": a, "sentence_bad": b, "pairID": str(i)} for i, (a, b) in enumerate(PAIRS)]
+    lines = [
+        {"sentence_good": a, "sentence_bad": b, "pairID": str(i)} for i, (a, b) in enumerate(PAIRS)
+    ]
     text = "\n".join(map(json.dumps, lines))
     (folder / "regular_plural_subject_verb_agreement_1.jsonl").write_text(text)
     training = recipe("train_tiny_english_bert")
     for out in ("a", "b"):
-        assert training.main(["--blimp", str(folder), "--epochs", "1", "--out", str(folder / out)]) == 0
+        assert (
+            training.main(["--blimp", str(folder), "--epochs", "1", "--out", str(folder / out)])
+            == 0
+        )
     assert training.main(["--blimp", str(folder / "nowhere"), "--out", str(folder / "c")]) == 1
     return folder
 
@@ -76,7 +86,10 @@ def test_correlations_from_sentences_to_figures(bert, tmp_path, capsys):
     for name in ("pearson_with_diagonal.png", "spearman_without_diagonal.png"):
         assert (tmp_path / "run" / name).stat().st_size > 5_000
     assert run([*arguments, "--reference", "attention"]) == 1
-    assert "holds a run with other options (reference 'hta', now 'attention')" in capsys.readouterr().err
+    assert (
+        "holds a run with other options (reference 'hta', now 'attention')"
+        in capsys.readouterr().err
+    )
     sentences.write_text("\n")
     assert run(arguments) == 1
     assert "expected one sentence a line, found none" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""The recipe of the leaderboard: a row for each measure, what knows the answer apart, and no clip judged twice."""
+"""The recipe of the leaderboard: a row for each measure, what knows the answer apart, and no clip
+judged twice."""
 
 from __future__ import annotations
 
@@ -33,9 +34,19 @@ def test_one_table_a_model_and_nothing_is_judged_twice(recipe, tmp_path, capsys,
     asked = ["--out", str(tmp_path), "--models", "tiny-french-ctc", "--twins", "1"]
     assert recipe.main(asked) == 0
     printed = capsys.readouterr().out
-    rows = {line.split(" | ")[0].strip("| "): line for line in printed.splitlines() if line.startswith("| ")}
-    assert {"attention, encoder, last", "attention, encoder, rollout", "lrp, encoder, to the output"} <= set(rows)
-    assert rows["occlusion (zeros), encoder, to the output"].count("*") == 2  # by silence, and not by patching
+    rows = {
+        line.split(" | ")[0].strip("| "): line
+        for line in printed.splitlines()
+        if line.startswith("| ")
+    }
+    assert {
+        "attention, encoder, last",
+        "attention, encoder, rollout",
+        "lrp, encoder, to the output",
+    } <= set(rows)
+    assert (
+        rows["occlusion (zeros), encoder, to the output"].count("*") == 2
+    )  # by silence, and not by patching
     assert "| *oracle*, encoder | 1.00 (1.00) |" in printed
     assert (tmp_path / "bundled" / "faithfulness.csv").is_file()
     monkeypatch.setattr("speechmix.runs.faithfulness_runs.judged", None)

@@ -1,4 +1,5 @@
-"""The notebooks: they run without a network, give the outputs that are committed, and are small enough for a code host."""
+"""The notebooks: they run without a network, give the outputs that are committed, and are small
+enough for a code host."""
 
 from __future__ import annotations
 
@@ -40,7 +41,12 @@ def pictures(cell) -> list[tuple[int, int]]:
 
 
 def test_the_notebooks_are_there():
-    assert {"context_mixing_tour", "score_your_own_clip", "compare_whisper_sizes", "paper_figure"} <= set(NAMES)
+    assert {
+        "context_mixing_tour",
+        "score_your_own_clip",
+        "compare_whisper_sizes",
+        "paper_figure",
+    } <= set(NAMES)
     assert sorted(path.stem for path in execute.FOLDER.glob("*.ipynb")) == NAMES
 
 
@@ -52,7 +58,9 @@ def test_committed_form_is_small_whole_and_names_no_machine(name):
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell["outputs"]]
-    assert all(output.get("name") != "stderr" and output["output_type"] != "error" for output in outputs)
+    assert all(
+        output.get("name") != "stderr" and output["output_type"] != "error" for output in outputs
+    )
     text = "\n".join(printed(cell) + "".join(cell["source"]) for cell in notebook["cells"])
     assert not re.search(r"/(home|work|tmp|Users)/|0x[0-9a-f]{8}", text)
     introduction = "".join(notebook["cells"][0]["source"])
@@ -70,7 +78,9 @@ def test_runs_and_gives_what_is_committed(name, tmp_path):
     source = execute.read_source(execute.FOLDER / f"{name}.py")
     kept = committed(name)["cells"]
     again = f"run: python recipes/notebooks/execute.py {name}"
-    assert [cell["source"] for cell in source.cells] == ["".join(cell["source"]) for cell in kept], again
+    assert [cell["source"] for cell in source.cells] == [
+        "".join(cell["source"]) for cell in kept
+    ], again
     ran = execute.execute(source, tmp_path).cells
     for cell, before in zip(ran, kept, strict=True):
         assert examples.same_text(printed(before), printed(cell)), (
@@ -85,8 +95,14 @@ def test_runs_and_gives_what_is_committed(name, tmp_path):
 
 
 def test_the_text_about_turbo_agrees_with_the_table_above_it():
-    text = "\n".join(printed(cell) + "".join(cell["source"]) for cell in committed("compare_whisper_sizes")["cells"])
-    rows = {name: text.split(f"\n{name:>8} ")[1].split("\n")[0].split() for name in ("turbo", "large-v3")}
+    text = "\n".join(
+        printed(cell) + "".join(cell["source"])
+        for cell in committed("compare_whisper_sizes")["cells"]
+    )
+    rows = {
+        name: text.split(f"\n{name:>8} ")[1].split("\n")[0].split()
+        for name in ("turbo", "large-v3")
+    }
     memory, operations = (float(rows["turbo"][i]) / float(rows["large-v3"][i]) for i in (4, 5))
     assert f"{100 * memory:.0f} % of the memory" in text
     assert f"{100 * (1 - operations):.0f} % fewer operations" in text

@@ -1,4 +1,5 @@
-"""Training of the tiny recognisers on a few synthetic clips: reproducible, resumable, the same however many workers speak."""
+"""Training of the tiny recognisers on a few synthetic clips: reproducible, resumable, the same
+however many workers speak."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def test_a_stopped_training_goes_on_to_the_same_weights(recipe, kind, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_clip_of_an_epoch_is_of_another_pair_with_a_label_for_each_frame(recipe, kind, tmp_path):
+def test_every_clip_of_an_epoch_is_of_another_pair_with_a_label_for_each_frame(
+    recipe, kind, tmp_path
+):
     recogniser = recipe.BUILDERS[kind](tmp_path)
     epoch = recipe.Epoch(recogniser, 20, seed=0, epoch=0, epochs=2)
     assert len({epoch._example(index).pair for index in range(20)}) == 20

@@ -1,4 +1,5 @@
-"""The recipe that causes errors on purpose: the culprit is where it says, and the tables say what was counted."""
+"""The recipe that causes errors on purpose: the culprit is where it says, and the tables say what
+was counted."""
 
 from __future__ import annotations
 
@@ -31,11 +32,17 @@ def test_only_the_culprit_sounds_different(recipe):
         assert [word.text for word in spliced.words] == [word.text for word in clip.words]
         for place in range(len(clip.words)):
             if place != index:
-                np.testing.assert_array_equal(recipe.sound_of(spliced, place), recipe.sound_of(clip, place))
+                np.testing.assert_array_equal(
+                    recipe.sound_of(spliced, place), recipe.sound_of(clip, place)
+                )
             else:
-                assert not np.array_equal(recipe.sound_of(spliced, place), recipe.sound_of(clip, place))
+                assert not np.array_equal(
+                    recipe.sound_of(spliced, place), recipe.sound_of(clip, place)
+                )
         if kind == "swapped cue":
-            np.testing.assert_array_equal(recipe.sound_of(spliced, index), recipe.sound_of(partner, clip.cue))
+            np.testing.assert_array_equal(
+                recipe.sound_of(spliced, index), recipe.sound_of(partner, clip.cue)
+            )
     assert set(kinds) == {"swapped cue", "noise", "strange word"}
     assert kinds["swapped cue"] == clip.cue
 
@@ -50,11 +57,16 @@ def test_it_runs_and_counts(recipe, tmp_path):
     np.testing.assert_allclose(random["first"], 1 / random["sources"])
     assert means["first"].between(0, 1).all()
     swapped = cases.query(
-        "culprit == 'swapped cue' and where == 'elsewhere' and init == 'trained' and measure == 'occlusion'"
+        "culprit == 'swapped cue' and where == 'elsewhere' and init == 'trained' and measure == "
+        "'occlusion'"
     )
     assert len(swapped)
     by_fill = pd.read_csv(tmp_path / "fills.csv")
     assert set(by_fill["fills"]) == {"silence", "noise"}
     for key, part in by_fill.groupby(["culprit", "where"]):
-        counted = cases[(cases["culprit"] == key[0]) & (cases["where"] == key[1]) & (cases["measure"] == "random")]
+        counted = cases[
+            (cases["culprit"] == key[0])
+            & (cases["where"] == key[1])
+            & (cases["measure"] == "random")
+        ]
         assert part["errors"].unique().tolist() == [(counted["init"] == "trained").sum()]

@@ -1,7 +1,8 @@
-"""Commands that are killed: word times adapted to speakers, maps of frames, each stage of a study, report, compare and export.
+"""Commands that are killed: word times adapted to speakers, maps of frames, each stage of a study,
+report, compare and export.
 
-In: a scratch folder for what the commands read (synthetic clips of the package, a release in miniature, a run). Out: jobs by
-name, each a function that gives commands a folder to write into.
+In: a scratch folder for what the commands read (synthetic clips of the package, a release in
+miniature, a run). Out: jobs by name, each a function that gives commands a folder to write into.
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ def command_jobs(scratch: Path) -> dict[str, Job]:
     ctc = str(bundled.models()["tiny-french-ctc"])
     clips, release = _manifest(scratch), write_release(scratch / "release")
     run, study = scratch / "run", scratch / "study"
-    score = ("score", "--manifest", str(clips), "--language", "fr", "--model", ctc, "--device", "cpu")
+    score = (
+        "score",
+        "--manifest",
+        str(clips),
+        "--language",
+        "fr",
+        "--model",
+        ctc,
+        "--device",
+        "cpu",
+    )
     score = (*score, "--measure", "attention", "--no-progress")
     _do([*score, "--figures", "1", "--out", str(run)])
     for command in _stages(release, study, ctc).values():
@@ -69,8 +80,14 @@ def _stages(release: Path, study: Path, model: str) -> dict[str, Sequence[str]]:
 
 def _written_from(stage: str) -> tuple[str, ...]:
     """What a stage and those behind it write into a study folder."""
-    outputs = {"align": ("words*", "textgrids"), "transcribe": ("transcripts",), "select": ("examples",)}
-    return tuple(name for later in list(outputs)[list(outputs).index(stage) :] for name in outputs[later])
+    outputs = {
+        "align": ("words*", "textgrids"),
+        "transcribe": ("transcripts",),
+        "select": ("examples",),
+    }
+    return tuple(
+        name for later in list(outputs)[list(outputs).index(stage) :] for name in outputs[later]
+    )
 
 
 def _copied(source: Path, folder: Path, *, but: tuple[str, ...] = ()) -> None:
@@ -104,7 +121,16 @@ def _manifest(scratch: Path) -> Path:
     for clip in clips:
         shutil.copy(clip.path, scratch)
     rows += [
-        "\t".join((clip.path.name, clip.name, clip.text, "fr", clip.words[clip.cue].text, clip.words[clip.target].text))
+        "\t".join(
+            (
+                clip.path.name,
+                clip.name,
+                clip.text,
+                "fr",
+                clip.words[clip.cue].text,
+                clip.words[clip.target].text,
+            )
+        )
         for clip in clips
     ]
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")

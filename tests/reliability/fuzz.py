@@ -1,8 +1,9 @@
 """Damaged files for every reader: what comes of them, counted.
 
-``python -m tests.reliability.fuzz --inputs 10000`` writes a table: by reader, how many inputs were read as if nothing had
-happened (the same result), read to another right result, refused with an error of speechmix, and how many were a fault:
-another exception, a wrong result, more than 10 seconds or 4 GB. Everything follows from the seed.
+``python -m tests.reliability.fuzz --inputs 10000`` writes a table: by reader, how many inputs were
+read as if nothing had happened (the same result), read to another right result, refused with an
+error of speechmix, and how many were a fault: another exception, a wrong result, more than 10
+seconds or 4 GB. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def fuzz(
     """Count the outcomes of a reader, and describe its faults."""
     target.write(folder)
     files = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    victims = sorted({path for pattern in target.damage for path in folder.glob(pattern) if path in files})
+    victims = sorted(
+        {path for pattern in target.damage for path in folder.glob(pattern) if path in files}
+    )
     expected = target.read(folder)
     counts: Counter = Counter()
     faults: list[str] = []
@@ -94,7 +97,9 @@ def outcome_of(target: Target, folder: Path, expected: Any) -> str:
         return "refused" if str(error).strip() else "an error that says nothing"
     except (Exception, TooSlow) as error:
         last = traceback.extract_tb(error.__traceback__)[-3:]
-        where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(last))
+        where = " < ".join(
+            f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(last)
+        )
         return f"{type(error).__name__}: {error!s:.200} at {where}"
     if repr(found) == repr(expected):
         return "the same"
@@ -142,11 +147,20 @@ def main() -> int:
 
 def as_table(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Markdown: a row a reader, and their sum."""
-    rows = [(name, *(count.get(outcome, 0) for outcome in OUTCOMES)) for name, count in counts.items()]
+    rows = [
+        (name, *(count.get(outcome, 0) for outcome in OUTCOMES)) for name, count in counts.items()
+    ]
     rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
-    lines = [f"| reader | inputs | {' | '.join(OUTCOMES)} |", f"|---{'|---:' * (len(OUTCOMES) + 1)}|"]
+    lines = [
+        f"| reader | inputs | {' | '.join(OUTCOMES)} |",
+        f"|---{'|---:' * (len(OUTCOMES) + 1)}|",
+    ]
     return "\n".join(
-        lines + [f"| {name} | {sum(row):,} | {' | '.join(f'{n:,}' for n in row)} |" for name, *row in rows]
+        lines
+        + [
+            f"| {name} | {sum(row):,} | {' | '.join(f'{n:,}' for n in row)} |"
+            for name, *row in rows
+        ]
     )
 
 

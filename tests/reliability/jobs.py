@@ -1,4 +1,5 @@
-"""The two jobs that are killed: clips through two models into a run folder, and the French recipe from release to page."""
+"""The two jobs that are killed: clips through two models into a run folder, and the French recipe
+from release to page."""
 
 from __future__ import annotations
 
@@ -17,14 +18,25 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def score_job(figures: int = 1) -> Callable[[Path], None]:
-    """Score two bundled clips with a model and its twin: words of one are placed first; ablation, transcripts, figures."""
+    """Score two bundled clips with a model and its twin: words of one are placed first; ablation,
+    transcripts, figures."""
     ctc = str(bundled.models()["tiny-french-ctc"])
-    models = [speechmix.load(ctc, device="cpu"), speechmix.load(ctc, device="cpu", init="random", seed=0)]
+    models = [
+        speechmix.load(ctc, device="cpu"),
+        speechmix.load(ctc, device="cpu", init="random", seed=0),
+    ]
     first, second = bundled.clips()[:2]
     again = speechmix.Clip.from_array(
-        second.audio(16_000), 16_000, text=second.text, cue=second.words[second.cue].text, foil=second.foil, language="fr",
-        target=second.words[second.target].text, name="unplaced", meta=second.meta,
-    )  # fmt: skip
+        second.audio(16_000),
+        16_000,
+        text=second.text,
+        cue=second.words[second.cue].text,
+        foil=second.foil,
+        language="fr",
+        target=second.words[second.target].text,
+        name="unplaced",
+        meta=second.meta,
+    )
     for model in models:
         assert model.fingerprint  # hashed once, before the forks
 
@@ -46,8 +58,11 @@ def score_job(figures: int = 1) -> Callable[[Path], None]:
 
 
 def recipe_job(release: Path) -> Callable[[Path], None]:
-    """Go from a Common Voice release in miniature to the page: mine, align, transcribe, select, score, ablate, report."""
-    spec = importlib.util.spec_from_file_location("recipe", ROOT / "recipes" / "french_homophony.py")
+    """Go from a Common Voice release in miniature to the page: mine, align, transcribe, select,
+    score, ablate, report."""
+    spec = importlib.util.spec_from_file_location(
+        "recipe", ROOT / "recipes" / "french_homophony.py"
+    )
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     whisper = str(bundled.models()["tiny-french-whisper"])

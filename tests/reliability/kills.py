@@ -1,8 +1,9 @@
 """Kill a job at any moment and start it again: does the folder end as if nothing had happened?
 
-In: a job (a function that writes into a folder), in a process that has loaded what it needs. Each try is a fork of it that is
-killed (SIGKILL, nothing is cleaned up) at its N-th file-system call below the folder, or after a random time. Out: what
-the folder holds in the end, to be compared with that of a job nobody killed.
+In: a job (a function that writes into a folder), in a process that has loaded what it needs. Each
+try is a fork of it that is killed (SIGKILL, nothing is cleaned up) at its N-th file-system call
+below the folder, or after a random time. Out: what the folder holds in the end, to be compared with
+that of a job nobody killed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Python tells its audit hooks of these before it does them; writes into an open file are between two of them.
+# Python tells its audit hooks of these before it does them; writes into an open file are between
+# two of them.
 _CALLS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")
-# What begins so: locks; and how long things took, which is never the same twice (one table of the page is made of it).
+# What begins so: locks; and how long things took, which is never the same twice (one table of the
+# page is made of it).
 NOT_COMPARED = (".lock", "times")
 _TIMES_OF_A_PAGE = re.compile(rb"<p>Where the time went.*?</table>", re.DOTALL)
 
@@ -30,7 +33,8 @@ Job = Callable[[Path], None]
 
 @dataclass
 class Tally:
-    """How many tries were killed, by file-system call and by time, and how many ended by themselves."""
+    """How many tries were killed, by file-system call and by time, and how many ended by
+    themselves."""
 
     by_call: int = 0
     by_time: int = 0
@@ -56,8 +60,11 @@ def count_calls(job: Job, folder: Path) -> int:
     return int(text)
 
 
-def try_once(job: Job, folder: Path, *, call: int | None = None, seconds: float | None = None) -> bool:
-    """Start a job and kill it at a file-system call, or after some seconds; returns whether it was killed.
+def try_once(
+    job: Job, folder: Path, *, call: int | None = None, seconds: float | None = None
+) -> bool:
+    """Start a job and kill it at a file-system call, or after some seconds; returns whether it was
+    killed.
 
     Raises
     ------
@@ -67,7 +74,10 @@ def try_once(job: Job, folder: Path, *, call: int | None = None, seconds: float 
     child = os.fork()
     if child == 0:
         if call is not None:
-            _watch(folder, lambda number: os.kill(os.getpid(), signal.SIGKILL) if number == call else None)
+            _watch(
+                folder,
+                lambda number: os.kill(os.getpid(), signal.SIGKILL) if number == call else None,
+            )
         _done(job, folder)
     if seconds is not None:
         deadline = time.monotonic() + seconds
@@ -81,12 +91,23 @@ def try_once(job: Job, folder: Path, *, call: int | None = None, seconds: float 
 
 
 def to_the_end(
-    job: Job, folder: Path, rng: random.Random, *, calls: int, seconds: float, most: int, tally: Tally
+    job: Job,
+    folder: Path,
+    rng: random.Random,
+    *,
+    calls: int,
+    seconds: float,
+    most: int,
+    tally: Tally,
 ) -> None:
     """Kill a job up to `most` times, at calls and moments drawn by `rng`, and then let it end."""
     for _ in range(most):
         by_call = rng.random() < 0.7  # a job that goes on does less than one that begins
-        place = {"call": rng.randint(1, calls // 3)} if by_call else {"seconds": rng.uniform(0, seconds / 4)}
+        place = (
+            {"call": rng.randint(1, calls // 3)}
+            if by_call
+            else {"seconds": rng.uniform(0, seconds / 4)}
+        )
         if not try_once(job, folder, **place):
             tally.ended += 1
         elif by_call:
@@ -99,8 +120,15 @@ def to_the_end(
 
 def snapshot(folder: Path) -> dict[str, str]:
     """Hash of every file below a folder but what is not compared, by relative path."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(NOT_COMPARED))
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(_compared(path)).hexdigest() for path in paths}
+    paths = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(NOT_COMPARED)
+    )
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(_compared(path)).hexdigest()
+        for path in paths
+    }
 
 
 def _compared(path: Path) -> bytes:
@@ -109,7 +137,8 @@ def _compared(path: Path) -> bytes:
 
 
 def _watch(folder: Path, at: Callable[[int], None]) -> Callable[[], int]:
-    """Call `at` with the number of each file-system call below a folder; returns how many there have been."""
+    """Call `at` with the number of each file-system call below a folder; returns how many there
+    have been."""
     below, count = str(folder), 0
 
     def hook(event: str, arguments: tuple) -> None:

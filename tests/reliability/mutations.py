@@ -1,7 +1,9 @@
-"""How a file gets damaged: a seeded choice of what disks, editors, downloads and other programs do to bytes.
+"""How a file gets damaged: a seeded choice of what disks, editors, downloads and other programs do
+to bytes.
 
-In: the bytes of a valid file and a random number generator. Out: other bytes. Text that is JSON is also damaged as JSON (a
-value of another type, deep nesting), and so are the lines of a JSON-lines file and the header of a safetensors file.
+In: the bytes of a valid file and a random number generator. Out: other bytes. Text that is JSON is
+also damaged as JSON (a value of another type, deep nesting), and so are the lines of a JSON-lines
+file and the header of a safetensors file.
 """
 
 from __future__ import annotations
@@ -13,15 +15,67 @@ import struct
 from typing import Any
 
 NUMBERS = (
-    b"-1", b"0", b"1e308", b"-1e308", b"1e-320", b"1e400", b"-0.0", b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf", b"1_0",
-    b"99999999999999999999", b"-2147483649", b"2147483648", b"18446744073709551616", b"1.5", b"0x10", b"",
-    b"9" * 5000, "\u0663".encode(),
-)  # fmt: skip
+    b"-1",
+    b"0",
+    b"1e308",
+    b"-1e308",
+    b"1e-320",
+    b"1e400",
+    b"-0.0",
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"nan",
+    b"inf",
+    b"1_0",
+    b"99999999999999999999",
+    b"-2147483649",
+    b"2147483648",
+    b"18446744073709551616",
+    b"1.5",
+    b"0x10",
+    b"",
+    b"9" * 5000,
+    "\u0663".encode(),
+)
 VALUES: tuple[Any, ...] = (
-    None, True, False, -1, 0, 2**31, 2**63, 2**64, 10**400, 1e308, -1e308, float("nan"), float("inf"), "", " ", "\0", "\ud800",
-    "../../etc/passwd", "=1+1", "x" * 70_000, [], [[]], {}, [None], [1, 2, 3], {"": None}, {"a": {"b": []}}, "3", 1.5,
-)  # fmt: skip
-EXTREMES = (b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f", b"\0" * 4 + b"\xff" * 4, struct.pack("<Q", 2**40))
+    None,
+    True,
+    False,
+    -1,
+    0,
+    2**31,
+    2**63,
+    2**64,
+    10**400,
+    1e308,
+    -1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "../../etc/passwd",
+    "=1+1",
+    "x" * 70_000,
+    [],
+    [[]],
+    {},
+    [None],
+    [1, 2, 3],
+    {"": None},
+    {"a": {"b": []}},
+    "3",
+    1.5,
+)
+EXTREMES = (
+    b"\xff" * 8,
+    b"\0" * 8,
+    b"\xff" * 7 + b"\x7f",
+    b"\0" * 4 + b"\xff" * 4,
+    struct.pack("<Q", 2**40),
+)
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
@@ -81,17 +135,35 @@ def recoded(data: bytes, rng: random.Random) -> bytes:
         text = data.decode("utf-8")
         return rng.choice(
             (
-                text.encode("utf-16"), text.encode("utf-16-le"), text.encode("utf-8-sig"), text.encode("utf-32"),
-                text.encode("cp1252", "replace"), text.replace("\n", "\r").encode(), text.replace(" ", "\u00a0").encode(),
-                text.replace("\t", ";").replace(",", ";").encode(), text.upper().encode(), data[::-1],
+                text.encode("utf-16"),
+                text.encode("utf-16-le"),
+                text.encode("utf-8-sig"),
+                text.encode("utf-32"),
+                text.encode("cp1252", "replace"),
+                text.replace("\n", "\r").encode(),
+                text.replace(" ", "\u00a0").encode(),
+                text.replace("\t", ";").replace(",", ";").encode(),
+                text.upper().encode(),
+                data[::-1],
             )
-        )  # fmt: skip
+        )
     except UnicodeError:
-        return rng.choice((b"", b"<!DOCTYPE html><html></html>", b"{}", b"[]", b"null", rng.randbytes(300), data[::-1]))
+        return rng.choice(
+            (
+                b"",
+                b"<!DOCTYPE html><html></html>",
+                b"{}",
+                b"[]",
+                b"null",
+                rng.randbytes(300),
+                data[::-1],
+            )
+        )
 
 
 def restructured(data: bytes, rng: random.Random) -> bytes:
-    """A value of a JSON text, of a line of JSON, or of a safetensors header replaced by one of another type."""
+    """A value of a JSON text, of a line of JSON, or of a safetensors header replaced by one of
+    another type."""
     if data[8:9] == b"{" and struct.unpack("<Q", data[:8])[0] < len(data):
         length = struct.unpack("<Q", data[:8])[0]
         header = restructured(data[8 : 8 + length], rng)
@@ -113,24 +185,42 @@ def _restructured(content: Any, rng: random.Random) -> bytes:
     places = [(holder, "all")]
     for inside, key in places:
         value = inside[key]
-        keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        keys = (
+            list(value)
+            if isinstance(value, dict)
+            else range(len(value))
+            if isinstance(value, list)
+            else ()
+        )
         places += [(value, key) for key in keys]
     inside, key = rng.choice(places)
     value = inside[key]
     if (
         isinstance(value, str) and value[:1] in "[{" and value and rng.random() < 0.7
     ):  # JSON in JSON, as in a map's header
-        inside[key] = restructured(value.encode("utf-8", "surrogatepass"), rng).decode("utf-8", "replace")
+        inside[key] = restructured(value.encode("utf-8", "surrogatepass"), rng).decode(
+            "utf-8", "replace"
+        )
     elif isinstance(inside, dict) and rng.random() < 0.3:
         del inside[key]
     else:
         inside[key] = rng.choice(VALUES)
-    return json.dumps(holder.get("all"), ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    return json.dumps(holder.get("all"), ensure_ascii=rng.random() < 0.5).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def nested(data: bytes, rng: random.Random) -> bytes:
     """Something deep in the place of a value."""
-    deep = rng.choice((b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000, b"(" * 5_000, b'"' * 999))
+    deep = rng.choice(
+        (
+            b"[" * 100_000,
+            b"[" * 100_000 + b"]" * 100_000,
+            b'{"a":' * 50_000,
+            b"(" * 5_000,
+            b'"' * 999,
+        )
+    )
     places = list(re.finditer(rb"[\w.]+", data[:200_000]))
     if not places or rng.random() < 0.2:
         return deep
@@ -138,4 +228,15 @@ def nested(data: bytes, rng: random.Random) -> bytes:
     return data[: found.start()] + deep + data[found.end() :]
 
 
-_KINDS = (flipped, overwritten, truncated, inserted, spliced, renumbered, recoded, restructured, restructured, nested)
+_KINDS = (
+    flipped,
+    overwritten,
+    truncated,
+    inserted,
+    spliced,
+    renumbered,
+    recoded,
+    restructured,
+    restructured,
+    nested,
+)

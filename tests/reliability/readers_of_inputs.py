@@ -1,4 +1,5 @@
-"""Readers of what a user brings, under test: words, manifests, corpora, templates, lexicons, sound."""
+"""Readers of what a user brings, under test: words, manifests, corpora, templates, lexicons,
+sound."""
 
 from __future__ import annotations
 
@@ -42,8 +43,15 @@ def _read_words(name: str) -> Callable[[Path], Any]:
     return read
 
 
-_WHISPER = {"segments": [{"words": [{"word": " les", "start": 0.1, "end": 0.2, "probability": 0.9}]}]}
-_CHUNKS = {"chunks": [{"text": " les", "timestamp": [0.1, 0.2]}, {"text": " livres", "timestamp": [0.2, 0.7]}]}
+_WHISPER = {
+    "segments": [{"words": [{"word": " les", "start": 0.1, "end": 0.2, "probability": 0.9}]}]
+}
+_CHUNKS = {
+    "chunks": [
+        {"text": " les", "timestamp": [0.1, 0.2]},
+        {"text": " livres", "timestamp": [0.2, 0.7]},
+    ]
+}
 _TIERS = {
     "start": 0,
     "end": 1,
@@ -64,7 +72,10 @@ def _read_manifest(name: str) -> Callable[[Path], Any]:
         clips = read_clips(folder / name, on_error=lambda row, name, error: None)
         look_over(clips)
         read_clips(folder / name)
-        return [(clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil, clip.meta) for clip in clips]
+        return [
+            (clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil, clip.meta)
+            for clip in clips
+        ]
 
     return read
 
@@ -73,7 +84,10 @@ def _read_corpus(source: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         rows = list(read_corpus(folder / source if source else folder))
         for row in rows:
-            require(isinstance(row, Row | Rejected) and isinstance(row.name, str) and bool(row.name), row)
+            require(
+                isinstance(row, Row | Rejected) and isinstance(row.name, str) and bool(row.name),
+                row,
+            )
             str(row).encode()
         return [row for row in rows if isinstance(row, Row)]
 
@@ -81,7 +95,8 @@ def _read_corpus(source: str) -> Callable[[Path], Any]:
 
 
 def _read_container(name: str) -> Callable[[Path], Any]:
-    """Rows of a set that holds many recordings in a file, and their sounds, each read where it lies or refused."""
+    """Rows of a set that holds many recordings in a file, and their sounds, each read where it lies
+    or refused."""
 
     def read(folder: Path) -> Any:
         rows = _read_corpus(name)(folder)
@@ -123,12 +138,19 @@ def _write_hub_folder(folder: Path) -> None:
 
     datasets.disable_progress_bars()
     sound = tone(folder, "sound.wav", 0.05).read_bytes()
-    rows = [{"audio": {"bytes": sound, "path": f"{name}.wav"}, "sentence": f"Le livre {name}."} for name in "ab"]
+    rows = [
+        {"audio": {"bytes": sound, "path": f"{name}.wav"}, "sentence": f"Le livre {name}."}
+        for name in "ab"
+    ]
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(folder / "data")
 
 
-_PAIR = {"sentence_good": "Most ladies haven't left.", "sentence_bad": "Most ladies hasn't left.", "pairID": "7"}
+_PAIR = {
+    "sentence_good": "Most ladies haven't left.",
+    "sentence_bad": "Most ladies hasn't left.",
+    "pairID": "7",
+}
 
 
 def _read_blimp(folder: Path) -> Any:
@@ -140,8 +162,16 @@ def _read_blimp(folder: Path) -> Any:
 
 def _read_template(folder: Path) -> Any:
     found = load_template(folder / "det_noun.toml")
-    require(isinstance(found, Template) and all(isinstance(form, str) for form in found.cues), found)
-    texts = (*found.target_pos, *found.tenses, *found.exclude_lemmas, found.description, *found.endings)
+    require(
+        isinstance(found, Template) and all(isinstance(form, str) for form in found.cues), found
+    )
+    texts = (
+        *found.target_pos,
+        *found.tenses,
+        *found.exclude_lemmas,
+        found.description,
+        *found.endings,
+    )
     texts += tuple(ending for endings in found.endings.values() for ending in endings)
     require(all(isinstance(text, str) for text in texts), found)
     return vars(found)
@@ -182,9 +212,13 @@ def _read_sound(name: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         seconds = audio_seconds(folder / name)
         samples = read_audio(folder / name)
-        require(samples.dtype == np.float32 and samples.ndim == 1 and bool(np.isfinite(samples).all()), samples)
         require(
-            0 < len(samples) <= LONGEST * RATE + 1 and abs(len(samples) / RATE - seconds) < 1, (len(samples), seconds)
+            samples.dtype == np.float32 and samples.ndim == 1 and bool(np.isfinite(samples).all()),
+            samples,
+        )
+        require(
+            0 < len(samples) <= LONGEST * RATE + 1 and abs(len(samples) / RATE - seconds) < 1,
+            (len(samples), seconds),
         )
         Clip.from_file(folder / name).validate()
         return sound_fingerprint(folder / name)
@@ -201,28 +235,56 @@ TARGETS = (
     Target("words JSON, chunks", text_file("w.json", json.dumps(_CHUNKS)), _read_words("w.json")),
     Target("words JSON, tiers", text_file("w.json", json.dumps(_TIERS)), _read_words("w.json")),
     Target("words TSV", copied("words.tsv"), _read_words("words.tsv")),
-    Target("words CSV", text_file("w.csv", "word,start,end\nles,0.1,0.2\nlivres,0.2,0.5\n"), _read_words("w.csv")),
+    Target(
+        "words CSV",
+        text_file("w.csv", "word,start,end\nles,0.1,0.2\nlivres,0.2,0.5\n"),
+        _read_words("w.csv"),
+    ),
     *(
-        Target(f"manifest {kind}", _write_manifest(f"manifest.{kind}"), _read_manifest(f"manifest.{kind}"), ("manifest.*",))
+        Target(
+            f"manifest {kind}",
+            _write_manifest(f"manifest.{kind}"),
+            _read_manifest(f"manifest.{kind}"),
+            ("manifest.*",),
+        )
         for kind in ("tsv", "csv", "jsonl")
     ),
     *(
-        Target(f"corpus {kind}", _write_manifest(f"manifest.{kind}"), _read_corpus(f"manifest.{kind}"), ("manifest.*",))
+        Target(
+            f"corpus {kind}",
+            _write_manifest(f"manifest.{kind}"),
+            _read_corpus(f"manifest.{kind}"),
+            ("manifest.*",),
+        )
         for kind in ("tsv", "csv", "jsonl")
     ),
     Target("Common Voice", _write_release, _read_corpus(""), ("*.tsv",)),
     Target("datasets folder", _write_hub_folder, _read_corpus("data"), ("data/*",)),
-    *([Target("WebDataset", _write_tars, _read_container("tars"), ("tars/*",))] if find_spec("webdataset") else []),
-    *([Target("Lhotse Shar", _write_shar, _read_container("shar"), ("shar/*",))] if find_spec("lhotse") else []),
+    *(
+        [Target("WebDataset", _write_tars, _read_container("tars"), ("tars/*",))]
+        if find_spec("webdataset")
+        else []
+    ),
+    *(
+        [Target("Lhotse Shar", _write_shar, _read_container("shar"), ("shar/*",))]
+        if find_spec("lhotse")
+        else []
+    ),
     Target(
-        "BLiMP", text_file("regular_plural_subject_verb_agreement_1.jsonl", f"{json.dumps(_PAIR)}\n" * 2), _read_blimp
+        "BLiMP",
+        text_file("regular_plural_subject_verb_agreement_1.jsonl", f"{json.dumps(_PAIR)}\n" * 2),
+        _read_blimp,
     ),
     Target("template", copied("french/det_noun.toml"), _read_template),
     Target("lexicon", text_file("lexicon.tsv", _LEXICON), _read_lexicon),
     Target("Lexique", text_file("lexicon.tsv", _LEXIQUE), _read_lexicon),
     Target("WAV", _write_sound("a.wav"), _read_sound("a.wav")),
-    Target("WAV, float, stereo", _write_sound("a.wav", channels=2, subtype="FLOAT"), _read_sound("a.wav")),
+    Target(
+        "WAV, float, stereo",
+        _write_sound("a.wav", channels=2, subtype="FLOAT"),
+        _read_sound("a.wav"),
+    ),
     Target("FLAC", _write_sound("a.flac"), _read_sound("a.flac")),
     Target("OGG", _write_sound("a.ogg"), _read_sound("a.ogg")),
     Target("MP3", _write_sound("a.mp3"), _read_sound("a.mp3")),
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""Readers of what an earlier run wrote, under test: maps, annotated data sets, journals, run folders.
+"""Readers of what an earlier run wrote, under test: maps, annotated data sets, journals, run
+folders.
 
 Where the files have checksums (`exact`), only the result of the undamaged ones is right.
 """
@@ -29,10 +30,17 @@ from .target import Target, look_over, require, tone
 
 def _a_map() -> MixingMap:
     units = tuple(
-        Span(5 * i, 5 * i + 5, word, "word", i, i / 10, i / 10 + 0.1) for i, word in enumerate(("les", "étés"))
+        Span(5 * i, 5 * i + 5, word, "word", i, i / 10, i / 10 + 0.1)
+        for i, word in enumerate(("les", "étés"))
     )
     scores = np.random.default_rng(0).random((3, 2, 2)).astype(np.float32)
-    provenance = {"model": "tiny", "words": [["les", 0.0, 0.1]], "steps": [], "cue": 0, "seed": None}
+    provenance = {
+        "model": "tiny",
+        "words": [["les", 0.0, 0.1]],
+        "steps": [],
+        "cue": 0,
+        "seed": None,
+    }
     return MixingMap(scores, units, units, "value_zeroing", "encoder", (0, 1, 2), provenance)
 
 
@@ -44,7 +52,14 @@ def _read_map(lazy: bool) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         found = MixingMap.load(folder / "map.safetensors", lazy=lazy)
         found.to_dataframe()
-        labels = (found.targets, found.sources, found.measure, found.stack, found.layers, found.provenance)
+        labels = (
+            found.targets,
+            found.sources,
+            found.measure,
+            found.stack,
+            found.layers,
+            found.provenance,
+        )
         return found.scores.shape, np.asarray(found.scores).tobytes(), repr(labels)
 
     return read
@@ -53,13 +68,29 @@ def _read_map(lazy: bool) -> Callable[[Path], Any]:
 def _write_examples(folder: Path) -> None:
     tone(folder, "sound/a.wav", 1.0)
     words = [("les", 0.1, 0.3), ("livres", 0.3, 0.9)]
-    words = [{"text": text, "start": start, "end": end, "score": 0.9, "from": 0, "to": 3} for text, start, end in words]
+    words = [
+        {"text": text, "start": start, "end": end, "score": 0.9, "from": 0, "to": 3}
+        for text, start, end in words
+    ]
     example = {
-        "name": "a", "clip": "a", "audio": "a.wav", "text": "les livres", "language": "fr", "seconds": 1.0,
-        "cue": 0, "target": 1,
-        "foil": "livre", "words": words, "alignment": "ctc", "doubts": [], "models": [], "meta": '{"age": "teens"}',
-    }  # fmt: skip
-    write_examples(folder / "data", [example, {**example, "name": "b"}], {"audio_root": str(folder / "sound")})
+        "name": "a",
+        "clip": "a",
+        "audio": "a.wav",
+        "text": "les livres",
+        "language": "fr",
+        "seconds": 1.0,
+        "cue": 0,
+        "target": 1,
+        "foil": "livre",
+        "words": words,
+        "alignment": "ctc",
+        "doubts": [],
+        "models": [],
+        "meta": '{"age": "teens"}',
+    }
+    write_examples(
+        folder / "data", [example, {**example, "name": "b"}], {"audio_root": str(folder / "sound")}
+    )
 
 
 def _read_examples(folder: Path) -> Any:
@@ -68,7 +99,9 @@ def _read_examples(folder: Path) -> Any:
     clips = read_examples(folder / "data", skipped=left_out, audio_root=folder / "sound")
     look_over(clips)
     read_examples(folder / "data")
-    return [(clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil) for clip in clips], left_out
+    return [
+        (clip.name, clip.text, clip.words, clip.cue, clip.target, clip.foil) for clip in clips
+    ], left_out
 
 
 _ITEMS = [(key, {"text": f"le livre {key}"}) for key in "abcdef"]
@@ -82,7 +115,9 @@ def _stage(folder: Path, *, dies_at: str | None = None, overwrite: bool = False)
             raise InputError("left out")
         return {"length": len(item["text"]), "text": item["text"]}
 
-    return run_stage(folder / "lengths.jsonl", _ITEMS, work, options={"language": "fr"}, overwrite=overwrite)
+    return run_stage(
+        folder / "lengths.jsonl", _ITEMS, work, options={"language": "fr"}, overwrite=overwrite
+    )
 
 
 def _write_stage(dies_at: str | None) -> Callable[[Path], None]:
@@ -130,7 +165,10 @@ def _read_run(folder: Path) -> Any:
 
 
 def _bytes_of(maps: dict) -> dict:
-    return {model: {key: one.scores.tobytes() for key, one in by_key.items()} for model, by_key in maps.items()}
+    return {
+        model: {key: one.scores.tobytes() for key, one in by_key.items()}
+        for model, by_key in maps.items()
+    }
 
 
 def _begin_run(folder: Path) -> None:
@@ -138,14 +176,25 @@ def _begin_run(folder: Path) -> None:
 
 
 def _go_on_with_run(folder: Path) -> Any:
-    """Start a run again: whatever is damaged is made anew, or the run refuses; the tables are those of before."""
+    """Start a run again: whatever is damaged is made anew, or the run refuses; the tables are those
+    of before."""
     clip = bundled.clips()[0]
-    options = {"measures": ["value_zeroing"], "figures": 0, "ablation": True, "progress": False, "report": str}
+    options = {
+        "measures": ["value_zeroing"],
+        "figures": 0,
+        "ablation": True,
+        "progress": False,
+        "report": str,
+    }
     run = score_clips([_model()], [clip], folder / "run", **options)
     require(run.done == 1 and not run.skipped, run.summary())
     maps = _bytes_of(maps_of_clip(open_run(run.out), clip.name))
     tables = (run.clips, run.contributions, run.ablation, run.transcripts)
-    return [table.to_csv() for table in tables], maps, sorted(path.name for path in folder.rglob("*.[ctp]*"))
+    return (
+        [table.to_csv() for table in tables],
+        maps,
+        sorted(path.name for path in folder.rglob("*.[ctp]*")),
+    )
 
 
 @functools.cache
@@ -157,10 +206,21 @@ _FILES_OF_A_RUN = ("run/*.json", "run/*.csv", "run/*.parquet", "run/maps/*/*", "
 TARGETS = (
     Target("map", _write_map, _read_map(False), exact=True),
     Target("map, lazy", _write_map, _read_map(True), exact=True),
-    Target("annotated data set", _write_examples, _read_examples, ("data/examples.parquet", "data/about.json")),
+    Target(
+        "annotated data set",
+        _write_examples,
+        _read_examples,
+        ("data/examples.parquet", "data/about.json"),
+    ),
     Target("journal", _write_stage(None), _read_stage, ("*.jsonl",), exact=True),
     Target("journal, done again", _write_stage(None), _resume_stage, ("*.jsonl",), exact=True),
     Target("journal, resumed", _write_stage("d"), _resume_stage, ("*.unfinished",), exact=True),
     Target("run folder", _write_run, _read_run, _FILES_OF_A_RUN),
-    Target("run, gone on with", _begin_run, _go_on_with_run, ("run/*.json", "run/*/*/*", "run/*/*/*/*"), exact=True),
-)  # fmt: skip
+    Target(
+        "run, gone on with",
+        _begin_run,
+        _go_on_with_run,
+        ("run/*.json", "run/*/*/*", "run/*/*/*/*"),
+        exact=True,
+    ),
+)

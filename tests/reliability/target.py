@@ -1,4 +1,5 @@
-"""What a reader under test is: a folder of valid files, which of them get damaged, and what a right result is."""
+"""What a reader under test is: a folder of valid files, which of them get damaged, and what a right
+result is."""
 
 from __future__ import annotations
 
@@ -60,7 +61,12 @@ def text_file(name: str, text: str, *also: str) -> Callable[[Path], None]:
 
 def look_over(clips: list[Clip]) -> None:
     for clip in clips:
-        require(bool(clip.name) and isinstance(clip.text, str | None) and isinstance(clip.foil, str | None), clip)
+        require(
+            bool(clip.name)
+            and isinstance(clip.text, str | None)
+            and isinstance(clip.foil, str | None),
+            clip,
+        )
         require(all(clip.words[i].text for i in clip.cue_words), clip)
         require(clip.duration > 0 and bool(repr(clip)), clip)
         json.dumps(dict(clip.meta))

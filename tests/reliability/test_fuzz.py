@@ -1,6 +1,8 @@
-"""No damaged file makes a reader raise anything but an error of speechmix, give a wrong result, hang, or take all memory.
+"""No damaged file makes a reader raise anything but an error of speechmix, give a wrong result,
+hang, or take all memory.
 
-The short form runs with the tests; the long one (``-m long``) is 10,000 inputs and prints the table of docs/reliability.md.
+The short form runs with the tests; the long one (``-m long``) is 10,000 inputs and prints the table
+of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -21,13 +23,29 @@ ROOT = Path(__file__).parents[2]
 def run(tmp_path: Path, inputs: int, seconds: float) -> dict:
     """Fuzz in a process of its own, which has a limit on its memory and may crash."""
     out = tmp_path / "fuzz.json"
-    command = [sys.executable, "-m", "tests.reliability.fuzz", "--inputs", str(inputs), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.reliability.fuzz",
+        "--inputs",
+        str(inputs),
+        "--out",
+        str(out),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
     last = out.with_suffix(".now")
-    assert out.is_file(), f"died at {last.read_text() if last.is_file() else 'its start'}: {done.stderr[-2000:]}"
+    assert out.is_file(), (
+        f"died at {last.read_text() if last.is_file() else 'its start'}: {done.stderr[-2000:]}"
+    )
     return json.loads(out.read_text())
 
 

@@ -1,7 +1,8 @@
-"""Killed at any moment and started again, a run ends as if nothing had happened: map for map, row for row, byte for byte.
+"""Killed at any moment and started again, a run ends as if nothing had happened: map for map, row
+for row, byte for byte.
 
-The short form kills twice, the long one (`make soak`) 1,000 times: each file-system call of the job in turn, and
-random calls and moments of the tries that follow.
+The short form kills twice, the long one (`make soak`) 1,000 times: each file-system call of the job
+in turn, and random calls and moments of the tries that follow.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ import pytest
 from tests.reliability.command_jobs import NAMES, command_jobs
 from tests.reliability.kills import Tally, count_calls, snapshot, to_the_end, try_once
 
-pytest.importorskip("espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]")
+pytest.importorskip(
+    "espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]"
+)
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")
 if not hasattr(os, "fork"):
     pytest.skip("tries are forks of one process", allow_module_level=True)
 
-KILLS_OF_COMMANDS = int(os.environ.get("SPEECHMIX_KILLS_OF_COMMANDS", "25"))  # of each of the nine commands
+KILLS_OF_COMMANDS = int(
+    os.environ.get("SPEECHMIX_KILLS_OF_COMMANDS", "25")
+)  # of each of the nine commands
 KILLS = int(os.environ.get("SPEECHMIX_KILLS", "500"))  # of each of the two jobs in the long form
 
 
@@ -49,7 +54,8 @@ def commands(tmp_path_factory) -> dict[str, Callable[[Path], None]]:
 
 
 def kill_until(job: Callable[[Path], None], tmp_path: Path, kills: int, most: int) -> Tally:
-    """Kill fresh folders `most` times each, until there were so many kills; each must end like the folder nobody killed."""
+    """Kill fresh folders `most` times each, until there were so many kills; each must end like the
+    folder nobody killed."""
     whole = tmp_path / "whole" / "run"
     calls = count_calls(job, whole)
     expected = snapshot(whole)
@@ -58,7 +64,9 @@ def kill_until(job: Callable[[Path], None], tmp_path: Path, kills: int, most: in
     seconds = time.monotonic() - started
     rng, tally, round_number = random.Random(0), Tally(), 0
     while tally.kills < kills:
-        shutil.rmtree(whole.parent)  # the same path each time, for paths stand in what a study keeps
+        shutil.rmtree(
+            whole.parent
+        )  # the same path each time, for paths stand in what a study keeps
         first = 1 + round_number * 7 % calls
         tally.by_call += try_once(job, whole, call=first)
         to_the_end(job, whole, rng, calls=calls, seconds=seconds, most=most, tally=tally)
@@ -67,7 +75,8 @@ def kill_until(job: Callable[[Path], None], tmp_path: Path, kills: int, most: in
         if round_number % 10 == 0:
             print(f"{tally.kills} kills, {round_number} folders", flush=True)
     print(
-        f"\n{tally.kills} kills ({tally.by_call} at a file-system call of {calls}, {tally.by_time} at a random moment of "
+        f"\n{tally.kills} kills ({tally.by_call} at a file-system call of {calls}, {tally.by_time} "
+        "at a random moment of "
         f"{seconds:.1f} s), {round_number} folders, all identical to the one nobody killed"
     )
     return tally
@@ -109,4 +118,7 @@ def test_the_tables_of_before_stand_until_new_ones_do(scoring, tmp_path):
     assert len(before) > len(list(folder.glob("*.parquet")))
     assert try_once(scoring, folder, call=calls // 2) or calls
     assert {path: path.read_bytes() for path in folder.glob("**/*.parquet")} == before
-    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["state"] in ("running", "complete")
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["state"] in (
+        "running",
+        "complete",
+    )

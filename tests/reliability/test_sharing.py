@@ -1,4 +1,5 @@
-"""Several processes on one folder at once: one writes, the others are told who; nothing is torn, whoever comes first."""
+"""Several processes on one folder at once: one writes, the others are told who; nothing is torn,
+whoever comes first."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tests.reliability.kills import snapshot
 
 if not hasattr(os, "fork"):
     pytest.skip("the processes are forks of one", allow_module_level=True)
-pytest.importorskip("espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]")
+pytest.importorskip(
+    "espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]"
+)
 pytest.importorskip("jiwer", reason="models transcribe: extra speechmix[french]")
 
 DONE, REFUSED = 0, 7
@@ -29,7 +32,8 @@ def job():
 
 
 def at_once(job, folder: Path, count: int, wait: float) -> list[int]:
-    """Exit status of each of some processes that start `wait` seconds after each other on one folder."""
+    """Exit status of each of some processes that start `wait` seconds after each other on one
+    folder."""
     children = []
     for _ in range(count):
         child = os.fork()
@@ -80,7 +84,10 @@ def test_the_holder_is_named_and_a_dead_one_holds_nothing(tmp_path):
         os._exit(0)
     assert os.read(reader, 4) == b"held"
     with (
-        pytest.raises(StorageError, match=rf"process {child} on .* since \d{{4}}-.*wait for it.*delete .*{LOCK}"),
+        pytest.raises(
+            StorageError,
+            match=rf"process {child} on .* since \d{{4}}-.*wait for it.*delete .*{LOCK}",
+        ),
         locked(tmp_path),
     ):
         pass

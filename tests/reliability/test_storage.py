@@ -1,4 +1,5 @@
-"""Disk full, a folder that is none, a file in the way: one clear line, exit status 1, and what was finished is kept."""
+"""Disk full, a folder that is none, a file in the way: one clear line, exit status 1, and what was
+finished is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.reliability.kills import snapshot
 
-pytest.importorskip("espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]")
+pytest.importorskip(
+    "espeakng_loader", reason="words are placed by synthesis: extra speechmix[synthesis]"
+)
 pytest.importorskip("jiwer", reason="models transcribe: extra speechmix[french]")
 
 ENDED, REFUSED = 0, 7
@@ -30,7 +33,8 @@ def job():
 
 
 def limited(job, folder, most: int | None) -> int:
-    """Exit status of a job whose files may not grow past so many bytes: as a full disk, but at a place of one's choice."""
+    """Exit status of a job whose files may not grow past so many bytes: as a full disk, but at a
+    place of one's choice."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -55,7 +59,13 @@ def fill_at(job, tmp_path, places: int) -> None:
     folder = tmp_path / "run"
     assert limited(job, folder, None) == ENDED
     expected = snapshot(folder)
-    sizes = sorted({path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.stat().st_size})
+    sizes = sorted(
+        {
+            path.stat().st_size
+            for path in folder.rglob("*")
+            if path.is_file() and path.stat().st_size
+        }
+    )
     chosen = [sizes[i] - 1 for i in np.linspace(0, len(sizes) - 1, places // 2).round().astype(int)]
     chosen += list(np.linspace(1, sizes[-1] - 1, places - len(chosen)).round().astype(int))
     for most in map(int, chosen):
@@ -79,9 +89,29 @@ def test_a_disk_full_at_50_places(job, tmp_path):
 def test_an_output_that_cannot_be_written_is_one_line(case, tmp_path, capsys):
     clip = tmp_path / "a.wav"
     soundfile.write(clip, np.random.default_rng(0).standard_normal(8_000) / 10, 16_000)
-    out = {"a file": clip, "below a file": clip / "run", "no such device": "/proc/speechmix/run"}[case]
+    out = {"a file": clip, "below a file": clip / "run", "no such device": "/proc/speechmix/run"}[
+        case
+    ]
     model = str(bundled.models()["tiny-french-ctc"])
-    assert main(["score", str(clip), "--model", model, "--units", "frame", "--out", str(out), "--device", "cpu"]) == 1
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("speechmix:")]
+    assert (
+        main(
+            [
+                "score",
+                str(clip),
+                "--model",
+                model,
+                "--units",
+                "frame",
+                "--out",
+                str(out),
+                "--device",
+                "cpu",
+            ]
+        )
+        == 1
+    )
+    (line,) = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("speechmix:")
+    ]
     assert "cannot write to" in line
     assert clip.stat().st_size > 1000

@@ -1,8 +1,8 @@
 """A headless Chromium without any package: the DevTools protocol over a pair of pipes.
 
-`Browser.open(page)` loads a file or an address, `evaluate` runs JavaScript in it (promises are awaited), `click`, `press`,
-`drag`, `type` and `upload` send real input, `screenshot` takes a picture; `messages` holds what the console said. Tests that
-need it are skipped where there is none.
+`Browser.open(page)` loads a file or an address, `evaluate` runs JavaScript in it (promises are
+awaited), `click`, `press`, `drag`, `type` and `upload` send real input, `screenshot` takes a
+picture; `messages` holds what the console said. Tests that need it are skipped where there is none.
 """
 
 from __future__ import annotations
@@ -21,19 +21,35 @@ from pathlib import Path
 from typing import Any
 
 EXECUTABLE = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
 )
 _SECONDS = 60
 _KEYS = {
-    "Enter": 13, "Tab": 9, " ": 32, "ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, "Home": 36, "End": 35,
-    "PageUp": 33, "PageDown": 34,
-}  # fmt: skip
+    "Enter": 13,
+    "Tab": 9,
+    " ": 32,
+    "ArrowRight": 39,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowDown": 40,
+    "Home": 36,
+    "End": 35,
+    "PageUp": 33,
+    "PageDown": 34,
+}
 
 
 class Browser:
     """Context manager: one browser with one page."""
 
-    def __init__(self, width: int = 1280, height: int = 900, *, dark: bool = False, flags: Sequence[str] = ()):
+    def __init__(
+        self, width: int = 1280, height: int = 900, *, dark: bool = False, flags: Sequence[str] = ()
+    ):
         self._size, self._dark, self._number, self._buffer = (width, height), dark, 0, b""
         self._flags = flags
         self.messages: list[str] = []
@@ -43,27 +59,43 @@ class Browser:
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
         arguments = [
-            "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self._folder}", "--hide-scrollbars",
-            "--autoplay-policy=no-user-gesture-required", "--mute-audio", "--no-first-run", "--disable-dev-shm-usage",
-            f"--window-size={self._size[0]},{self._size[1]}", *self._flags, "--remote-debugging-pipe",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={self._folder}",
+            "--hide-scrollbars",
+            "--autoplay-policy=no-user-gesture-required",
+            "--mute-audio",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+            f"--window-size={self._size[0]},{self._size[1]}",
+            *self._flags,
+            "--remote-debugging-pipe",
             "about:blank",
-        ]  # fmt: skip
+        ]
         # Chromium reads commands from file descriptor 3 and answers on 4.
         line = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
         self._process = subprocess.Popen(
-            ["bash", "-c", line, EXECUTABLE, *arguments], pass_fds=(to_read, to_write),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["bash", "-c", line, EXECUTABLE, *arguments],
+            pass_fds=(to_read, to_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(to_read)
         os.close(to_write)
         self._session = None
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
         self.resize(*self._size)
         if self._dark:
-            self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+            self.send(
+                "Emulation.setEmulatedMedia",
+                features=[{"name": "prefers-color-scheme", "value": "dark"}],
+            )
         return self
 
     def __exit__(self, *_) -> None:
@@ -75,13 +107,21 @@ class Browser:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def resize(self, width: int, height: int) -> None:
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def open(self, page: Path | str) -> None:
         url = page if isinstance(page, str) else page.resolve().as_uri()
         self.send("Page.navigate", url=url)
         protocol = url.partition("//")[0]
-        self.until(f"document.readyState === 'complete' && location.protocol === {json.dumps(protocol)}")
+        self.until(
+            f"document.readyState === 'complete' && location.protocol === {json.dumps(protocol)}"
+        )
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
@@ -124,7 +164,11 @@ class Browser:
 
     def evaluate(self, script: str) -> Any:
         found = self.send(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True
+            "Runtime.evaluate",
+            expression=script,
+            awaitPromise=True,
+            returnByValue=True,
+            userGesture=True,
         )
         if "exceptionDetails" in found:
             raise RuntimeError(str(found["exceptionDetails"]))
@@ -141,18 +185,34 @@ class Browser:
     def click(self, selector: str) -> None:
         """Click with the mouse on the middle of an element."""
         place = self.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}}); "
-            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
+            f"e.scrollIntoView({{block: 'center'}}); "
+            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; "
+            "})()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            self.send(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=place[0],
+                y=place[1],
+                button="left",
+                clickCount=1,
+            )
 
     def press(self, key: str, *, shift: bool = False) -> None:
-        """Press a key in what has the focus: "Enter", "Tab", "ArrowRight", " " and others of `_KEYS`."""
+        """Press a key in what has the focus: "Enter", "Tab", "ArrowRight", " " and others of
+        `_KEYS`."""
         text = {"text": {"Enter": "\r"}.get(key, key)} if key in ("Enter", " ") else {}
-        event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
+        event = {
+            "key": key,
+            "code": "Space" if key == " " else key,
+            "windowsVirtualKeyCode": _KEYS[key],
+        }
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, modifiers=8 if shift else 0, **event, **text)
+            self.send(
+                "Input.dispatchKeyEvent", type=kind, modifiers=8 if shift else 0, **event, **text
+            )
 
     def type(self, text: str) -> None:
         """Type a text into what has the focus."""
@@ -161,8 +221,10 @@ class Browser:
     def drag(self, selector: str, right: float) -> None:
         """Take the middle of an element with the mouse and put it so many pixels further right."""
         place = self.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}}); "
-            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
+            f"e.scrollIntoView({{block: 'center'}}); "
+            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; "
+            "})()"
         )
         for kind, x in (
             ("mousePressed", 0.0),
@@ -186,7 +248,9 @@ class Browser:
         node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.send("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
 
-    def screenshot(self, path: Path, *, whole: bool = False, top: int = 0, height: int | None = None) -> None:
+    def screenshot(
+        self, path: Path, *, whole: bool = False, top: int = 0, height: int | None = None
+    ) -> None:
         width = self.evaluate("innerWidth")
         clip = {}
         if height or whole:
@@ -195,4 +259,6 @@ class Browser:
                 "clip": {"x": 0, "y": top, "width": width, "height": tall, "scale": 1},
                 "captureBeyondViewport": True,
             }
-        Path(path).write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png", **clip)["data"]))
+        Path(path).write_bytes(
+            base64.b64decode(self.send("Page.captureScreenshot", format="png", **clip)["data"])
+        )

@@ -1,4 +1,5 @@
-"""Maps of clips on the page: in words and in tokens, labels beside their rows, the layer that is shown first, dark screens."""
+"""Maps of clips on the page: in words and in tokens, labels beside their rows, the layer that is
+shown first, dark screens."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ ROWS = """(() => {
     return [(box.top + box.bottom) / 2, canvas.top + ((row + 0.5) * canvas.height) / labels.length, box.height];
   });
 })()"""
-# Colour in the middle of the strongest cell of a map of one row and two columns, whose second has it all.
+# Colour in the middle of the strongest cell of a map of one row and two columns, whose second has
+# it all.
 STRONGEST = """(() => {
   const canvas = document.createElement("canvas");
   document.body.append(canvas);
@@ -36,20 +38,39 @@ STRONGEST = """(() => {
 })()"""
 
 
-def token_map(letters: int = 120, *, stack: str = "decoder", strength: np.ndarray | None = None) -> MixingMap:
+def token_map(
+    letters: int = 120, *, stack: str = "decoder", strength: np.ndarray | None = None
+) -> MixingMap:
     """A map of tokens of one letter, six to a word, in three layers."""
     rng = np.random.default_rng(3)
     tokens = tuple(Span(i, i + 1, "abcdef"[i % 6], "token", i // 6) for i in range(letters))
     words = [["abcdef", float(i), i + 1.0] for i in range(letters // 6)]
     scores = np.tril(rng.gamma(0.7, 1.0, (3, letters, letters)))
-    provenance = {"model": "m", "words": words, "deciding_position": 9, "cue": 0, "target": 1, "text": "abcdef"}
-    return MixingMap(scores, tokens, tokens, "value_zeroing", stack, (0, 1, 2), provenance, strength)
+    provenance = {
+        "model": "m",
+        "words": words,
+        "deciding_position": 9,
+        "cue": 0,
+        "target": 1,
+        "text": "abcdef",
+    }
+    return MixingMap(
+        scores, tokens, tokens, "value_zeroing", stack, (0, 1, 2), provenance, strength
+    )
 
 
 def page_of(mixing_map: MixingMap, tmp_path, **more):
     maps = {("m", "trained", None): {(mixing_map.measure, mixing_map.stack): mixing_map}}
     card = clip_card(
-        "a", None, maps, heading="a", facts="", start={"layer": None}, seconds=20.0, most_bytes=10**6, **more
+        "a",
+        None,
+        maps,
+        heading="a",
+        facts="",
+        start={"layer": None},
+        seconds=20.0,
+        most_bytes=10**6,
+        **more,
     )
     path = tmp_path / "page.html"
     path.write_text(page("a", [], first=FirstScreen(clip=card)), encoding="utf-8")
@@ -63,7 +84,9 @@ def shares(drawn: dict) -> np.ndarray:
 
 def test_tokens_are_pooled_to_words_and_can_be_had():
     mixing_map = token_map(18)
-    words, tokens = drawn_maps({("m", "trained", None): {("value_zeroing", "decoder"): mixing_map}}, 20.0, None, 10**6)
+    words, tokens = drawn_maps(
+        {("m", "trained", None): {("value_zeroing", "decoder"): mixing_map}}, 20.0, None, 10**6
+    )
     assert (words["units"], tokens["units"]) == ("word", "token")
     assert [unit["label"] for unit in words["sources"]] == ["abcdef"] * 3
     assert (words["deciding"], tokens["deciding"]) == (None, 9)
@@ -77,7 +100,9 @@ def test_bytes_of_a_letter_are_one_row_and_column():
     tokens = tuple(Span(i, i + 1, label, "token", 0) for i, label in enumerate(labels))
     told = {"model": "m", "words": words, "deciding_position": 3}
     mixing_map = MixingMap(np.ones((1, 7, 7)), tokens, tokens, "attention", "decoder", (0,), told)
-    *_, drawn = drawn_maps({("m", "trained", None): {("attention", "decoder"): mixing_map}}, 1.0, None, 10**6)
+    *_, drawn = drawn_maps(
+        {("m", "trained", None): {("attention", "decoder"): mixing_map}}, 1.0, None, 10**6
+    )
     assert [unit["label"] for unit in drawn["targets"]] == ["c", "r", "é", "é", "e"]
     assert drawn["deciding"] == 2  # the letter that has the deciding byte
     np.testing.assert_allclose(shares(drawn)[0, 0], np.array([1, 1, 2, 2, 1]) / 7, atol=1e-4)
@@ -87,9 +112,13 @@ def test_the_first_layer_is_one_that_moves_its_targets_unevenly():
     strength = np.array([[0.5], [0.4], [0.001]]) * np.ones((3, 12))
     mixing_map = token_map(12, strength=strength)
     mixing_map.scores[0] = 1  # moves most, but evenly
-    for drawn in drawn_maps({("m", "trained", None): {("value_zeroing", "decoder"): mixing_map}}, 20.0, None, 10**6):
+    for drawn in drawn_maps(
+        {("m", "trained", None): {("value_zeroing", "decoder"): mixing_map}}, 20.0, None, 10**6
+    ):
         assert drawn["opens"] == 1
-    (bare, _) = drawn_maps({("m", "trained", None): {("v", "decoder"): token_map(12)}}, 20.0, None, 10**6)
+    (bare, _) = drawn_maps(
+        {("m", "trained", None): {("v", "decoder"): token_map(12)}}, 20.0, None, 10**6
+    )
     assert bare["opens"] is None
 
 
@@ -98,15 +127,21 @@ def test_the_first_layer_is_one_that_moves_its_targets_unevenly():
 def test_labels_stay_beside_their_rows_in_a_map_of_120_tokens(tmp_path, width):
     with Browser(width, 900) as browser:
         browser.open(page_of(token_map(), tmp_path))
-        assert browser.evaluate("document.querySelectorAll('#first .targets button').length") == 20  # words
+        assert (
+            browser.evaluate("document.querySelectorAll('#first .targets button').length") == 20
+        )  # words
         browser.evaluate(
-            "{ const s = document.querySelector('.units'); s.value = 'token'; s.dispatchEvent(new Event('change')); }"
+            "{ const s = document.querySelector('.units'); s.value = 'token'; s.dispatchEvent(new "
+            "Event('change')); }"
         )
         rows = np.array(browser.evaluate(ROWS))
         assert len(rows) == 120
         np.testing.assert_allclose(rows[:, 0], rows[:, 1], atol=0.6)
         assert rows[:, 2].min() >= 12  # each has room for its label
-        assert browser.evaluate("document.querySelectorAll('#first .targets button')[9].textContent") == "d"
+        assert (
+            browser.evaluate("document.querySelectorAll('#first .targets button')[9].textContent")
+            == "d"
+        )
         assert browser.messages == []
 
 
@@ -133,5 +168,7 @@ def test_what_was_said_and_written_comes_first_and_differences_are_marked(tmp_pa
         assert "<b>le</b> livre" in top
         first = "document.querySelector('#first .clip h3').nextElementSibling"
         assert browser.evaluate(f"{first}.className") == "texts"
-        marked = browser.evaluate(f"[...{first}.querySelectorAll('mark')].map((one) => one.textContent)")
+        marked = browser.evaluate(
+            f"[...{first}.querySelectorAll('mark')].map((one) => one.textContent)"
+        )
         assert marked == ["Les livres,", "<b>le</b> livre"]

@@ -17,10 +17,16 @@ from tests.reports.synthetic_runs import GAIN, WHOLE_STACK_GAIN, synthetic_run
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Models of 4 and 8 layers on the same 20 clips, 39 twins each; the second run's trained model has twice the gain."""
-    folder, of_both = tmp_path_factory.mktemp("compare"), {"clips": 20, "mapped": 0, "twins": TWINS_NEEDED}
+    """Models of 4 and 8 layers on the same 20 clips, 39 twins each; the second run's trained model
+    has twice the gain."""
+    folder, of_both = (
+        tmp_path_factory.mktemp("compare"),
+        {"clips": 20, "mapped": 0, "twins": TWINS_NEEDED},
+    )
     shallow = synthetic_run(folder / "shallow", layers=4, models=("small",), **of_both)
-    deep = synthetic_run(folder / "deep", layers=8, models=("large",), stacks=("encoder", "cross"), **of_both)
+    deep = synthetic_run(
+        folder / "deep", layers=8, models=("large",), stacks=("encoder", "cross"), **of_both
+    )
     table = pd.read_parquet(deep / "cue_contribution.parquet")
     gained = (table["init"] == "trained") & (table.layer == 4)
     table.loc[gained, "contribution"] += GAIN
@@ -36,13 +42,19 @@ def found(runs):
 def test_models_stand_side_by_side_by_stack_and_measure(found):
     rows = found.headline.set_index(["model", "stack", "measure"])
     assert set(rows.index.get_level_values("model")) == {"small", "large"}
-    assert rows.difference["small", "encoder", "value_zeroing"] == pytest.approx(100 * WHOLE_STACK_GAIN, abs=2)
-    assert rows.difference["large", "encoder", "value_zeroing"] == pytest.approx(200 * WHOLE_STACK_GAIN, abs=2)
+    assert rows.difference["small", "encoder", "value_zeroing"] == pytest.approx(
+        100 * WHOLE_STACK_GAIN, abs=2
+    )
+    assert rows.difference["large", "encoder", "value_zeroing"] == pytest.approx(
+        200 * WHOLE_STACK_GAIN, abs=2
+    )
     assert ("small", "cross", "value_zeroing") not in rows.index
 
 
 def test_layers_of_models_of_other_depth_meet_at_their_relative_depth(found):
-    rows = found.by_depth.query("stack == 'encoder' and measure == 'value_zeroing'").set_index(["model", "quarter"])
+    rows = found.by_depth.query("stack == 'encoder' and measure == 'value_zeroing'").set_index(
+        ["model", "quarter"]
+    )
     assert rows.index.get_level_values("quarter").nunique() == 4
     assert rows.loc["small"].difference.idxmax() == "3rd quarter"  # layer 2 of 0 to 3
     assert rows.loc["large"].difference.idxmax() == "3rd quarter"  # layer 4 of 0 to 7
@@ -59,7 +71,9 @@ def test_published_figures_have_a_part_of_their_own(found, tmp_path):
     assert {"by_depth.pdf", "published_contribution.pdf", "published_probing.pdf"} <= {
         path.name for path in tmp_path.iterdir()
     }
-    assert len(found.table_as_published) == len(found.table)  # of encoders and without a foil they are the same
+    assert len(found.table_as_published) == len(
+        found.table
+    )  # of encoders and without a foil they are the same
 
 
 def test_models_are_paired_on_the_clips_that_both_have(found):
@@ -116,7 +130,10 @@ def test_page_and_tables(found, tmp_path):
 
 def test_a_model_in_two_runs_is_told_apart_and_one_run_is_fine(runs, tmp_path):
     again = synthetic_run(tmp_path / "again", clips=20, layers=4, mapped=0, models=("small",))
-    assert set(speechmix.compare(runs[0], again).table.model) == {"small (shallow)", "small (again)"}
+    assert set(speechmix.compare(runs[0], again).table.model) == {
+        "small (shallow)",
+        "small (again)",
+    }
     assert speechmix.compare(runs[0], measures=["attention"]).pairs.empty
 
 
@@ -135,7 +152,19 @@ def test_what_cannot_be_compared_is_said(runs, tmp_path):
 
 @pytest.mark.long
 def test_from_the_shell(runs, tmp_path, capsys):
-    assert main(["compare", *map(str, runs), "--out", str(tmp_path / "out"), "--measure", "value_zeroing"]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                *map(str, runs),
+                "--out",
+                str(tmp_path / "out"),
+                "--measure",
+                "value_zeroing",
+            ]
+        )
+        == 0
+    )
     assert "one model against another" in capsys.readouterr().out
     assert (tmp_path / "out" / "comparison.html").is_file()
     assert main(["compare", str(tmp_path)]) == 1

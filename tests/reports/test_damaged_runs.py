@@ -1,4 +1,5 @@
-"""Runs that were stopped, damaged, or made of hostile names: one clear error, or a page that says what it left out."""
+"""Runs that were stopped, damaged, or made of hostile names: one clear error, or a page that says
+what it left out."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tests.reports.synthetic_runs import synthetic_run
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return synthetic_run(tmp_path_factory.mktemp("damaged") / "run", clips=4, layers=2, measures=("value_zeroing",))
+    return synthetic_run(
+        tmp_path_factory.mktemp("damaged") / "run", clips=4, layers=2, measures=("value_zeroing",)
+    )
 
 
 @pytest.fixture
@@ -132,18 +135,28 @@ def test_a_damaged_map_is_left_out_and_named(folder):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"model": None}, {"words": 3}, {"cue": 99},
+        {"model": None},
+        {"words": 3},
+        {"cue": 99},
         *(
             pytest.param(wrong, marks=pytest.mark.long)
             for wrong in (
-                {"init": 3}, {"seed": "one"}, {"words": [["a"]]}, {"words": [["a", "b", "c"]]}, {"words": [["b", 0.5, 0.1]]},
-                {"target": "x"}, {"text": ["a"]}, {"foil": 1},
+                {"init": 3},
+                {"seed": "one"},
+                {"words": [["a"]]},
+                {"words": [["a", "b", "c"]]},
+                {"words": [["b", 0.5, 0.1]]},
+                {"target": "x"},
+                {"text": ["a"]},
+                {"foil": 1},
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_a_map_of_unknown_origin_is_left_out(tmp_path, wrong):
-    folder = synthetic_run(tmp_path / "run", clips=4, layers=2, measures=("value_zeroing",), provenance=wrong)
+    folder = synthetic_run(
+        tmp_path / "run", clips=4, layers=2, measures=("value_zeroing",), provenance=wrong
+    )
     run, reasons = open_run(folder), []
     maps = maps_of_clip(run, "clip_0000", unreadable=reasons)
     assert list(maps) == [("synthetic", "random", 0)]
@@ -199,13 +212,19 @@ def test_any_damage_at_all_is_an_error_of_this_package_or_a_page(whole, tmp_path
             continue
 
 
-HOSTILE = "<img src=x onerror=alert(1)> [x](javascript:alert(1)) a|b `c` $\\frac$ </script> http://x.y"
+HOSTILE = (
+    "<img src=x onerror=alert(1)> [x](javascript:alert(1)) a|b `c` $\\frac$ </script> http://x.y"
+)
 
 
 @pytest.mark.long
 def test_hostile_names_are_text_in_markdown_page_tables_and_figures(tmp_path):
     folder = synthetic_run(
-        tmp_path / "run", clips=4, layers=2, measures=("value_zeroing", "attention"), models=(HOSTILE[:60],)
+        tmp_path / "run",
+        clips=4,
+        layers=2,
+        measures=("value_zeroing", "attention"),
+        models=(HOSTILE[:60],),
     )
     clips = pd.read_csv(folder / "clips.csv").assign(
         side=[HOSTILE, HOSTILE, "=1+1", "=1+1"], number=HOSTILE, template=HOSTILE
@@ -215,7 +234,10 @@ def test_hostile_names_are_text_in_markdown_page_tables_and_figures(tmp_path):
     assert "<img src=x" not in text
     assert "&lt;img src=x" in text
     assert text.count("</script>") == text.count("<script")
-    for path in (folder / "headline.md", speechmix.compare(folder).write(tmp_path / "out").parent / "headline.md"):
+    for path in (
+        folder / "headline.md",
+        speechmix.compare(folder).write(tmp_path / "out").parent / "headline.md",
+    ):
         table = path.read_text(encoding="utf-8")
         assert "<" not in table
         assert "[x](" not in table.replace("\\[x\\](", "")

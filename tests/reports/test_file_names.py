@@ -1,4 +1,5 @@
-"""Names of the files of a page, where columns of a manifest or of a run hold what no file may be called."""
+"""Names of the files of a page, where columns of a manifest or of a run hold what no file may be
+called."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_figures_of_a_hostile_column_stay_in_the_run(tmp_path):
     outside = {path for path in tmp_path.rglob("*") if path.is_file()} - {*folder.rglob("*")}
     assert outside == {victim}
     assert victim.read_text() == "mine"
-    assert len(list(folder.glob("contribution_and_need*.png"))) == 2  # neither side overwrites the other
+    assert (
+        len(list(folder.glob("contribution_and_need*.png"))) == 2
+    )  # neither side overwrites the other
 
 
 def test_names_of_sides_are_safe_short_and_distinct():
@@ -78,6 +81,8 @@ def test_a_part_file_cannot_name_files_outside_the_run(tmp_path):
 def test_a_run_cannot_name_part_files_outside_itself(tmp_path):
     folder = synthetic_run(tmp_path / "run", clips=2)
     description = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**description, "parts": {"../x.parquet": [1, "0"]}}))
+    (folder / "run.json").write_text(
+        json.dumps({**description, "parts": {"../x.parquet": [1, "0"]}})
+    )
     with pytest.raises(InputError, match="below"):
         _ = open_run(folder).parts

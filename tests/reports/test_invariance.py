@@ -1,4 +1,5 @@
-"""What must not change a sentence: idle layers, order of heads, clips and names, copies. A model that hears nothing says so."""
+"""What must not change a sentence: idle layers, order of heads, clips and names, copies. A model
+that hears nothing says so."""
 
 from __future__ import annotations
 
@@ -14,13 +15,23 @@ from torch import nn
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.reporting.pages.cue_need_section import short_answers
-from speechmix.reporting.pages.study_tables import contribution_cells, grouped_clips, of_layers, of_stacks, study_table
+from speechmix.reporting.pages.study_tables import (
+    contribution_cells,
+    grouped_clips,
+    of_layers,
+    of_stacks,
+    study_table,
+)
 from speechmix.reporting.pages.wording import sentences
 from speechmix.runs.results.tidy_tables import clip_table, identified, share_rows
 from tests.models.changed_models import deaf, padded, permuted
 
 SOURCE = bundled.models()["tiny-french-whisper"]
-CLIPS = [clip for clip in bundled.clips() if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"][:8]
+CLIPS = [
+    clip
+    for clip in bundled.clips()
+    if clip.meta["side"] == "left" and clip.meta.get("control") != "yes"
+][:8]
 MEASURES = ("value_zeroing", "attention")
 TWINS = 2
 
@@ -43,11 +54,15 @@ def reloaded(module: nn.Module) -> speechmix.adapters.Model:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(SOURCE, folder, dirs_exist_ok=True)
         module.save_pretrained(folder)
-        return speechmix.load(folder, check=False)  # the self-check refuses a layer in which nothing has an effect
+        return speechmix.load(
+            folder, check=False
+        )  # the self-check refuses a layer in which nothing has an effect
 
 
 def cells_of(table: pd.DataFrame, clips: pd.DataFrame | None = None) -> pd.DataFrame:
-    return contribution_cells(study_table(table, grouped_clips(clip_table(CLIPS) if clips is None else clips)))
+    return contribution_cells(
+        study_table(table, grouped_clips(clip_table(CLIPS) if clips is None else clips))
+    )
 
 
 def said(cells: pd.DataFrame) -> list[str]:
@@ -82,12 +97,18 @@ def test_the_order_of_heads_changes_no_sentence(table):
 def test_order_names_and_copies_of_clips_change_no_sentence(table):
     expected = said(cells_of(table))
     clips = clip_table(CLIPS)
-    assert said(cells_of(table.sample(frac=1, random_state=1), clips.sample(frac=1, random_state=2))) == expected
+    assert (
+        said(cells_of(table.sample(frac=1, random_state=1), clips.sample(frac=1, random_state=2)))
+        == expected
+    )
     names = {name: f"x{number}" for number, name in enumerate(reversed(clips["clip"].tolist()))}
     renamed = (part.assign(clip=part["clip"].map(names)) for part in (table, clips))
     assert said(cells_of(*renamed)) == expected
     first = clips["clip"].iloc[0]
-    copied = [pd.concat([part, part[part["clip"] == first].assign(clip="copy")]) for part in (table, clips)]
+    copied = [
+        pd.concat([part, part[part["clip"] == first].assign(clip="copy")])
+        for part in (table, clips)
+    ]
     assert said(cells_of(*(part.reset_index(drop=True) for part in copied))) == expected
     other_model = [text.replace("tiny-french-whisper", "renamed") for text in expected]
     assert said(cells_of(table.assign(model="renamed"))) == other_model

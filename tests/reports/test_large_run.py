@@ -23,7 +23,11 @@ def folder(tmp_path_factory):
 def of_texts(study: Study) -> Study:
     """The same study of a table without categories."""
     contributions = study.run.contributions
-    texts = {name: object for name in contributions if isinstance(contributions[name].dtype, pd.CategoricalDtype)}
+    texts = {
+        name: object
+        for name in contributions
+        if isinstance(contributions[name].dtype, pd.CategoricalDtype)
+    }
     return Study(dataclasses.replace(study.run, contributions=contributions.astype(texts)))
 
 
@@ -49,13 +53,17 @@ def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     monkeypatch.setattr(study_page, "_MOST_LEFT_OUT", 3)
     monkeypatch.setattr(distributions, "_MOST_DOTS", 5)
     study = Study.of(folder)
-    reasons = [{"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)]
+    reasons = [
+        {"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)
+    ]
     study = Study(dataclasses.replace(study.run, skipped=reasons))
     html = study_page.write_study(study, title="SYNTHETIC", notes=[]).read_text(encoding="utf-8")
     listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Left out</h2>")]
     shown = {name for name in study.run.clips["clip"] if name in listed}
     linked = {
-        name for ranked in study.ranked_clips.values() for name in (ranked[0], ranked[len(ranked) // 2], ranked[-1])
+        name
+        for ranked in study.ranked_clips.values()
+        for name in (ranked[0], ranked[len(ranked) // 2], ranked[-1])
     }
     assert shown == set(study.run.clips["clip"][:4]) | linked
     assert "the first 4 of 24 clips" in listed

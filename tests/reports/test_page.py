@@ -16,7 +16,9 @@ from speechmix.reporting.pages.study_tables import shown
 def test_hostile_text_is_shown_as_text_everywhere():
     evil = "<script>alert(1)</script>"
     table = pd.DataFrame({evil: [evil]})
-    html = page(evil, [(evil, [evil, table, SortableTable(table, {evil: evil}), Picture(b"", evil)])] * 4)
+    html = page(
+        evil, [(evil, [evil, table, SortableTable(table, {evil: evil}), Picture(b"", evil)])] * 4
+    )
     assert "<script>alert" not in html
     assert html.count("<script") == 1  # the page's own
     assert html.count("&lt;script&gt;alert") >= 10

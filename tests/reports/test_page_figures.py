@@ -1,4 +1,5 @@
-"""Figures on the page: paper and ink follow the screen, data keep their colours; the same figure gives the same bytes."""
+"""Figures on the page: paper and ink follow the screen, data keep their colours; the same figure
+gives the same bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ def test_ink_and_paper_are_variables_and_data_are_not():
     assert any("stroke: var(--ink)" in style for style in styles)
     assert any("stroke: #cc79a7" in style for style in styles)
     assert not any(": #000000" in style for style in styles)
-    numbers = {element.text: element.get("style") for element in root.iter() if element.text in ("0.0", "100.0")}
+    numbers = {
+        element.text: element.get("style")
+        for element in root.iter()
+        if element.text in ("0.0", "100.0")
+    }
     in_cells = [element.get("style") for element in root.iter() if element.text == "100.0"]
     assert any("fill: var(--on-dark-cell)" in style for style in in_cells)
     assert numbers
@@ -44,14 +49,20 @@ def test_ink_and_paper_are_variables_and_data_are_not():
 def test_the_strongest_cell_is_light_on_a_dark_screen_and_differences_stay_as_they_are():
     def cells(svg: bytes, name: str) -> list[list[int]]:
         content = re.search(rb'<g class="%s"><image[^>]*?base64,([^"]*)"' % name.encode(), svg)
-        return np.asarray(Image.open(io.BytesIO(base64.b64decode(content[1]))).convert("RGB"), int)[0].tolist()
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(content[1]))).convert("RGB"), int)[
+            0
+        ].tolist()
 
     svg = page_svg(figure())
     (zero, most), (dark_zero, dark_most) = cells(svg, "paper"), cells(svg, "screen")
-    np.testing.assert_allclose([zero, most], [dark_most, dark_zero], atol=1)  # matplotlib rounds down
+    np.testing.assert_allclose(
+        [zero, most], [dark_most, dark_zero], atol=1
+    )  # matplotlib rounds down
     assert sum(dark_most) > 600 > 100 > sum(dark_zero)
     drawn = Figure(figsize=(3, 2))
-    panels.draw_cells(drawn.subplots(), np.ma.array([[-1.0, 1.0]]), limits=(-1, 1), cmap=panels.DIFFERENCE_COLORS)
+    panels.draw_cells(
+        drawn.subplots(), np.ma.array([[-1.0, 1.0]]), limits=(-1, 1), cmap=panels.DIFFERENCE_COLORS
+    )
     assert b'class="screen"' not in page_svg(drawn)
 
 

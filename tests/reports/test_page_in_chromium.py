@@ -1,4 +1,5 @@
-"""The page in a real browser: it renders, sorts, plays, moves, and is silent on the console, whatever is in the run."""
+"""The page in a real browser: it renders, sorts, plays, moves, and is silent on the console,
+whatever is in the run."""
 
 from __future__ import annotations
 
@@ -47,7 +48,10 @@ NOTE = ["SYNTHETIC: numbers alone, no model was run."]
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return report(synthetic_run(tmp_path_factory.mktemp("page") / "run", stacks=("encoder", "cross")), notes=NOTE)
+    return report(
+        synthetic_run(tmp_path_factory.mktemp("page") / "run", stacks=("encoder", "cross")),
+        notes=NOTE,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,9 @@ def test_it_renders_with_a_title_pictures_and_cards_and_says_nothing_on_the_cons
     browser.messages.clear()
     browser.open(page)
     assert browser.evaluate("document.title") == "run"
-    assert browser.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth > 50)")
+    assert browser.evaluate(
+        "[...document.images].every((one) => one.complete && one.naturalWidth > 50)"
+    )
     assert browser.evaluate("document.querySelectorAll('.clip').length") == 3
     assert browser.evaluate("document.querySelector('#first .clip .row').textContent")
     assert browser.messages == []
@@ -85,7 +91,9 @@ def test_the_first_screen_has_the_answer_its_figure_and_a_clip_to_hear(page):
         contents = browser.evaluate(BOX.format("nav"))
         assert contents[2] <= min(left for left, *_ in boxes)  # a narrow list at their side
         assert contents[2] < 200
-        headings = browser.evaluate("[...document.querySelectorAll('h2')].map((one) => one.textContent)")
+        headings = browser.evaluate(
+            "[...document.querySelectorAll('h2')].map((one) => one.textContent)"
+        )
         assert headings[0] == "Clips to listen to"
         assert headings[-1] == "What was run"
 
@@ -109,7 +117,8 @@ def test_a_clip_is_drawn_when_it_is_opened(browser, page):
 def test_a_link_in_the_table_opens_its_clip(browser, page):
     browser.open(page)
     browser.evaluate(
-        "document.querySelector('a[href=\"#' + document.querySelectorAll('details.clip')[1].id + '\"]').click()"
+        "document.querySelector('a[href=\"#' + document.querySelectorAll('details.clip')[1].id + "
+        "'\"]').click()"
     )
     browser.until("document.querySelectorAll('details.clip')[1].querySelector('.row')?.textContent")
     assert not browser.evaluate("document.querySelectorAll('details.clip')[0].open")
@@ -122,7 +131,12 @@ def test_the_player_shows_tenths_of_a_second(browser, page):
     assert browser.evaluate(clock) == "0.0 s of 1.0 s"
     browser.evaluate("document.querySelector('audio').currentTime = 0.43")
     browser.until(f"{clock} === '0.4 s of 1.0 s'")
-    assert browser.evaluate("[9.96, 59.96, 60, 75.04].map(clocked)") == ["10.0 s", "60.0 s", "1:00.0", "1:15.0"]
+    assert browser.evaluate("[9.96, 59.96, 60, 75.04].map(clocked)") == [
+        "10.0 s",
+        "60.0 s",
+        "1:00.0",
+        "1:15.0",
+    ]
 
 
 def test_what_the_cue_gives_is_outlined_once(browser, page):
@@ -141,14 +155,22 @@ def test_nothing_is_fetched_from_anywhere(page):
 
 def test_a_column_sorts_up_and_down_by_mouse_and_by_keyboard(browser, page):
     browser.open(page)
-    column = "[...document.querySelectorAll('.sortable tbody tr')].map((row) => row.cells[{}].textContent)"
-    names = browser.evaluate("[...document.querySelectorAll('.sortable th')].map((one) => one.textContent.trim())")
+    column = (
+        "[...document.querySelectorAll('.sortable tbody tr')].map((row) => "
+        "row.cells[{}].textContent)"
+    )
+    names = browser.evaluate(
+        "[...document.querySelectorAll('.sortable th')].map((one) => one.textContent.trim())"
+    )
     place = names.index("difference")
     head = f".sortable th:nth-child({place + 1})"
     browser.click(f"{head} button")
     up = [float(cell) for cell in browser.evaluate(column.format(place))]
     assert up == sorted(up)
-    assert browser.evaluate(f"document.querySelector('{head}').getAttribute('aria-sort')") == "ascending"
+    assert (
+        browser.evaluate(f"document.querySelector('{head}').getAttribute('aria-sort')")
+        == "ascending"
+    )
     browser.evaluate(f"document.querySelector('{head} button').focus()")
     browser.press("Enter")
     down = [float(cell) for cell in browser.evaluate(column.format(place))]
@@ -158,21 +180,29 @@ def test_a_column_sorts_up_and_down_by_mouse_and_by_keyboard(browser, page):
 def test_the_player_moves_a_line_over_sound_and_map(browser, page):
     browser.open(page)
     browser.until("document.querySelector('audio').readyState >= 3")
-    assert browser.evaluate("document.querySelector('audio').duration") == pytest.approx(1.0, abs=0.02)
+    assert browser.evaluate("document.querySelector('audio').duration") == pytest.approx(
+        1.0, abs=0.02
+    )
     assert browser.evaluate("document.querySelector('.line').hidden")
     browser.evaluate("document.querySelector('audio').play()")
     place = "parseFloat(document.querySelector('.line').style.left)"
     browser.until(f"{place} > 10")
     first = browser.evaluate(place)
     browser.until(f"{place} > {first + 10}")
-    browser.evaluate("{ const a = document.querySelector('audio'); a.pause(); a.currentTime = 0.5; }")
+    browser.evaluate(
+        "{ const a = document.querySelector('audio'); a.pause(); a.currentTime = 0.5; }"
+    )
     browser.until(f"Math.abs({place} - 50) < 1")
     box = (
         "(() => {{ const r = document.querySelector('{}').getBoundingClientRect(); "
         "return [r.left, r.width, r.top, r.bottom]; }})()"
     )
-    line, sound, cells = (browser.evaluate(box.format(name)) for name in (".line", ".time img", ".map canvas"))
-    assert line[0] + line[1] / 2 == pytest.approx(sound[0] + sound[1] / 2, abs=2)  # half a second of one
+    line, sound, cells = (
+        browser.evaluate(box.format(name)) for name in (".line", ".time img", ".map canvas")
+    )
+    assert line[0] + line[1] / 2 == pytest.approx(
+        sound[0] + sound[1] / 2, abs=2
+    )  # half a second of one
     assert line[2] <= sound[2]
     assert line[3] >= cells[3]
     assert browser.evaluate("document.querySelector('.words .now').textContent") == "perdu"
@@ -182,17 +212,24 @@ def test_a_word_is_heard_and_its_row_is_shown(browser, page):
     browser.open(page)
     browser.until("document.querySelector('audio').readyState >= 3")
     # A word is soon over: that it is heard is noted when it begins.
-    browser.evaluate("document.querySelector('audio').addEventListener('play', () => { window.heard = true })")
+    browser.evaluate(
+        "document.querySelector('audio').addEventListener('play', () => { window.heard = true })"
+    )
     browser.click('.words button[data-word="2"]')
     browser.until("window.heard === true")
     assert browser.evaluate("document.querySelector('.row').textContent").startswith(
         "What contributes to perdu in layer"
     )
     assert (
-        browser.evaluate("document.querySelectorAll('.targets')[0].children[2].getAttribute('aria-pressed')") == "true"
+        browser.evaluate(
+            "document.querySelectorAll('.targets')[0].children[2].getAttribute('aria-pressed')"
+        )
+        == "true"
     )
     browser.until("document.querySelector('audio').paused")  # it stops behind the word
-    assert browser.evaluate("document.querySelector('audio').currentTime") == pytest.approx(0.58, abs=0.2)
+    assert browser.evaluate("document.querySelector('audio').currentTime") == pytest.approx(
+        0.58, abs=0.2
+    )
 
 
 def test_shares_of_a_row_sum_to_a_hundred_and_layer_and_stack_can_be_chosen(browser, page):
@@ -205,7 +242,8 @@ def test_shares_of_a_row_sum_to_a_hundred_and_layer_and_stack_can_be_chosen(brow
     browser.press("ArrowRight")
     assert "layer 3" in browser.evaluate(row)
     browser.evaluate(
-        "{ const s = document.querySelector('.stack'); s.value = 'cross'; s.dispatchEvent(new Event('change')); }"
+        "{ const s = document.querySelector('.stack'); s.value = 'cross'; s.dispatchEvent(new "
+        "Event('change')); }"
     )
     assert "(cross, value zeroing)" in browser.evaluate(row)
     assert browser.evaluate(row) != before
@@ -254,13 +292,17 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
             assert words in text
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, False), (1280, True), (420, True)])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (420, False), (1280, True), (420, True)]
+)
 def test_it_fits_the_width_and_follows_the_colour_scheme(page, tmp_path, width, dark):
     with Browser(width, 800, dark=dark) as browser:
         browser.open(page)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         shown = browser.evaluate("document.querySelector('#first figure img').currentSrc")
-        assert (shown == browser.evaluate("document.querySelector('#first figure source').srcset")) == (width < 640)
+        assert (
+            shown == browser.evaluate("document.querySelector('#first figure source').srcset")
+        ) == (width < 640)
         assert min(browser.evaluate(PAPER)) > 250 or dark
         assert max(browser.evaluate(PAPER)) < 50 or not dark
         background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -275,6 +317,15 @@ def test_on_paper_controls_are_gone_and_the_colours_are_light(page):
     with Browser(dark=True) as browser:
         browser.open(page)
         browser.send("Emulation.setEmulatedMedia", media="print")
-        assert browser.evaluate("getComputedStyle(document.querySelector('.controls')).display") == "none"
-        assert browser.evaluate("getComputedStyle(document.querySelector('.map canvas')).display") == "block"
-        assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            browser.evaluate("getComputedStyle(document.querySelector('.controls')).display")
+            == "none"
+        )
+        assert (
+            browser.evaluate("getComputedStyle(document.querySelector('.map canvas')).display")
+            == "block"
+        )
+        assert (
+            browser.evaluate("getComputedStyle(document.body).backgroundColor")
+            == "rgb(255, 255, 255)"
+        )

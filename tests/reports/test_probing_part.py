@@ -1,4 +1,5 @@
-"""The page's section on probes: its sentence follows the test, its table the layers, and a damaged file is said."""
+"""The page's section on probes: its sentence follows the test, its table the layers, and a damaged
+file is said."""
 
 from __future__ import annotations
 
@@ -30,19 +31,31 @@ def test_sentence_table_figure_and_agreement(folder, undrawn):
     tables = [item for item in items if isinstance(item, pd.DataFrame)]
     row = tables[0].iloc[0]
     assert row["model"] == "synthetic"
-    assert [row[name][-1] == "*" for name in ("input", "0", "1", "2", "3", "4")] == [False] * 3 + [True] * 3
+    assert [row[name][-1] == "*" for name in ("input", "0", "1", "2", "3", "4")] == [False] * 3 + [
+        True
+    ] * 3
     assert row["groups"] == 24
     assert set(tables[1]["against"]) == {"level", "gain"}
     assert (folder / "probes_number.png").is_file()
     assert not (folder / "probes_published.png").is_file()
 
 
-def test_the_deciding_position_is_shown_and_the_published_one_beside_the_published_figure(folder, undrawn):
+def test_the_deciding_position_is_shown_and_the_published_one_beside_the_published_figure(
+    folder, undrawn
+):
     at_target = synthetic_probes((0.97,) * 6, (0.97,) * 6, stack="decoder")
-    write(folder, synthetic_probes(), at_target, synthetic_probes(stack="decoder", position="deciding"))
+    write(
+        folder,
+        synthetic_probes(),
+        at_target,
+        synthetic_probes(stack="decoder", position="deciding"),
+    )
     ((_, items),) = probing_part(Study.of(folder), published=True)
     table = next(item for item in items if isinstance(item, pd.DataFrame))
-    assert list(zip(table["stack"], table["position"], strict=True)) == [("encoder", "target"), ("decoder", "deciding")]
+    assert list(zip(table["stack"], table["position"], strict=True)) == [
+        ("encoder", "target"),
+        ("decoder", "deciding"),
+    ]
     assert (folder / "probes_published.png").is_file()
 
 

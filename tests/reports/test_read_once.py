@@ -1,4 +1,5 @@
-"""A page is made in one direction: each file of the run's folder is read once, and the headline is computed once."""
+"""A page is made in one direction: each file of the run's folder is read once, and the headline is
+computed once."""
 
 from __future__ import annotations
 
@@ -22,11 +23,15 @@ _WATCHED: list[Counter[str]] = []
 
 
 def _count(event: str, arguments: tuple) -> None:
-    if event == "open" and _WATCHED and isinstance(arguments[0], str) and not arguments[2] & 3:  # opened for reading
+    if (
+        event == "open" and _WATCHED and isinstance(arguments[0], str) and not arguments[2] & 3
+    ):  # opened for reading
         _WATCHED[-1][arguments[0]] += 1
 
 
-sys.addaudithook(_count)  # for good: no other way sees what any library opens; it does nothing but in `reads`
+sys.addaudithook(
+    _count
+)  # for good: no other way sees what any library opens; it does nothing but in `reads`
 
 
 @contextmanager
@@ -35,12 +40,16 @@ def reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str
     counts: Counter[str] = Counter()
     read_table = pq.read_table
     monkeypatch.setattr(
-        pq, "read_table", lambda path, **options: counts.update([str(path)]) or read_table(path, **options)
+        pq,
+        "read_table",
+        lambda path, **options: counts.update([str(path)]) or read_table(path, **options),
     )
     _WATCHED.append(counts)
     yield counts
     _WATCHED.pop()
-    for path in [path for path in counts if not path.startswith(f"{folder}/") or path.endswith(".wav")]:
+    for path in [
+        path for path in counts if not path.startswith(f"{folder}/") or path.endswith(".wav")
+    ]:
         del counts[path]
 
 
@@ -56,7 +65,9 @@ def test_every_file_of_the_run_is_read_once_for_a_page(folder, monkeypatch):
     assert {"run.json", "clips.csv", "skipped.csv", "cue_contribution.parquet"} <= names
     shards = [counts.pop(path) for path in list(counts) if str(path).endswith(".safetensors")]
     assert len(shards) == 2
-    assert max(shards) <= 1 + 6 * 2  # a look at the header, and one for each map of a clip and measure
+    assert (
+        max(shards) <= 1 + 6 * 2
+    )  # a look at the header, and one for each map of a clip and measure
     assert set(counts.values()) == {1}, counts.most_common(3)
 
 
@@ -79,12 +90,18 @@ def test_maps_beyond_what_memory_may_hold_are_read_again(folder, monkeypatch):
 
 
 @pytest.mark.long
-def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(folder, tmp_path, monkeypatch):
+def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(
+    folder, tmp_path, monkeypatch
+):
     calls = Counter()
 
     def count_calls(module, name):
         function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args, **options: calls.update([name]) or function(*args, **options))
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda *args, **options: calls.update([name]) or function(*args, **options),
+        )
 
     count_calls(study, "contribution_cells")
     count_calls(comparing, "compare_with_twins")

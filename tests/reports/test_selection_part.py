@@ -1,4 +1,5 @@
-"""From the corpus to the scored clips, and whether the models transcribe them: what the page says of it."""
+"""From the corpus to the scored clips, and whether the models transcribe them: what the page says
+of it."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ from tests.reports.synthetic_runs import WORDS, synthetic_run
 
 SAID = " ".join(WORDS)
 STAGES = [
-    ["mine", "clips", "kept", 60], ["mine", "clips", "no pair", 121], ["align", "clips", "kept", 60],
-    ["select", "pairs", "kept", 7], ["select", "pairs", "target misspelled by synthetic", 53],
-]  # fmt: skip
+    ["mine", "clips", "kept", 60],
+    ["mine", "clips", "no pair", 121],
+    ["align", "clips", "kept", 60],
+    ["select", "pairs", "kept", 7],
+    ["select", "pairs", "target misspelled by synthetic", 53],
+]
 RATES = {
     "model": "synthetic",
     "transcribed_clips": 60.0,
@@ -33,10 +37,17 @@ def run_with(folder, transcript: str, **description):
     synthetic_run(folder)
     rate = character_error_rate(SAID, transcript)
     rows = [
-        {"clip": f"clip_{i:04}", "model": "synthetic", "init": "trained", "seed": None, "text": SAID,
-         "transcript": transcript, "character_error_rate": rate}
+        {
+            "clip": f"clip_{i:04}",
+            "model": "synthetic",
+            "init": "trained",
+            "seed": None,
+            "text": SAID,
+            "transcript": transcript,
+            "character_error_rate": rate,
+        }
         for i in range(6)
-    ]  # fmt: skip
+    ]
     pd.DataFrame(rows).astype({"seed": "Int64"}).to_parquet(folder / "transcripts.parquet")
     (folder / "report.json").write_text(json.dumps({"title": "t", "notes": ["n"], **description}))
     return folder
@@ -56,24 +67,34 @@ def test_the_whole_way_from_the_corpus_to_the_scored_clips_is_told(tmp_path):
         [60, 7, 53],
         [7, 6, 1],
     ]
-    assert steps["reasons"].tolist() == ["121 no pair", "", "53 target misspelled by synthetic", "1 no such file"]
+    assert steps["reasons"].tolist() == [
+        "121 no pair",
+        "",
+        "53 target misspelled by synthetic",
+        "1 no such file",
+    ]
     assert rates["character error rate (%)"].tolist() == [61.2]
     assert rates["character error rate of these (%)"].tolist() == [0.0]
     assert transcription_notes(run) == [
-        "synthetic: character error rate 0 % over 6 scored clips, 61 % over all 60 that were transcribed."
+        "synthetic: character error rate 0 % over 6 scored clips, 61 % over all 60 that were "
+        "transcribed."
     ]
     html = report(folder).read_text(encoding="utf-8")
     first, _, rest = html.partition('<section id="part-1">')
     assert "181 rows of the corpus" in first
     assert "61 % over all 60" in first
     assert "53 target misspelled by synthetic" in rest
-    assert json.loads((folder / "report.json").read_text())["selection"]["models"] == [RATES]  # for the next page
+    assert json.loads((folder / "report.json").read_text())["selection"]["models"] == [
+        RATES
+    ]  # for the next page
 
 
 def test_a_model_that_does_not_transcribe_is_warned_of_before_any_number(tmp_path):
     html = report(run_with(tmp_path / "run", "bonjour")).read_text(encoding="utf-8")
     warning = html.index("synthetic does not transcribe these clips")
-    assert warning < html.index("<mark>elle a perdu les livres</mark>") < html.index('class="answer"')
+    assert (
+        warning < html.index("<mark>elle a perdu les livres</mark>") < html.index('class="answer"')
+    )
     assert html.index('class="warnings"') < warning
 
 
@@ -82,7 +103,9 @@ def test_a_run_that_was_not_chosen_from_a_corpus_says_nothing_of_it(tmp_path):
     assert (selection_sentence(run), selection_part(run), transcription_notes(run)) == ("", [], [])
 
 
-@pytest.mark.parametrize("selection", [[], {"stages": [["mine"]]}, {"models": [{"model": "a"}]}, {"stages": 3}])
+@pytest.mark.parametrize(
+    "selection", [[], {"stages": [["mine"]]}, {"models": [{"model": "a"}]}, {"stages": 3}]
+)
 def test_damaged_counts_are_an_error_that_names_the_file(tmp_path, selection):
     folder = run_with(tmp_path / "run", SAID, selection=selection)
     with pytest.raises(InputError, match=r"report\.json"):

@@ -1,4 +1,5 @@
-"""The study's page: what it says in words, which clips it shows, what it finds again in a folder."""
+"""The study's page: what it says in words, which clips it shows, what it finds again in a
+folder."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.pages.study_clips import reasons_to_show
 from speechmix.reporting.pages.study_page import report
 from speechmix.reporting.pages.study_results import Study
-from speechmix.reporting.pages.study_tables import KEYS, clip_values, in_percent, main_rows, shown, shown_layers
+from speechmix.reporting.pages.study_tables import (
+    KEYS,
+    clip_values,
+    in_percent,
+    main_rows,
+    shown,
+    shown_layers,
+)
 from speechmix.reporting.pages.wording import method, said_twins, sentences
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
@@ -59,7 +67,9 @@ def test_audio_that_was_moved_is_found_in_a_folder_that_is_named(tmp_path):
     shutil.move(run.out / "sound", tmp_path / "elsewhere")
     maps = maps_of_clip(run, "clip_0000")
     assert clip_of(run, "clip_0000", maps) is None
-    assert clip_of(run, "clip_0000", maps, audio=tmp_path / "elsewhere").duration == pytest.approx(1.0)
+    assert clip_of(run, "clip_0000", maps, audio=tmp_path / "elsewhere").duration == pytest.approx(
+        1.0
+    )
 
 
 def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(run):
@@ -80,9 +90,12 @@ def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(run):
 def test_layers_and_whole_stacks_are_corrected_together(run):
     study = Study(run)
     attention = in_percent(study.table).query("measure == 'attention'")
-    alone = pd.concat([
-        compare_with_twins(of_layer, by=[*KEYS, "layer"], group="group") for _, of_layer in attention.groupby("layer")
-    ])  # fmt: skip
+    alone = pd.concat(
+        [
+            compare_with_twins(of_layer, by=[*KEYS, "layer"], group="group")
+            for _, of_layer in attention.groupby("layer")
+        ]
+    )
     rows = study.layers.query("measure == 'attention'").sort_values("layer")
     assert rows.difference.tolist() == pytest.approx(alone.difference.tolist())
     assert (rows.p.to_numpy() >= alone.p.to_numpy()).all()
@@ -101,25 +114,45 @@ def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
     assert set(study.cells.claim) == {""}
     assert set(study.headline.difference.round()) != {0}
     assert (
-        "changes the target's representation by only 0.5 % (minimum 1 %), so no claim is made of the cue's share there"
-        in sentences(study.headline)[0]
+        "changes the target's representation by only 0.5 % (minimum 1 %), so no claim is made of "
+        "the cue's share there" in sentences(study.headline)[0]
     )
 
 
 def test_p_is_shown_as_people_write_it(run):
     found = shown(Study(run).headline)
     assert found.p.tolist() == ["0.050", "0.050"]
-    assert {"95 % interval", "lowest to highest twin", "effect size d", "above zero (%)"} <= set(found)
+    assert {"95 % interval", "lowest to highest twin", "effect size d", "above zero (%)"} <= set(
+        found
+    )
     assert found["more in layers"].tolist() == ["2", "2"]
     assert not {"side", "low", "twin_low", "less in layers"} & set(found)
     assert shown(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
 
 
 ROW = {
-    "side": "all", "model": "m", "stack": "encoder", "measure": "value_zeroing", "trained": 50.0, "random": 20.0, "twins": 39,
-    "twin_low": -1.0, "twin_high": 41.0, "difference": 30.0, "low": 25.0, "high": 35.0, "p": 0.0002, "claim": "more",
-    "effect": 2.0, "positive": 0.9, "groups": 10, "length_matched": 21.0, "mixing_strength": 0.3, "more_in": "", "less_in": "",
-}  # fmt: skip
+    "side": "all",
+    "model": "m",
+    "stack": "encoder",
+    "measure": "value_zeroing",
+    "trained": 50.0,
+    "random": 20.0,
+    "twins": 39,
+    "twin_low": -1.0,
+    "twin_high": 41.0,
+    "difference": 30.0,
+    "low": 25.0,
+    "high": 35.0,
+    "p": 0.0002,
+    "claim": "more",
+    "effect": 2.0,
+    "positive": 0.9,
+    "groups": 10,
+    "length_matched": 21.0,
+    "mixing_strength": 0.3,
+    "more_in": "",
+    "less_in": "",
+}
 
 
 def sentence(**changes):
@@ -127,14 +160,25 @@ def sentence(**changes):
 
 
 def test_sentences_say_more_less_and_inconclusive():
-    for part in ("50.0 % to the target in the trained model, and 20.0 % in 39 untrained twins",
-                 "lowest and highest: 0.0 and 41.0 %", "+30.0 percentage points", "25.0 to 35.0", "p < 0.001", "9 of 10 groups",
-                 "effect large", "contributes more than in untrained models", "would contribute 21.0 %"):  # fmt: skip
+    for part in (
+        "50.0 % to the target in the trained model, and 20.0 % in 39 untrained twins",
+        "lowest and highest: 0.0 and 41.0 %",
+        "+30.0 percentage points",
+        "25.0 to 35.0",
+        "p < 0.001",
+        "9 of 10 groups",
+        "effect large",
+        "contributes more than in untrained models",
+        "would contribute 21.0 %",
+    ):
         assert part in sentence()
     assert "contributes less than in untrained models" in sentence(claim="less")
     assert "The result is inconclusive" in sentence(claim="")
     single = sentence(claim="", more_in="2", less_in="5")
-    assert "inconclusive; the cue contributes more in single layers and less in single layers" in single
+    assert (
+        "inconclusive; the cue contributes more in single layers and less in single layers"
+        in single
+    )
     assert "no untrained twin" in sentence(random=np.nan)
     assert "no trained model" in sentence(trained=np.nan)
 
@@ -144,8 +188,12 @@ def test_sentences_are_silent_where_the_test_is():
     alone = sentence(twins=1, claim="", **unknown)
     assert "With 1 untrained twin nothing is claimed (39 are needed)." in alone
     assert not {"interval", " p ", "nan"} & set(re.findall(r"interval| p |nan", alone))
-    assert "With 10 untrained twins nothing is claimed (39 are needed)." in sentence(twins=10, claim="")
-    assert "With 7 groups of clips nothing is claimed (8 are needed)." in sentence(groups=7, claim="")
+    assert "With 10 untrained twins nothing is claimed (39 are needed)." in sentence(
+        twins=10, claim=""
+    )
+    assert "With 7 groups of clips nothing is claimed (8 are needed)." in sentence(
+        groups=7, claim=""
+    )
     assert "above zero in 1 of 1 group;" in sentence(groups=1, positive=1.0, claim="", **unknown)
 
 
@@ -158,7 +206,9 @@ def test_sentences_are_silent_where_the_test_is():
     ],
 )
 def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, reason):
-    page = report(synthetic_run(tmp_path / "run", pairs=False, mapped=1, **options)).read_text(encoding="utf-8")
+    page = report(synthetic_run(tmp_path / "run", pairs=False, mapped=1, **options)).read_text(
+        encoding="utf-8"
+    )
     assert reason in page
     assert not re.search(r"contributes ([\d.]+ points )?(more|less) than", page)
     headline = pd.read_csv(tmp_path / "run" / "headline.csv")
@@ -168,7 +218,9 @@ def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, re
 
 
 def test_the_page_says_how_many_twins_a_claim_needs():
-    assert "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11" in method("", [10, 10])
+    assert "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11" in method(
+        "", [10, 10]
+    )
     assert "39 untrained twins: enough for claims" in method("", [39])
     assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in method("", [1])
     assert "nothing to compare a trained model with" in said_twins(0)
@@ -194,12 +246,20 @@ def test_most_median_least_and_asked_for_clips_are_shown(run, table):
 
 
 def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_path):
-    run = open_run(synthetic_run(tmp_path / "run", clips=1, layers=40, text=" ".join("abcdefghijkl")))
+    run = open_run(
+        synthetic_run(tmp_path / "run", clips=1, layers=40, text=" ".join("abcdefghijkl"))
+    )
     maps = maps_of_clip(run, "clip_0000")
     clip = clip_of(run, "clip_0000", maps)
     options = {"heading": "", "facts": "", "start": {"layer": 17}, "seconds": 1.0}
     whole = clip_card("clip_0000", clip, maps, most_bytes=10**7, **options)
-    small = clip_card("clip_0000", clip, maps, most_bytes=len(whole.sound) + len(whole.picture) + 30_000, **options)
+    small = clip_card(
+        "clip_0000",
+        clip,
+        maps,
+        most_bytes=len(whole.sound) + len(whole.picture) + 30_000,
+        **options,
+    )
     assert whole.data["maps"][0]["layers"] == list(range(40))
     layers = small.data["maps"][0]["layers"]
     assert len(layers) < 40
@@ -219,7 +279,13 @@ def test_figures_and_tables_lie_beside_the_page(folder):
     assert "one&#39;s own of the target word, as the published" in text
     for name in ("published_contribution", "published_heat_map", "published_probing"):
         assert (folder / f"{name}.png").stat().st_size > 5_000
-    for name in ("cue_contribution", "cue_heat_map", "cue_difference", "cue_distribution", "by_number"):
+    for name in (
+        "cue_contribution",
+        "cue_heat_map",
+        "cue_difference",
+        "cue_distribution",
+        "by_number",
+    ):
         assert (folder / f"{name}.png").stat().st_size > 5_000
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     assert pd.read_csv(folder / "layers.csv").groups.eq(20).all()
@@ -229,7 +295,9 @@ def test_figures_and_tables_lie_beside_the_page(folder):
 
 @pytest.mark.long
 def test_a_thousand_clips_stay_below_ten_megabytes(tmp_path):
-    run = synthetic_run(tmp_path / "run", clips=1000, mapped=1000, seconds=6.0, measures=("value_zeroing",))
+    run = synthetic_run(
+        tmp_path / "run", clips=1000, mapped=1000, seconds=6.0, measures=("value_zeroing",)
+    )
     page = report(run)
     assert page.stat().st_size < 10_000_000
     text = page.read_text(encoding="utf-8")
@@ -240,7 +308,19 @@ def test_a_thousand_clips_stay_below_ten_megabytes(tmp_path):
 @pytest.mark.long
 def test_from_the_shell(folder, tmp_path, capsys):
     assert (
-        main(["report", str(folder), "--clip", "clip_0003", "--out", str(tmp_path / "page.html"), "--title", "T"]) == 0
+        main(
+            [
+                "report",
+                str(folder),
+                "--clip",
+                "clip_0003",
+                "--out",
+                str(tmp_path / "page.html"),
+                "--title",
+                "T",
+            ]
+        )
+        == 0
     )
     assert "page:" in capsys.readouterr().out
     assert 'id="clip-clip_0003"' in (tmp_path / "page.html").read_text(encoding="utf-8")

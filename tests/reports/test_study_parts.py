@@ -1,4 +1,5 @@
-"""Parts of the page on a run that was really made, by tiny models of random weights: what is read off stored results."""
+"""Parts of the page on a run that was really made, by tiny models of random weights: what is read
+off stored results."""
 
 from __future__ import annotations
 
@@ -21,10 +22,14 @@ def run(tmp_path_factory):
 
     extractor, trained = transformers.Wav2Vec2FeatureExtractor(), build("wav2vec2-post")
     models = [speechmix.load(trained, processor=extractor)]
-    models += [speechmix.load(trained, processor=extractor, init="random", seed=seed) for seed in (3, 5)]
+    models += [
+        speechmix.load(trained, processor=extractor, init="random", seed=seed) for seed in (3, 5)
+    ]
     clips = [clip(name, words=WORDS, text="les livres verts") for name in ("a", "bb", "ccc")]
     out = tmp_path_factory.mktemp("run")
-    score_clips(models, clips, out, twin_clips=2, figures=0, progress=False, report=lambda line: None)
+    score_clips(
+        models, clips, out, twin_clips=2, figures=0, progress=False, report=lambda line: None
+    )
     return out, models
 
 
@@ -32,9 +37,13 @@ def test_the_table_of_models_has_each_with_its_weights_and_clips(run):
     out, models = run
     table = models_part(speechmix.open_run(out))[0]
     expected = [
-        (model.name, model.init, "" if model.seed is None else str(model.seed), model.fingerprint) for model in models
+        (model.name, model.init, "" if model.seed is None else str(model.seed), model.fingerprint)
+        for model in models
     ]
-    assert list(table[["model", "weights", "seed", "fingerprint"]].itertuples(index=False, name=None)) == expected
+    assert (
+        list(table[["model", "weights", "seed", "fingerprint"]].itertuples(index=False, name=None))
+        == expected
+    )
     assert table["clips"].tolist() == [3, 3, 2]
 
 

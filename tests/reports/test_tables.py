@@ -1,4 +1,5 @@
-"""Tables of a run: each column is in the dictionary, CSV and Parquet hold the same, and the headline pastes into a paper."""
+"""Tables of a run: each column is in the dictionary, CSV and Parquet hold the same, and the
+headline pastes into a paper."""
 
 from __future__ import annotations
 
@@ -27,20 +28,32 @@ def documented(section):
     """Columns that the dictionary names for a table, with those it takes from cue_contribution."""
     text = DICTIONARY.read_text(encoding="utf-8")
     part = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return {name for row in re.findall(r"^\|(.*?)\|", part, flags=re.M) for name in re.findall(r"`(\w+)`", row)}
+    return {
+        name
+        for row in re.findall(r"^\|(.*?)\|", part, flags=re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, figures_saved_empty):
-    """Four bundled clips (two pairs) through the tiny Whisper-style model and its twins, boundaries moved in one pair."""
+    """Four bundled clips (two pairs) through the tiny Whisper-style model and its twins, boundaries
+    moved in one pair."""
     folder = bundled.models()["tiny-french-whisper"]
     twins = [speechmix.load(folder, init="random", seed=seed, device="cpu") for seed in (0, 1)]
     models = [trained("tiny-french-whisper"), *twins]
     clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:4]
     done = score_clips(
-        models, clips, tmp_path_factory.mktemp("tables") / "run", measures=["value_zeroing", "attention"], ablation=True,
-        figures=0, progress=False, report=lambda line: None, skipped=[("row 3", "no such file")],
-    )  # fmt: skip
+        models,
+        clips,
+        tmp_path_factory.mktemp("tables") / "run",
+        measures=["value_zeroing", "attention"],
+        ablation=True,
+        figures=0,
+        progress=False,
+        report=lambda line: None,
+        skipped=[("row 3", "no such file")],
+    )
     assert score_moved_words(done, models, most=2) == 2
     with figures_saved_empty():
         report(done.out)
@@ -49,7 +62,16 @@ def run(tmp_path_factory, figures_saved_empty):
 
 @pytest.mark.parametrize(
     "name",
-    ["cue_contribution", "ablation", "transcripts", "boundaries", "clips", "skipped", "layers", "headline"],
+    [
+        "cue_contribution",
+        "ablation",
+        "transcripts",
+        "boundaries",
+        "clips",
+        "skipped",
+        "layers",
+        "headline",
+    ],
 )
 def test_every_column_is_in_the_dictionary_and_the_other_way_round(run, name):
     found = set(pd.read_csv(run / f"{name}.csv").columns)
@@ -86,7 +108,11 @@ def test_csv_and_parquet_hold_the_same(run, name):
             np.testing.assert_allclose(csv[column], parquet[column], rtol=1e-6)
         else:
             assert csv[column].fillna("").astype(str).str.removesuffix(".0").tolist() == (
-                parquet[column].astype(object).where(parquet[column].notna(), "").astype(str).tolist()
+                parquet[column]
+                .astype(object)
+                .where(parquet[column].notna(), "")
+                .astype(str)
+                .tolist()
             )
 
 
@@ -97,9 +123,13 @@ def test_the_tidy_table_has_one_row_for_each_observation(run):
     assert table.contribution.between(0, 1).all()
     assert table.depth.min() == 0
     assert table.groupby("stack").depth.max().eq(1).all()
-    assert table[table["stack"] == "decoder"].length_matched.sub(
-        table[table["stack"] == "decoder"].share_of_length
-    ).abs().max() < 1e-9  # fmt: skip
+    assert (
+        table[table["stack"] == "decoder"]
+        .length_matched.sub(table[table["stack"] == "decoder"].share_of_length)
+        .abs()
+        .max()
+        < 1e-9
+    )
 
 
 def test_polars_reads_it(run):
@@ -112,7 +142,8 @@ def test_the_page_says_what_moving_the_words_does_or_that_clips_are_too_few(run)
     assert "If word boundaries are off" in text
     assert "in 2 clips" in text
     assert (
-        "Whether the conclusion holds cannot be stated: that takes 8 groups of clips and two untrained twins." in text
+        "Whether the conclusion holds cannot be stated: that takes 8 groups of clips and two "
+        "untrained twins." in text
     )
 
 
@@ -140,10 +171,14 @@ def test_headline_as_a_tidy_table(run):
 def test_whole_stacks_are_layers_weighted_by_their_mixing_strength(run):
     headline = pd.read_csv(run / "headline.csv").set_index(["stack", "measure"])
     study = Study.of(run)
-    table = study.table[study.table["init"] == "trained"].astype({"clip": object, "stack": object, "measure": object})
+    table = study.table[study.table["init"] == "trained"].astype(
+        {"clip": object, "stack": object, "measure": object}
+    )
     for (stack, measure), rows in table.groupby(["stack", "measure"]):
         clips = rows.groupby("clip")[["contribution", "mixing_strength"]]
-        of_clips = clips.apply(lambda clip: np.average(clip["contribution"], weights=clip["mixing_strength"]))
+        of_clips = clips.apply(
+            lambda clip: np.average(clip["contribution"], weights=clip["mixing_strength"])
+        )
         groups = of_clips.groupby(study.clips.set_index("clip")["group"]).mean()
         assert headline.trained[stack, measure] == pytest.approx(100 * groups.mean())
 
@@ -163,9 +198,15 @@ def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
     clips = [clip.renamed(f"00{number}") for number, clip in enumerate(clips, start=1)]
     model = trained("tiny-french-ctc")
     done = score_clips(
-        [model], clips, tmp_path, ablation=True, figures=0, progress=False, report=lambda line: None,
+        [model],
+        clips,
+        tmp_path,
+        ablation=True,
+        figures=0,
+        progress=False,
+        report=lambda line: None,
         skipped=[("007", "no such file")],
-    )  # fmt: skip
+    )
     page = report(done.out).read_text(encoding="utf-8")
     opened = open_run(done.out)
     assert opened.clips["clip"].tolist() == ["001", "002"]
@@ -176,7 +217,8 @@ def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
 
 
 def test_ablation_by_number_shows_the_answer_that_is_left_without_the_cue(run):
-    """Silenced in the decoder, the model answers one number whatever it hears: right for one half, wrong for the other."""
+    """Silenced in the decoder, the model answers one number whatever it hears: right for one half,
+    wrong for the other."""
     opened = open_run(run)
     mean, by_number = ablation_table(opened), ablation_table(opened, by="number")
     assert set(by_number.number) == {"sg", "pl"}

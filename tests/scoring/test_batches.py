@@ -1,4 +1,5 @@
-"""Several clips in one forward pass: the same scores as one at a time, and only where that holds."""
+"""Several clips in one forward pass: the same scores as one at a time, and only where that
+holds."""
 
 from __future__ import annotations
 
@@ -30,10 +31,14 @@ def test_clips_together_get_the_scores_they_get_alone(name):
         for expected, found in zip(alone, together, strict=True):
             assert list(expected) == list(found)
             for key in expected:
-                np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-9, atol=1e-14)
+                np.testing.assert_allclose(
+                    found[key].scores, expected[key].scores, rtol=1e-9, atol=1e-14
+                )
 
 
-@pytest.mark.parametrize("name", [name for name in ALL_FAMILIES if not name.startswith(("whisper", "wavlm"))])
+@pytest.mark.parametrize(
+    "name", [name for name in ALL_FAMILIES if not name.startswith(("whisper", "wavlm"))]
+)
 def test_padding_in_a_batch_of_prepared_inputs_is_no_unit_and_changes_nothing(name):
     model = tiny(name)
     if model.hears:
@@ -44,9 +49,13 @@ def test_padding_in_a_batch_of_prepared_inputs_is_no_unit_and_changes_nothing(na
     inputs = {"input_ids": ids, "attention_mask": mask}
     more = {"decoder_input_ids": ids[:, :5]} if "cross" in model.stacks else {}
     _, padded = speechmix.mix(model, {**inputs, **more})
-    alone = speechmix.mix(model, {"input_ids": ids[1:, :6], **{key: x[1:] for key, x in more.items()}})
+    alone = speechmix.mix(
+        model, {"input_ids": ids[1:, :6], **{key: x[1:] for key, x in more.items()}}
+    )
     for key, expected in alone.items():
-        assert [span.start for span in padded[key].sources] == [span.start for span in expected.sources]
+        assert [span.start for span in padded[key].sources] == [
+            span.start for span in expected.sources
+        ]
         np.testing.assert_allclose(padded[key].scores, expected.scores, rtol=1e-4, atol=1e-12)
 
 
@@ -82,7 +91,9 @@ def _extractor():
 
 @pytest.mark.parametrize("limit", [2**29, 400_000, 0])
 @pytest.mark.parametrize("product_dtype", [None, "bfloat16"])
-def test_products_of_weights_serve_the_next_clips_and_change_no_bit(limit, product_dtype, monkeypatch):
+def test_products_of_weights_serve_the_next_clips_and_change_no_bit(
+    limit, product_dtype, monkeypatch
+):
     made, of = [], Product.fused
 
     def counted(self, first, second, make):

@@ -25,11 +25,15 @@ def _rate_of_a_round_number(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    transformers.WhisperConfig(**ALL_FAMILIES["whisper-80"][2]).save_pretrained(tmp_path / "whisper-mine")
+    transformers.WhisperConfig(**ALL_FAMILIES["whisper-80"][2]).save_pretrained(
+        tmp_path / "whisper-mine"
+    )
     return tmp_path / "whisper-mine"
 
 
-@pytest.mark.parametrize("name", ["whisper-80", "wav2vec2-post", "bert", "gpt2", "marian", "wavlm-stable"])
+@pytest.mark.parametrize(
+    "name", ["whisper-80", "wav2vec2-post", "bert", "gpt2", "marian", "wavlm-stable"]
+)
 def test_parameters_and_stacks_are_those_of_the_loaded_model(name):
     module = build(name)
     of_module = speechmix.estimate(module, seconds=1)
@@ -42,16 +46,24 @@ def test_parameters_and_stacks_are_those_of_the_loaded_model(name):
 
 def test_a_folder_with_a_config_alone_is_enough(folder):
     of_folder = speechmix.estimate(folder, seconds=1)
-    assert of_folder.parameters == sum(weight.numel() for weight in build("whisper-80").parameters())
+    assert of_folder.parameters == sum(
+        weight.numel() for weight in build("whisper-80").parameters()
+    )
     assert of_folder.model == "whisper-mine"
     assert not [path for path in folder.iterdir() if path.suffix == ".safetensors"]
 
 
 @pytest.mark.parametrize(
     ("size", "layers", "width", "heads", "million"),
-    [("tiny", (4, 4), 384, 6, 37.8), ("turbo", (32, 4), 1280, 20, 808.9), ("large-v3", (32, 32), 1280, 20, 1543.5)],
+    [
+        ("tiny", (4, 4), 384, 6, 37.8),
+        ("turbo", (32, 4), 1280, 20, 808.9),
+        ("large-v3", (32, 32), 1280, 20, 1543.5),
+    ],
 )
-def test_published_whispers_have_the_parameters_that_are_published(size, layers, width, heads, million, tmp_path):
+def test_published_whispers_have_the_parameters_that_are_published(
+    size, layers, width, heads, million, tmp_path
+):
     transformers.WhisperConfig(
         d_model=width,
         encoder_layers=layers[0],
@@ -118,7 +130,10 @@ def test_bad_sources_are_refused(tmp_path):
 
 def test_the_model_that_is_estimated_stays_as_it_is():
     module = build("whisper-80")
-    before, state = {name: x.clone() for name, x in module.state_dict().items()}, torch.get_rng_state()
+    before, state = (
+        {name: x.clone() for name, x in module.state_dict().items()},
+        torch.get_rng_state(),
+    )
     speechmix.estimate(module, seconds=1)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(x, before[name]) for name, x in module.state_dict().items())
@@ -127,7 +142,17 @@ def test_the_model_that_is_estimated_stays_as_it_is():
 
 
 def test_the_command_prints_each_model(folder, capsys):
-    asked = ["--clips", "40", "--seconds", "1", "--random-twin", "0", "--random-twin", "1", "--target-rows-only"]
+    asked = [
+        "--clips",
+        "40",
+        "--seconds",
+        "1",
+        "--random-twin",
+        "0",
+        "--random-twin",
+        "1",
+        "--target-rows-only",
+    ]
     assert main(["estimate", "--model", str(folder), "--model", str(folder), *asked]) == 0
     printed = capsys.readouterr().out
     assert printed.count("whisper-mine: ") == 2
@@ -142,7 +167,9 @@ class TestBeforeARun:
 
     def test_a_long_run_is_announced_once_and_a_short_one_is_not(self, monkeypatch):
         model, lines = tiny("whisper-80"), []
-        loaders = command.announcing([lambda: model] * 3, [CLIP] * 5, lines.append, measures=["value_zeroing"])
+        loaders = command.announcing(
+            [lambda: model] * 3, [CLIP] * 5, lines.append, measures=["value_zeroing"]
+        )
         assert [load() for load in loaders] == [model] * 3
         assert not lines
         monkeypatch.setattr(command, "_LONG", 0)

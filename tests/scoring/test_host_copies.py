@@ -1,4 +1,5 @@
-"""What the host waits for while maps are made: no more in deep models or for many measures, shown on a device that is none."""
+"""What the host waits for while maps are made: no more in deep models or for many measures, shown
+on a device that is none."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice
 
 # The baseline draws from a seed that values of each block are part of; DeepLift's rule is captum's.
-_OF_BLOCKS = [name for name, measure in MEASURES.items() if measure.scope == "layer" and name != "random"]
+_OF_BLOCKS = [
+    name for name, measure in MEASURES.items() if measure.scope == "layer" and name != "random"
+]
 SHAPES = {
     "whisper-80": ("encoder_layers", "decoder_layers"),
     "wav2vec2-stable": ("num_hidden_layers",),
@@ -28,7 +31,9 @@ SHAPES = {
 def counted(family: str, layers: int, monkeypatch, **options) -> tuple[FakeDevice, speechmix.Maps]:
     """`mix` on the fake device."""
     monkeypatch.setattr(Model, "fingerprint", "0")
-    model = speechmix.load(build(family, **dict.fromkeys(SHAPES[family], layers)).double(), device="cpu")
+    model = speechmix.load(
+        build(family, **dict.fromkeys(SHAPES[family], layers)).double(), device="cpu"
+    )
     inputs = inputs_of(model)
     with sdpa_kernel(SDPBackend.MATH), FakeDevice() as device:
         device.put(model.module)
@@ -55,7 +60,11 @@ def measures_of(family: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "family", [*(pytest.param(family, marks=pytest.mark.long) for family in list(SHAPES)[:2]), *list(SHAPES)[2:]]
+    "family",
+    [
+        *(pytest.param(family, marks=pytest.mark.long) for family in list(SHAPES)[:2]),
+        *list(SHAPES)[2:],
+    ],
 )
 def test_the_host_waits_as_often_for_many_layers_and_measures_as_for_few(family, monkeypatch):
     names = measures_of(family)
@@ -68,7 +77,9 @@ def test_the_host_waits_as_often_for_many_layers_and_measures_as_for_few(family,
     assert deep.operations > shallow.operations > one.operations
     assert deep.asked == shallow.asked == one.asked
     assert deep.sent == shallow.sent
-    assert sum(deep.asked.values()) <= 3  # the scores; of prepared inputs which positions are padding
+    assert (
+        sum(deep.asked.values()) <= 3
+    )  # the scores; of prepared inputs which positions are padding
 
 
 @pytest.mark.parametrize("family", [pytest.param("whisper-80", marks=pytest.mark.long), "bert"])
@@ -81,7 +92,9 @@ def test_scores_made_there_are_those_made_here(family, monkeypatch):
         np.testing.assert_allclose(there[key].scores, expected.scores, rtol=1e-9, atol=1e-14)
 
 
-@pytest.mark.parametrize("options", [{"engine": "replay"}, {"pooling": "max", "spans": [(0, 3), (3, 4), (4, 8)]}])
+@pytest.mark.parametrize(
+    "options", [{"engine": "replay"}, {"pooling": "max", "spans": [(0, 3), (3, 4), (4, 8)]}]
+)
 def test_so_it_is_for_other_engines_and_poolings(options, monkeypatch):
     few, many = (counted("bert", layers, monkeypatch, **options)[0] for layers in (2, 4))
     assert many.asked == few.asked
@@ -89,7 +102,11 @@ def test_so_it_is_for_other_engines_and_poolings(options, monkeypatch):
 
 
 def test_gradients_of_many_layers_leave_together(monkeypatch):
-    options = {"measures": ["gradient_input", "integrated_gradients"], "objective": (3, 5), "steps": 4}
+    options = {
+        "measures": ["gradient_input", "integrated_gradients"],
+        "objective": (3, 5),
+        "steps": 4,
+    }
     few, many = (asked("bert", layers, monkeypatch, **options) for layers in (2, 4))
     assert many == few
 
@@ -98,7 +115,11 @@ def test_gradients_of_half_precision_states_are_stored_as_other_scores_are():
     model = speechmix.load(build("bert"), dtype="bfloat16", device="cpu")
     with pytest.warns(UserWarning, match="bfloat16 states"):
         maps = speechmix.mix(
-            model, inputs_of(model), dtype="bfloat16", measures=["attention", "gradient_input"], objective=(3, 5)
+            model,
+            inputs_of(model),
+            dtype="bfloat16",
+            measures=["attention", "gradient_input"],
+            objective=(3, 5),
         )
     assert {map_of.scores.dtype.name for map_of in maps.values()} == {"float32"}
 

@@ -1,4 +1,5 @@
-"""mix(): what it takes, what it refuses and how it says so; clips through both kinds of model; decoder indices."""
+"""mix(): what it takes, what it refuses and how it says so; clips through both kinds of model;
+decoder indices."""
 
 from __future__ import annotations
 
@@ -33,9 +34,25 @@ def audio(seconds=1.5, rate=16_000, channels=None):
     return np.random.default_rng(0).normal(scale=0.1, size=shape).astype(np.float32)
 
 
-def clip_of(seconds=1.5, *, words=WORDS, text="les amis les livres", cue=2, target=3, language="fr", name="clip"):
+def clip_of(
+    seconds=1.5,
+    *,
+    words=WORDS,
+    text="les amis les livres",
+    cue=2,
+    target=3,
+    language="fr",
+    name="clip",
+):
     return speechmix.Clip.from_array(
-        audio(seconds), 16_000, text=text, words=words, cue=cue, target=target, language=language, name=name
+        audio(seconds),
+        16_000,
+        text=text,
+        words=words,
+        cue=cue,
+        target=target,
+        language=language,
+        name=name,
     )
 
 
@@ -44,7 +61,9 @@ def byte_tokenizer() -> transformers.WhisperTokenizer:
     merges = [("l", "e"), ("le", "s"), ("Ġ", "les")]
     tokens = [*sorted(ByteLevel.alphabet()), *("".join(pair) for pair in merges), *SPECIAL]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    return transformers.WhisperTokenizer(vocab=vocabulary, merges=merges, additional_special_tokens=list(SPECIAL[1:]))
+    return transformers.WhisperTokenizer(
+        vocab=vocabulary, merges=merges, additional_special_tokens=list(SPECIAL[1:])
+    )
 
 
 def whisper_that_hears(seconds=2, tokenizer=None, **changes):
@@ -74,7 +93,9 @@ def whisper_that_hears(seconds=2, tokenizer=None, **changes):
 @pytest.fixture(scope="module")
 def encoder():
     """wav2vec2 with its feature extractor."""
-    return speechmix.load(build("wav2vec2-stable").double(), processor=transformers.Wav2Vec2FeatureExtractor())
+    return speechmix.load(
+        build("wav2vec2-stable").double(), processor=transformers.Wav2Vec2FeatureExtractor()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +113,14 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "pattern"),
         [
-            ({"measures": "value_zero"}, "unknown measure 'value_zero'.*value_zeroing.*attention_norm"),
-            ({"measures": ["attention", "rollout_of_dreams"]}, "unknown measure 'rollout_of_dreams'"),
+            (
+                {"measures": "value_zero"},
+                "unknown measure 'value_zero'.*value_zeroing.*attention_norm",
+            ),
+            (
+                {"measures": ["attention", "rollout_of_dreams"]},
+                "unknown measure 'rollout_of_dreams'",
+            ),
             ({"measures": []}, "measure"),
             ({"stacks": "enc"}, r"encoder.*decoder.*cross.*asked for \['enc'\]"),
             ({"stacks": []}, "has the stacks"),
@@ -135,9 +162,16 @@ class TestOptions:
     def test_half_precision_states_only_when_asked_and_with_a_warning(self):
         model = speechmix.load(build("wav2vec2-stable"), dtype="bfloat16", device="cpu")
         inputs = inputs_of(model)
-        assert speechmix.mix(model, inputs, spans=SPANS)["value_zeroing", "encoder"].provenance["dtype"] == "float32"
+        assert (
+            speechmix.mix(model, inputs, spans=SPANS)["value_zeroing", "encoder"].provenance[
+                "dtype"
+            ]
+            == "float32"
+        )
         with pytest.warns(UserWarning, match="tens of percent"):
-            found = speechmix.mix(model, inputs, spans=SPANS, dtype="bfloat16")["value_zeroing", "encoder"]
+            found = speechmix.mix(model, inputs, spans=SPANS, dtype="bfloat16")[
+                "value_zeroing", "encoder"
+            ]
         assert found.scores.dtype == np.float32
         single = speechmix.load(build("wav2vec2-stable"), device="cpu")
         refused = pytest.raises(SpeechmixError, match="load it with dtype=")
@@ -156,14 +190,18 @@ class TestOptions:
 
     def test_encoder_alone_is_the_default_without_decoder_input(self, bare_whisper):
         inputs = {"input_features": inputs_of(bare_whisper)["input_features"]}
-        assert list(speechmix.mix(bare_whisper, inputs, spans=SPANS)) == [("value_zeroing", "encoder")]
+        assert list(speechmix.mix(bare_whisper, inputs, spans=SPANS)) == [
+            ("value_zeroing", "encoder")
+        ]
 
     def test_a_batch_gives_a_list_and_each_its_own_map(self, encoder):
         both = torch.cat([inputs_of(encoder, seed)["input_values"] for seed in (1, 2)])
         maps = speechmix.mix(encoder, {"input_values": both}, spans=SPANS)
         for seed, found in zip((1, 2), maps, strict=True):
             alone = speechmix.mix(encoder, inputs_of(encoder, seed), spans=SPANS)
-            assert np.array_equal(found["value_zeroing", "encoder"].scores, alone["value_zeroing", "encoder"].scores)
+            assert np.array_equal(
+                found["value_zeroing", "encoder"].scores, alone["value_zeroing", "encoder"].scores
+            )
 
     def test_empty_batch(self, encoder):
         with pytest.raises(InputError, match=r"one batch size.*0"):
@@ -176,8 +214,12 @@ class TestOptions:
     def test_arrays_do_as_inputs(self, encoder):
         inputs = inputs_of(encoder)
         a = speechmix.mix(encoder, inputs, spans=SPANS)
-        b = speechmix.mix(encoder, {name: x.numpy() for name, x in inputs.items()}, spans=np.array(SPANS))
-        np.testing.assert_array_equal(a["value_zeroing", "encoder"].scores, b["value_zeroing", "encoder"].scores)
+        b = speechmix.mix(
+            encoder, {name: x.numpy() for name, x in inputs.items()}, spans=np.array(SPANS)
+        )
+        np.testing.assert_array_equal(
+            a["value_zeroing", "encoder"].scores, b["value_zeroing", "encoder"].scores
+        )
 
     def test_maps_come_in_the_order_asked_for_and_hold_what_was_asked_for(self, bare_whisper):
         maps = speechmix.mix(bare_whisper, inputs_of(bare_whisper), spans=SPANS, measures=MEASURES)
@@ -191,27 +233,36 @@ class TestOptions:
     def test_key_that_is_not_there(self, encoder):
         maps = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS)
         with pytest.raises(
-            InputError, match=r"no map \('attention', 'encoder'\); there are \('value_zeroing', 'encoder'\)"
+            InputError,
+            match=r"no map \('attention', 'encoder'\); there are \('value_zeroing', 'encoder'\)",
         ):
             maps["attention", "encoder"]
         assert ("attention", "encoder") not in maps
         assert len(maps) == 1
 
     def test_same_measure_twice_is_asked_for_once(self, encoder):
-        maps = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, measures=["attention", "attention"])
+        maps = speechmix.mix(
+            encoder, inputs_of(encoder), spans=SPANS, measures=["attention", "attention"]
+        )
         assert maps["attention", "encoder"].scores.shape == (3, 3, 3)
 
     @pytest.mark.parametrize("layers", [[2], [2, 0], [0, 0, 1], np.array([1, 2])])
     def test_chosen_layers_are_those_of_the_whole_map(self, encoder, tmp_path, layers):
         whole = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS)["value_zeroing", "encoder"]
-        some = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, layers=layers)["value_zeroing", "encoder"]
+        some = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, layers=layers)[
+            "value_zeroing", "encoder"
+        ]
         assert some.layers == tuple(sorted(set(map(int, layers))))
         np.testing.assert_array_equal(some.scores, whole.scores[list(some.layers)])
         np.testing.assert_array_equal(some.layer(some.layers[0]), whole.layer(some.layers[0]))
-        assert speechmix.MixingMap.load(some.save(tmp_path / "some.safetensors")).layers == some.layers
+        assert (
+            speechmix.MixingMap.load(some.save(tmp_path / "some.safetensors")).layers == some.layers
+        )
 
     def test_layer_that_was_not_scored(self, encoder):
-        found = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, layers=[1])["value_zeroing", "encoder"]
+        found = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, layers=[1])[
+            "value_zeroing", "encoder"
+        ]
         with pytest.raises(InputError, match=r"no layer 0.*\[1\]"):
             found.layer(0)
 
@@ -219,30 +270,47 @@ class TestOptions:
         half = tiny("whisper-80", torch.float32)
         inputs = inputs_of(half)
         for key, found in speechmix.mix(half, inputs, spans=SPANS, measures=MEASURES).items():
-            exact = speechmix.mix(half, inputs, spans=SPANS, measures=MEASURES, dtype="float64")[key]
+            exact = speechmix.mix(half, inputs, spans=SPANS, measures=MEASURES, dtype="float64")[
+                key
+            ]
             assert (found.scores.dtype, exact.scores.dtype) == (np.float32, np.float64)
             assert np.abs(found.scores - exact.scores).max() <= 1e-4 * exact.scores.max()
         assert half.dtype == torch.float32
 
     def test_heads(self, encoder):
-        each = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, measures=MEASURES, heads="each")
+        each = speechmix.mix(
+            encoder, inputs_of(encoder), spans=SPANS, measures=MEASURES, heads="each"
+        )
         mean = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS, measures=MEASURES)
         for key in each:
             assert each[key].scores.shape == (3, 4, 3, 3)
             assert each[key].has_heads
             assert not mean[key].has_heads
         np.testing.assert_allclose(
-            each["attention", "encoder"].mean_heads().scores, mean["attention", "encoder"].scores, rtol=1e-12
+            each["attention", "encoder"].mean_heads().scores,
+            mean["attention", "encoder"].scores,
+            rtol=1e-12,
         )
 
     def test_provenance_says_what_was_done(self, encoder):
         options = {"pooling": "max", "distance": "euclidean", "heads": "each", "rounding": "paper"}
-        found = speechmix.mix(encoder, clip_of(), include=["silence"], **options)["value_zeroing", "encoder"]
-        expected = {**options, "include": ["silence"], "family": "wav2vec2", "init": "trained", "dtype": "float64"}
+        found = speechmix.mix(encoder, clip_of(), include=["silence"], **options)[
+            "value_zeroing", "encoder"
+        ]
+        expected = {
+            **options,
+            "include": ["silence"],
+            "family": "wav2vec2",
+            "init": "trained",
+            "dtype": "float64",
+        }
         assert expected.items() <= found.provenance.items()
         assert found.provenance["clip"] == "clip"
         assert "torch" in found.provenance["versions"]
-        assert found.normalized().without("silence").provenance["steps"] == ["normalized", "without silence"]
+        assert found.normalized().without("silence").provenance["steps"] == [
+            "normalized",
+            "without silence",
+        ]
 
 
 class TestClipIntoEncoder:
@@ -252,29 +320,45 @@ class TestClipIntoEncoder:
         assert (found.scores > 0).all()
         for spans in (found.targets, found.sources):
             assert [span.label for span in spans] == ["les", "amis", "les", "livres"]
-            assert [(span.onset, span.offset) for span in spans] == [(start, end) for _, start, end in WORDS]
+            assert [(span.onset, span.offset) for span in spans] == [
+                (start, end) for _, start, end in WORDS
+            ]
             assert [span.word for span in spans] == [0, 1, 2, 3]
 
     def test_scores_are_those_of_prepared_inputs_with_the_same_spans(self, encoder):
         clip = clip_of()
         found = speechmix.mix(encoder, clip, measures=MEASURES)
-        features = encoder.feature_extractor(clip.audio(), sampling_rate=16_000, return_tensors="pt")
+        features = encoder.feature_extractor(
+            clip.audio(), sampling_rate=16_000, return_tensors="pt"
+        )
         spans = [(s.start, s.stop) for s in found["attention", "encoder"].targets]
-        prepared = speechmix.mix(encoder, {"input_values": features["input_values"]}, spans=spans, measures=MEASURES)
+        prepared = speechmix.mix(
+            encoder, {"input_values": features["input_values"]}, spans=spans, measures=MEASURES
+        )
         for key in found:
             np.testing.assert_array_equal(found[key].scores, prepared[key].scores)
 
     def test_paper_rounding_gives_neighbours_a_common_frame(self, encoder):
         grid = encoder.grid(24_000)
         found = speechmix.mix(encoder, clip_of(), rounding="paper")["value_zeroing", "encoder"]
-        assert [(s.start, s.stop) for s in found.targets] == [grid.frames_paper(a, b) for _, a, b in WORDS]
+        assert [(s.start, s.stop) for s in found.targets] == [
+            grid.frames_paper(a, b) for _, a, b in WORDS
+        ]
         assert found.targets[0].stop == found.targets[1].start + 1
 
     def test_silence_and_words_cover_the_clip(self, encoder):
-        found = speechmix.mix(encoder, clip_of(), include=("silence", "padding"))["value_zeroing", "encoder"]
+        found = speechmix.mix(encoder, clip_of(), include=("silence", "padding"))[
+            "value_zeroing", "encoder"
+        ]
         assert [s.label for s in found.sources] == [
-            "<silence>", "les", "amis", "<silence>", "les", "livres", "<silence>",
-        ]  # fmt: skip
+            "<silence>",
+            "les",
+            "amis",
+            "<silence>",
+            "les",
+            "livres",
+            "<silence>",
+        ]
         edges = [0, *(s.stop for s in found.sources)]
         assert [s.start for s in found.sources] == edges[:-1]
         assert edges[-1] == encoder.grid(24_000).n_frames
@@ -293,7 +377,9 @@ class TestClipIntoEncoder:
 
     def test_frames_need_no_words(self, encoder):
         clip = speechmix.Clip.from_array(audio(0.2), 16_000)
-        assert speechmix.mix(encoder, clip, units="frame")["value_zeroing", "encoder"].scores.shape == (3, 9, 9)
+        assert speechmix.mix(encoder, clip, units="frame")[
+            "value_zeroing", "encoder"
+        ].scores.shape == (3, 9, 9)
 
     def test_target_rows_alone(self, encoder):
         whole = speechmix.mix(encoder, clip_of(), measures=MEASURES)
@@ -308,7 +394,9 @@ class TestClipIntoEncoder:
             )
 
     def test_target_rows_of_frames(self, encoder):
-        found = speechmix.mix(encoder, clip_of(), units="frame", targets="target")["value_zeroing", "encoder"]
+        found = speechmix.mix(encoder, clip_of(), units="frame", targets="target")[
+            "value_zeroing", "encoder"
+        ]
         assert {span.word for span in found.targets} == {3}
         assert len(found.targets) == 25
 
@@ -316,7 +404,10 @@ class TestClipIntoEncoder:
         clips = [clip_of(name="a"), clip_of(1.6, name="b")]
         for several in (clips, iter(clips), tuple(clips)):
             found = speechmix.mix(encoder, several, progress=several is clips)
-            assert [maps["value_zeroing", "encoder"].provenance["clip"] for maps in found] == ["a", "b"]
+            assert [maps["value_zeroing", "encoder"].provenance["clip"] for maps in found] == [
+                "a",
+                "b",
+            ]
         alone = speechmix.mix(encoder, clips[1])["value_zeroing", "encoder"].scores
         np.testing.assert_array_equal(found[1]["value_zeroing", "encoder"].scores, alone)
 
@@ -342,13 +433,18 @@ class TestClipIntoEncoder:
 
     def test_given_spans_come_before_the_words(self, encoder):
         found = speechmix.mix(encoder, clip_of(), spans=[Span(0, 3, "début", "word", 0), (10, 20)])
-        assert [(s.start, s.stop) for s in found["value_zeroing", "encoder"].targets] == [(0, 3), (10, 20)]
+        assert [(s.start, s.stop) for s in found["value_zeroing", "encoder"].targets] == [
+            (0, 3),
+            (10, 20),
+        ]
 
 
 class TestClipRefused:
     def test_without_words(self, encoder):
         clip = speechmix.Clip.from_array(audio(), 16_000, text="les amis", name="b12")
-        with pytest.raises(InputError, match=r"b12 has no word times.*speechmix\.align.*units='frame'"):
+        with pytest.raises(
+            InputError, match=r"b12 has no word times.*speechmix\.align.*units='frame'"
+        ):
             speechmix.mix(encoder, clip)
 
     @pytest.mark.parametrize(
@@ -374,7 +470,9 @@ class TestClipRefused:
 
     def test_word_past_the_end(self, encoder, tmp_path):
         soundfile.write(tmp_path / "short.wav", audio(1.0), 16_000)
-        with pytest.raises(InputError, match=r"word 3 'livres'.*past the end of the audio \(1\.000 s\)"):
+        with pytest.raises(
+            InputError, match=r"word 3 'livres'.*past the end of the audio \(1\.000 s\)"
+        ):
             speechmix.mix(encoder, speechmix.Clip.from_file(tmp_path / "short.wav", words=WORDS))
 
     def test_more_words_than_frames(self, encoder):
@@ -403,7 +501,9 @@ class TestClipRefused:
     def test_decoder_of_a_model_without_a_tokenizer(self):
         model = speechmix.load(build("whisper-80", max_source_positions=100))
         assert list(speechmix.mix(model, clip_of())) == [("value_zeroing", "encoder")]
-        with pytest.raises(InputError, match=r"without a tokenizer.*processor=.*stacks=\['encoder'\]"):
+        with pytest.raises(
+            InputError, match=r"without a tokenizer.*processor=.*stacks=\['encoder'\]"
+        ):
             speechmix.mix(model, clip_of(), stacks=["cross"])
 
     def test_unknown_language(self, whisper):
@@ -444,23 +544,36 @@ class TestClipIntoWhisper:
         assert "padding" not in {s.kind for s in maps["value_zeroing", "cross"].targets}
 
     def test_padding_alone(self, whisper):
-        sources = speechmix.mix(whisper, clip_of(), include=["padding"])["value_zeroing", "cross"].sources
+        sources = speechmix.mix(whisper, clip_of(), include=["padding"])[
+            "value_zeroing", "cross"
+        ].sources
         assert [s.kind for s in sources] == ["word"] * 4 + ["padding"]
 
     def test_frames_of_the_whole_window(self, whisper):
-        maps = speechmix.mix(whisper, clip_of(), units="frame", stacks=["encoder", "cross"], measures="attention")
+        maps = speechmix.mix(
+            whisper, clip_of(), units="frame", stacks=["encoder", "cross"], measures="attention"
+        )
         assert maps["attention", "encoder"].scores.shape == (3, 100, 100)
         assert maps["attention", "cross"].scores.shape == (3, 18, 100)
         np.testing.assert_allclose(maps["attention", "cross"].scores.sum(-1), 1, rtol=1e-9)
 
     def test_paper_rounding(self, whisper):
-        words = [("les", 0.11, 0.27), ("amis", 0.27, 0.59), ("les", 0.71, 0.79), ("livres", 0.79, 1.31)]
-        found = speechmix.mix(whisper, clip_of(words=words), rounding="paper", stacks="cross", measures="attention")
+        words = [
+            ("les", 0.11, 0.27),
+            ("amis", 0.27, 0.59),
+            ("les", 0.71, 0.79),
+            ("livres", 0.79, 1.31),
+        ]
+        found = speechmix.mix(
+            whisper, clip_of(words=words), rounding="paper", stacks="cross", measures="attention"
+        )
         frames = [(s.start, s.stop) for s in found["attention", "cross"].sources]
         assert frames == [(6, 15), (14, 31), (36, 41), (40, 67)]
 
     def test_clip_of_exactly_the_window(self, whisper):
-        assert speechmix.mix(whisper, clip_of(2.0), stacks="encoder")["value_zeroing", "encoder"].scores.shape == (
+        assert speechmix.mix(whisper, clip_of(2.0), stacks="encoder")[
+            "value_zeroing", "encoder"
+        ].scores.shape == (
             3,
             4,
             4,
@@ -490,7 +603,9 @@ class TestDecoderIndices:
         found = speechmix.mix(whisper, clip_of(), stacks="decoder")["value_zeroing", "decoder"]
         labels = [*self.prefix, "les", "␣", *"amis", "les", "␣", *"livres"]
         assert [s.label.strip() for s in found.sources] == [label.strip() for label in labels]
-        assert [s.label.strip() for s in found.targets] == [label.strip() for label in [*labels[1:], "<|endoftext|>"]]
+        assert [s.label.strip() for s in found.targets] == [
+            label.strip() for label in [*labels[1:], "<|endoftext|>"]
+        ]
         assert [(s.start, s.stop) for s in found.sources] == [(p, p + 1) for p in range(18)]
         assert [s.kind for s in found.sources] == ["special"] * 4 + ["token"] * 14
         assert [s.kind for s in found.targets] == ["special"] * 3 + ["token"] * 14 + ["special"]
@@ -498,28 +613,41 @@ class TestDecoderIndices:
     def test_cue_columns_hold_the_cue_and_target_rows_predict_the_target(self, whisper):
         maps = speechmix.mix(whisper, clip_of(), stacks=["decoder", "cross"])
         for stack in ("decoder", "cross"):
-            rows = [p for p, span in enumerate(maps["value_zeroing", stack].targets) if span.word == 3]
+            rows = [
+                p for p, span in enumerate(maps["value_zeroing", stack].targets) if span.word == 3
+            ]
             assert rows == [11, 12, 13, 14, 15, 16]
         columns = [span.word for span in maps["value_zeroing", "decoder"].sources]
         assert columns == [None] * 4 + [0] + [None] + [1] * 4 + [2] + [None] + [3] * 6
 
     def test_target_row_has_not_seen_the_token_it_predicts(self, whisper):
-        """The first row of "livres" must be blind to what the word is; the row after it must not."""
+        """The first row of "livres" must be blind to what the word is; the row after it must
+        not."""
         found = [
-            speechmix.mix(whisper, clip_of(text=f"les amis les {noun}", words=[*WORDS[:3], (noun, 0.8, 1.3)]))
+            speechmix.mix(
+                whisper, clip_of(text=f"les amis les {noun}", words=[*WORDS[:3], (noun, 0.8, 1.3)])
+            )
             for noun in ("livres", "savons")
         ]
         for stack in ("decoder", "cross"):
             a, b = (maps["value_zeroing", stack].scores for maps in found)
-            row = next(p for p, span in enumerate(found[0]["value_zeroing", stack].targets) if span.word == 3)
+            row = next(
+                p
+                for p, span in enumerate(found[0]["value_zeroing", stack].targets)
+                if span.word == 3
+            )
             np.testing.assert_allclose(a[:, : row + 1], b[:, : row + 1], rtol=1e-9, atol=1e-15)
             assert np.abs(a[:, row + 1] - b[:, row + 1]).max() > 1e-6
 
     def test_target_row_is_where_the_models_loss_for_the_target_is(self, whisper):
-        """Transformers shifts labels into decoder inputs; its logits at our rows are those of the target's tokens."""
+        """Transformers shifts labels into decoder inputs; its logits at our rows are those of the
+        target's tokens."""
         found = speechmix.mix(whisper, clip_of(), stacks="decoder")["value_zeroing", "decoder"]
         vocabulary = whisper.tokenizer.get_vocab()
-        fed = [vocabulary[label] for label in (*self.prefix, "Ġles", "Ġ", *"amis", "Ġles", "Ġ", *"livres")]
+        fed = [
+            vocabulary[label]
+            for label in (*self.prefix, "Ġles", "Ġ", *"amis", "Ġles", "Ġ", *"livres")
+        ]
         labels = torch.tensor([[*fed[1:], vocabulary["<|endoftext|>"]]])
         features = torch.zeros(1, 80, 200, dtype=torch.double)
         with torch.no_grad():
@@ -542,7 +670,9 @@ class TestDecoderIndices:
         found = speechmix.mix(whisper, clip_of(), stacks="decoder")["value_zeroing", "decoder"]
         shares = found.scores / found.scores.sum(axis=-1, keepdims=True)
         np.testing.assert_allclose(
-            speechmix.cue_contribution(found, cue=1, target=2), shares[:, 9, 6:10].sum(axis=1), rtol=1e-12
+            speechmix.cue_contribution(found, cue=1, target=2),
+            shares[:, 9, 6:10].sum(axis=1),
+            rtol=1e-12,
         )
 
     def test_special_tokens_can_be_dropped_first(self, whisper):
@@ -558,20 +688,27 @@ class TestDecoderIndices:
     @pytest.mark.parametrize(
         ("text", "columns"),
         [
-            ("Les amis, les livres.", {0: [5, 6, 7], 1: [9, 10, 11, 12], 2: [14], 3: [16, 17, 18, 19, 20, 21]}),
+            (
+                "Les amis, les livres.",
+                {0: [5, 6, 7], 1: [9, 10, 11, 12], 2: [14], 3: [16, 17, 18, 19, 20, 21]},
+            ),
             ("« les amis » les livres", {2: [18]}),
         ],
     )
     def test_punctuation_and_capitals_of_the_text_do_not_matter(self, whisper, text, columns):
         """The lone " " before a capital, the comma and the stop belong to no word."""
-        found = speechmix.mix(whisper, clip_of(text=text), stacks="decoder")["value_zeroing", "decoder"]
+        found = speechmix.mix(whisper, clip_of(text=text), stacks="decoder")[
+            "value_zeroing", "decoder"
+        ]
         for word, expected in columns.items():
             positions = [p for p, span in enumerate(found.sources) if span.word == word]
             if text[0] == "L":
                 assert positions == expected
             else:
                 assert [found.sources[p].label for p in positions] == ["les"]
-                assert positions[0] > max(p for p, span in enumerate(found.sources) if span.word == 1)
+                assert positions[0] > max(
+                    p for p, span in enumerate(found.sources) if span.word == 1
+                )
 
     def test_les_inside_another_word_is_not_the_cue(self, whisper):
         words = [("bles", 0.1, 0.3), ("les", 0.3, 0.5), ("sels", 0.5, 0.9)]
@@ -580,7 +717,9 @@ class TestDecoderIndices:
         assert [(p, s.label) for p, s in enumerate(found.sources) if s.word == 1] == [(7, "les")]
 
     def test_word_that_is_not_in_the_text(self, whisper):
-        found = speechmix.mix(whisper, clip_of(text="les amis"), stacks="decoder")["value_zeroing", "decoder"]
+        found = speechmix.mix(whisper, clip_of(text="les amis"), stacks="decoder")[
+            "value_zeroing", "decoder"
+        ]
         with pytest.raises(InputError, match=r"word 3 \(target\).*text that was fed"):
             speechmix.cue_contribution(found, cue=0, target=3)
 
@@ -589,7 +728,9 @@ class TestDecoderIndices:
         some = speechmix.mix(whisper, clip_of(), targets="target")
         for (measure, stack), found in some.items():
             rows = [3] if stack == "encoder" else list(range(11, 17))
-            np.testing.assert_allclose(found.scores, whole[measure, stack].scores[:, rows], rtol=1e-9, atol=1e-16)
+            np.testing.assert_allclose(
+                found.scores, whole[measure, stack].scores[:, rows], rtol=1e-9, atol=1e-16
+            )
             np.testing.assert_allclose(
                 speechmix.cue_contribution(found, cue=2, target=3),
                 speechmix.cue_contribution(whole[measure, stack], cue=2, target=3),
@@ -609,13 +750,18 @@ class TestDecoderIndices:
 class TestCueContribution:
     def map_of(self, scores, words=(0, 1, 2), kinds=("word",) * 3):
         spans = tuple(
-            Span(i, i + 1, f"w{i}", kind, word) for i, (word, kind) in enumerate(zip(words, kinds, strict=True))
+            Span(i, i + 1, f"w{i}", kind, word)
+            for i, (word, kind) in enumerate(zip(words, kinds, strict=True))
         )
         scores = np.asarray(scores, dtype=float)
-        return speechmix.MixingMap(scores, spans, spans, "value_zeroing", "encoder", tuple(range(len(scores))))
+        return speechmix.MixingMap(
+            scores, spans, spans, "value_zeroing", "encoder", tuple(range(len(scores)))
+        )
 
     def test_share_of_one_row(self):
-        found = speechmix.cue_contribution(self.map_of([[[1, 1, 1], [2, 4, 2], [6, 3, 1]]]), cue=0, target=2)
+        found = speechmix.cue_contribution(
+            self.map_of([[[1, 1, 1], [2, 4, 2], [6, 3, 1]]]), cue=0, target=2
+        )
         np.testing.assert_allclose(found, [0.6])
 
     def test_columns_of_a_cue_are_summed_and_rows_of_a_target_averaged(self):
@@ -626,7 +772,8 @@ class TestCueContribution:
         np.testing.assert_allclose(found, [(1 / 4 + 2 / 4) / 2])
 
     def test_heads_are_normalised_first_and_averaged_after(self):
-        """Raw mean first would give (9 + 1) / (10 + 2 + ...) = 10/14; the published order gives (9/12 + 1/2) / 2."""
+        """Raw mean first would give (9 + 1) / (10 + 2 + ...) = 10/14; the published order gives
+        (9/12 + 1/2) / 2."""
         rows = [[[1, 1, 1], [1, 1, 1], [9, 2, 1]], [[1, 1, 1], [1, 1, 1], [1, 0.5, 0.5]]]
         found = speechmix.cue_contribution(self.map_of([rows]), cue=0, target=2)
         np.testing.assert_allclose(found, [(9 / 12 + 1 / 2) / 2])
@@ -635,10 +782,16 @@ class TestCueContribution:
 
     def test_silence_and_padding_are_left_out_before_rows_are_normalised(self):
         scores = [[[1, 1, 1, 1], [2, 5, 2, 91], [0, 0, 0, 0], [0, 0, 0, 0]]]
-        found = self.map_of(scores, words=(0, 1, None, None), kinds=("word", "word", "silence", "padding"))
+        found = self.map_of(
+            scores, words=(0, 1, None, None), kinds=("word", "word", "silence", "padding")
+        )
         np.testing.assert_allclose(speechmix.cue_contribution(found, cue=0, target=1), [2 / 7])
-        np.testing.assert_allclose(speechmix.cue_contribution(found, cue=0, target=1, drop=()), [2 / 100])
-        np.testing.assert_allclose(speechmix.cue_contribution(found, cue=0, target=1, drop=("padding",)), [2 / 9])
+        np.testing.assert_allclose(
+            speechmix.cue_contribution(found, cue=0, target=1, drop=()), [2 / 100]
+        )
+        np.testing.assert_allclose(
+            speechmix.cue_contribution(found, cue=0, target=1, drop=("padding",)), [2 / 9]
+        )
 
     def test_row_of_zeros_gives_zero(self):
         found = speechmix.cue_contribution(self.map_of(np.zeros((2, 3, 3))), cue=0, target=2)
@@ -646,7 +799,9 @@ class TestCueContribution:
 
     def test_contributions_of_all_words_sum_to_one(self):
         scores = np.random.default_rng(0).random((4, 3, 3))
-        total = sum(speechmix.cue_contribution(self.map_of(scores), cue=cue, target=1) for cue in range(3))
+        total = sum(
+            speechmix.cue_contribution(self.map_of(scores), cue=cue, target=1) for cue in range(3)
+        )
         np.testing.assert_allclose(total, 1)
 
     def test_normalised_map_gives_the_same(self):
@@ -672,7 +827,9 @@ class TestCueContribution:
     def test_spans_of_prepared_inputs_are_counted(self, encoder):
         found = speechmix.mix(encoder, inputs_of(encoder), spans=SPANS)["value_zeroing", "encoder"]
         shares = found.normalized().scores
-        np.testing.assert_allclose(speechmix.cue_contribution(found, cue=1, target=2), shares[:, 2, 1])
+        np.testing.assert_allclose(
+            speechmix.cue_contribution(found, cue=1, target=2), shares[:, 2, 1]
+        )
 
 
 class TestWrongThings:

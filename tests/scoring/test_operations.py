@@ -1,4 +1,5 @@
-"""Operations are those that are counted while a real model of the same shape answers the same question."""
+"""Operations are those that are counted while a real model of the same shape answers the same
+question."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tests.conftest import ALL_FAMILIES, tiny
 
 
 class _NoModules:
-    """Stands in for what tells torch's counter which module runs: it hooks gradients, and measures take some."""
+    """Stands in for what tells torch's counter which module runs: it hooks gradients, and measures
+    take some."""
 
     parents = frozenset({"Global"})
 
@@ -26,7 +28,8 @@ class _NoModules:
 
 
 def counted(work) -> int:
-    """Operations of a call, attention among them: torch counts it only where it is made of products."""
+    """Operations of a call, attention among them: torch counts it only where it is made of
+    products."""
     counter = FlopCounterMode(display=False)
     counter.mod_tracker = _NoModules()
     with counter, sdpa_kernel(SDPBackend.MATH):
@@ -34,19 +37,26 @@ def counted(work) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize(("measures", "rows"), [(["value_zeroing"], None), (["attention", "attention_norm"], "target")])
+@pytest.mark.parametrize(
+    ("measures", "rows"), [(["value_zeroing"], None), (["attention", "attention_norm"], "target")]
+)
 @pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measures, rows):
     model = tiny(name, torch.float32)
     operations = counted_operations(outline(model), seconds=1.0, measures=measures, targets=rows)
     inputs, spans = clip_of(model, 1.0)
-    inputs = {key: x + 0.01 * torch.randn(x.shape) if x.is_floating_point() else x for key, x in inputs.items()}
+    inputs = {
+        key: x + 0.01 * torch.randn(x.shape) if x.is_floating_point() else x
+        for key, x in inputs.items()
+    }
     if "input_ids" in inputs:  # not the padding token, whose states are zero in some families
         inputs["input_ids"] = inputs["input_ids"] + 1
     targets = None if rows is None else rows_of_target(model, len(spans), inputs)
     with torch.no_grad():
         plain = counted(lambda: model.family.run(model.base, inputs, tuple(model.stacks)))
-    mixed = counted(lambda: speechmix.mix(model, inputs, measures=measures, spans=spans, targets=targets))
+    mixed = counted(
+        lambda: speechmix.mix(model, inputs, measures=measures, spans=spans, targets=targets)
+    )
     assert operations.forward == plain
     assert operations.total == mixed
     assert set(operations.measures) == {*measures, "mixing_strength"}

@@ -1,4 +1,5 @@
-"""Maps of several objectives that share their passes, against `mix` of each objective alone; float64."""
+"""Maps of several objectives that share their passes, against `mix` of each objective alone;
+float64."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def test_each_is_that_of_mix(name, measure):
     together = maps_of_each(model, inputs_of(model), OBJECTIVES, measure, **options)
     assert len(together) == len(OBJECTIVES)
     for objective, found in zip(OBJECTIVES, together, strict=True):
-        alone = speechmix.mix(model, inputs_of(model), measures=measure, objective=objective, **options)
+        alone = speechmix.mix(
+            model, inputs_of(model), measures=measure, objective=objective, **options
+        )
         assert found.keys() == alone.keys()
         for key, expected in alone.items():
             np.testing.assert_allclose(found[key].scores, expected.scores, rtol=1e-12, atol=1e-300)
@@ -53,5 +56,8 @@ def test_the_one_that_is_not_finite_is_named():
     model = with_head("bert")
     with pytest.raises(InputError, match=r"is \[(inf|nan)\]"):
         maps_of_each(
-            model, inputs_of(model), [(3, 7), lambda output: output.logits[0, 0, 0] * torch.inf], "gradient_input"
+            model,
+            inputs_of(model),
+            [(3, 7), lambda output: output.logits[0, 0, 0] * torch.inf],
+            "gradient_input",
         )

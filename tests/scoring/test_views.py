@@ -20,7 +20,9 @@ def padded_batch(model, n_samples):
     return {"input_values": audio * mask, "attention_mask": mask.long()}
 
 
-@pytest.mark.parametrize("name", ["wav2vec2-stable", "hubert-stable", "wavlm-stable", "wavlm-post", "data2vec-audio"])
+@pytest.mark.parametrize(
+    "name", ["wav2vec2-stable", "hubert-stable", "wavlm-stable", "wavlm-post", "data2vec-audio"]
+)
 def test_frames_behind_the_mask_are_no_units(name):
     model = tiny(name)
     batch = padded_batch(model, N_SAMPLES)
@@ -28,9 +30,15 @@ def test_frames_behind_the_mask_are_no_units(name):
         found = maps["value_zeroing", "encoder"]
         n_frames = model.grid(n_samples).n_frames
         assert found.scores.shape == (3, n_frames, n_frames)
-        assert [span.start for span in found.targets] == [span.start for span in found.sources] == list(range(n_frames))
+        assert (
+            [span.start for span in found.targets]
+            == [span.start for span in found.sources]
+            == list(range(n_frames))
+        )
         given = speechmix.mix(
-            model, {key: x[row : row + 1] for key, x in batch.items()}, spans=[(i, i + 1) for i in range(n_frames)]
+            model,
+            {key: x[row : row + 1] for key, x in batch.items()},
+            spans=[(i, i + 1) for i in range(n_frames)],
         )
         np.testing.assert_array_equal(found.scores, given["value_zeroing", "encoder"].scores)
 
@@ -52,10 +60,14 @@ def test_whisper_hears_its_padding_and_has_units_for_it():
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(1, 80, 120, generator=generator, dtype=torch.double)
     mask = (torch.arange(120) < 60).long()[None]
-    scores = speechmix.mix(model, {"input_features": features}, stacks="encoder")["value_zeroing", "encoder"].scores
+    scores = speechmix.mix(model, {"input_features": features}, stacks="encoder")[
+        "value_zeroing", "encoder"
+    ].scores
     assert scores.shape == (3, 60, 60)
     inputs = {"input_features": features, "attention_mask": mask}
-    assert speechmix.mix(model, inputs, stacks="encoder")["value_zeroing", "encoder"].scores.shape == (3, 60, 60)
+    assert speechmix.mix(model, inputs, stacks="encoder")[
+        "value_zeroing", "encoder"
+    ].scores.shape == (3, 60, 60)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "bert"])

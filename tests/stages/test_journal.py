@@ -34,17 +34,23 @@ def test_what_it_keeps(tmp_path):
 
 
 def test_counts_are_those_of_the_lines(tmp_path):
-    """Also where a kept item has an entry called why deeper down, and an answer that looks like one."""
+    """Also where a kept item has an entry called why deeper down, and an answer that looks like
+    one."""
 
     def told(number):
         return work(number) | {"meta": {"why": "asked"}, "text": '", "why": "no"'}
 
     path = run_stage(tmp_path / "squares.jsonl", ITEMS, told, options={})
     whys = [line.get("why") for line in lines(path)]
-    assert counted(path) == f"squares: {whys.count(None)} kept, {whys.count('odd one')} dropped (odd one 9); {path}"
+    assert (
+        counted(path)
+        == f"squares: {whys.count(None)} kept, {whys.count('odd one')} dropped (odd one 9); {path}"
+    )
 
 
-def test_quick_items_wait_a_tenth_of_a_second_for_the_disk_and_slow_ones_do_not(tmp_path, monkeypatch):
+def test_quick_items_wait_a_tenth_of_a_second_for_the_disk_and_slow_ones_do_not(
+    tmp_path, monkeypatch
+):
     seconds, so_far = iter([0, 0.04, 0.08, 0.12, 0.16, 5, 10]), []
     monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
 
@@ -103,7 +109,9 @@ def test_other_options_or_items_are_not_mixed_in(tmp_path):
     path = run_stage(tmp_path / "a.jsonl", ITEMS, work, options={"power": 2})
     with pytest.raises(InputError, match="power: 2, now 3"):
         run_stage(path, ITEMS, work, options={"power": 3})
-    assert options_of(run_stage(path, ITEMS, work, options={"power": 3}, overwrite=True)) == {"power": 3}
+    assert options_of(run_stage(path, ITEMS, work, options={"power": 3}, overwrite=True)) == {
+        "power": 3
+    }
     with pytest.raises(InputError, match="was not done"):
         list(lines(tmp_path / "b.jsonl"))
 
@@ -125,9 +133,13 @@ def test_a_line_that_is_lost_or_doubled_is_noticed(tmp_path, lost):
 
 def test_the_digest_is_of_what_was_asked_for(tmp_path):
     first = run_stage(tmp_path / "a.jsonl", ITEMS, work, options={})
-    second = run_stage(tmp_path / "b.jsonl", ITEMS, lambda n: {**work(n), "text": "other"}, options={"more": 1})
+    second = run_stage(
+        tmp_path / "b.jsonl", ITEMS, lambda n: {**work(n), "text": "other"}, options={"more": 1}
+    )
     assert input_digest(first, "square") == input_digest(second, "square")
-    assert input_digest(first, "square") != input_digest(first, "text") != input_digest(second, "text")
+    assert (
+        input_digest(first, "square") != input_digest(first, "text") != input_digest(second, "text")
+    )
 
 
 def test_many_items_need_no_more_memory_than_few(tmp_path):

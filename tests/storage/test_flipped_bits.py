@@ -1,4 +1,5 @@
-"""One flipped bit anywhere in a run's folder: what is read is right, or it is an error of this package; never wrong data."""
+"""One flipped bit anywhere in a run's folder: what is read is right, or it is an error of this
+package; never wrong data."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from speechmix.runs.results.stored_clips import maps_of_clip
 from speechmix.runs.score_clips import score_clips
 
 FLIPS_PER_FILE = 16
-# What the package does not read back: tables for spreadsheets, and what a resumed run alone looks at.
+# What the package does not read back: tables for spreadsheets, and what a resumed run alone looks
+# at.
 UNREAD = ("results/_clips/", "results/.shards/", "cue_contribution.csv", "ablation.csv", "words/")
 
 
@@ -53,14 +55,23 @@ def all_of(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run = open_run(folder)
-    tables = [run.clips, run.contributions, run.ablation, run.transcripts, run.boundaries, run.times]
+    tables = [
+        run.clips,
+        run.contributions,
+        run.ablation,
+        run.transcripts,
+        run.boundaries,
+        run.times,
+    ]
     said = [table.to_csv() for table in tables] + [
         json.dumps(run.description, sort_keys=True),
         str(run.skipped),
         run.done,
     ]
     if any(part.scores for part in run.parts):
-        cells = run.scores.to_table().sort_by([(name, "ascending") for name in ("layer", "target", "source")])
+        cells = run.scores.to_table().sort_by(
+            [(name, "ascending") for name in ("layer", "target", "source")]
+        )
         found = run.scores.to_table(filter=speechmix_filter(run)).num_rows
         said += [cells.to_pandas().to_csv(), found]
     for name in run.clips["clip"]:
@@ -79,11 +90,17 @@ def speechmix_filter(run):
     """A filter that the statistics in a footer answer."""
     import pyarrow.dataset as ds
 
-    return (ds.field("layer") == 1) & (ds.field("fingerprint") == str(run.clips["fingerprint"].iloc[0]))
+    return (ds.field("layer") == 1) & (
+        ds.field("fingerprint") == str(run.clips["fingerprint"].iloc[0])
+    )
 
 
 def files_of(folder):
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".lock")]
+    paths = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".lock")
+    ]
     return [path for path in paths if not path.relative_to(folder).as_posix().startswith(UNREAD)]
 
 
@@ -92,7 +109,11 @@ def positions(size, count):
     edge = count // 4
     between = np.linspace(0, size - 1, count - 2 * edge).round().astype(int).tolist()
     return sorted(
-        {position for position in (*range(edge), *between, *range(size - edge, size)) if 0 <= position < size}
+        {
+            position
+            for position in (*range(edge), *between, *range(size - edge, size))
+            if 0 <= position < size
+        }
     )
 
 
@@ -144,14 +165,18 @@ def test_an_error_names_the_file_and_what_to_do(of_words, tmp_path):
     folder = shutil.copytree(of_words, tmp_path / "run")
     table = pd.read_csv(folder / "clips.csv")
     table.assign(seconds=table["seconds"] * 2).to_csv(folder / "clips.csv", index=False)
-    with pytest.raises(InputError, match=r"clips\.csv is damaged.*Score the clips again.*delete .*clips\.csv\.json"):
+    with pytest.raises(
+        InputError, match=r"clips\.csv is damaged.*Score the clips again.*delete .*clips\.csv\.json"
+    ):
         open_run(folder)
     (folder / DIGESTS / "clips.csv.json").unlink()
     assert len(open_run(folder).clips) == 1
 
 
 @pytest.mark.parametrize("dies_at", [1, 2, 3])
-def test_a_writer_that_dies_at_any_replacement_leaves_a_file_that_can_be_read(tmp_path, monkeypatch, dies_at):
+def test_a_writer_that_dies_at_any_replacement_leaves_a_file_that_can_be_read(
+    tmp_path, monkeypatch, dies_at
+):
     record_digests_in(tmp_path)
     path, replace = tmp_path / "clips.csv", os.replace
     write_csv(pd.DataFrame({"clip": ["a"]}), path)

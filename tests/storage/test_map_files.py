@@ -1,4 +1,5 @@
-"""Maps of a run in files of their own: as `mix` gives them, whoever is stopped, damaged or asked again."""
+"""Maps of a run in files of their own: as `mix` gives them, whoever is stopped, damaged or asked
+again."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.runs import clip_store as store
 from speechmix.runs.results import map_files, map_shards
-from speechmix.runs.results.map_shards import ShardWriter, digests_as_stored, read_tensor, shard_with
+from speechmix.runs.results.map_shards import (
+    ShardWriter,
+    digests_as_stored,
+    read_tensor,
+    shard_with,
+)
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip
@@ -58,7 +64,9 @@ def assert_maps_are_those_of_mix(out, models, units, names=("a", "bb", "ccc")):
             assert set(of_model) == set(computed)
             for key, mixing_map in computed.items():
                 np.testing.assert_array_equal(of_model[key].scores, mixing_map.scores)
-                np.testing.assert_array_equal(of_model[key].mixing_strength, mixing_map.mixing_strength)
+                np.testing.assert_array_equal(
+                    of_model[key].mixing_strength, mixing_map.mixing_strength
+                )
                 assert of_model[key].scores.dtype == mixing_map.scores.dtype
                 for name in ("targets", "sources", "layers"):
                     assert getattr(of_model[key], name) == getattr(mixing_map, name)
@@ -90,8 +98,12 @@ def test_other_readers_of_safetensors_open_a_shard(models, tmp_path):
     score_clips(models[:1], clips(), tmp_path, **FRAMES)
     (path,) = files_of_maps(tmp_path)
     tensors = load_file(path)
-    assert set(tensors) == {f"{one.name}/{measure}/encoder" for one in clips() for measure in MEASURES}
-    expected = speechmix.mix(models[0], clips()[1], measures=MEASURES, units="frame")["attention", "encoder"]
+    assert set(tensors) == {
+        f"{one.name}/{measure}/encoder" for one in clips() for measure in MEASURES
+    }
+    expected = speechmix.mix(models[0], clips()[1], measures=MEASURES, units="frame")[
+        "attention", "encoder"
+    ]
     np.testing.assert_array_equal(tensors["bb/attention/encoder"], expected.scores)
 
 
@@ -109,7 +121,11 @@ def test_one_more_clip_computes_that_clip_alone_and_gives_the_bytes_of_a_fresh_r
     options, out = whole
     real, heard = store.mix, []
     monkeypatch.setattr(
-        store, "mix", lambda model, some, **asked: heard.extend(one.name for one in some) or real(model, some, **asked)
+        store,
+        "mix",
+        lambda model, some, **asked: (
+            heard.extend(one.name for one in some) or real(model, some, **asked)
+        ),
     )
     score_clips(models, clips(2), tmp_path, **options)
     score_clips(models, clips(), tmp_path, **options)
@@ -123,7 +139,9 @@ def test_shards_of_a_run_hold_their_own_maps(models, whole, tmp_path):
         score_clips(models, clips(), tmp_path, shard=f"{index}/2", **options)
     assert_maps_are_those_of_mix(tmp_path, models, options.get("units", "word"))
     owned = {name for part in speechmix.open_run(tmp_path).parts for name in part.maps}
-    assert owned == {path.relative_to(tmp_path / "maps").as_posix() for path in files_of_maps(tmp_path)}
+    assert owned == {
+        path.relative_to(tmp_path / "maps").as_posix() for path in files_of_maps(tmp_path)
+    }
 
 
 def test_killed_on_the_way_and_started_again(models, whole, tmp_path):
@@ -164,9 +182,13 @@ def test_what_is_damaged_is_said_and_made_again(case, models, whole, tmp_path):
 def _in_a_page_of_scores(path):
     group = pq.ParquetFile(path).metadata.row_group(0)
     column = next(
-        group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema.startswith("scores")
+        group.column(i)
+        for i in range(group.num_columns)
+        if group.column(i).path_in_schema.startswith("scores")
     )
-    return (column.dictionary_page_offset + column.data_page_offset) // 2  # page headers have no checksum
+    return (
+        column.dictionary_page_offset + column.data_page_offset
+    ) // 2  # page headers have no checksum
 
 
 def test_maps_of_words_come_and_go_without_a_pass(models, tmp_path, monkeypatch):
@@ -181,7 +203,9 @@ def test_maps_of_words_come_and_go_without_a_pass(models, tmp_path, monkeypatch)
     assert _bytes_of_maps(tmp_path) == _bytes_of_maps(expected)
     score_clips(models, clips(), tmp_path, **{**QUIET, "maps": False})
     assert not (tmp_path / "maps").exists()
-    assert {name: value for name, value in snapshot(tmp_path).items() if "fresh/" not in name} == before
+    assert {
+        name: value for name, value in snapshot(tmp_path).items() if "fresh/" not in name
+    } == before
 
 
 def _bytes_of_maps(out):
@@ -192,7 +216,10 @@ def test_further_twins_keep_no_maps(models, tmp_path):
     import transformers
 
     other = speechmix.load(
-        build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor(), init="random", seed=4
+        build("wav2vec2-post"),
+        processor=transformers.Wav2Vec2FeatureExtractor(),
+        init="random",
+        seed=4,
     )
     for options in (WORDS, FRAMES):
         out = tmp_path / options.get("units", "word")
@@ -204,10 +231,16 @@ def test_float16_is_asked_for_and_computed_again(models, tmp_path):
     score_clips(models[:1], clips(1), tmp_path, **FRAMES)
     score_clips(models[:1], clips(1), tmp_path, maps_dtype="float16", **FRAMES)
     assert np.memmap(files_of_maps(tmp_path)[0]).size < 2**18 + 2 * 3 * 50 * 50 * 2 + 1
-    stored = speechmix.open_run(tmp_path).maps("a")[models[0].name, "trained", None]["attention", "encoder"]
-    computed = speechmix.mix(models[0], clips(1)[0], measures="attention", units="frame")["attention", "encoder"]
+    stored = speechmix.open_run(tmp_path).maps("a")[models[0].name, "trained", None][
+        "attention", "encoder"
+    ]
+    computed = speechmix.mix(models[0], clips(1)[0], measures="attention", units="frame")[
+        "attention", "encoder"
+    ]
     assert stored.scores.dtype == np.float32
-    np.testing.assert_array_equal(stored.scores, computed.scores.astype(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(
+        stored.scores, computed.scores.astype(np.float16).astype(np.float32)
+    )
     assert stored.provenance["kept_as"] == "float16"
     with pytest.raises(InputError, match="maps_dtype is for maps of frames"):
         score_clips(models[:1], clips(1), tmp_path / "words", maps_dtype="float16", **WORDS)
@@ -219,7 +252,9 @@ class TestShards:
     @pytest.fixture
     def tensors(self):
         rng = np.random.default_rng(0)
-        return {f"{name}/attention/encoder": rng.random((2, 5, 5)).astype(np.float32) for name in "abc"}
+        return {
+            f"{name}/attention/encoder": rng.random((2, 5, 5)).astype(np.float32) for name in "abc"
+        }
 
     def written(self, folder, tensors, dtype="float32"):
         writer = ShardWriter(folder)
@@ -228,12 +263,16 @@ class TestShards:
         return writer.close("part")
 
     @pytest.mark.parametrize("limit", [("_MOST_IN_A_SHARD", 401), ("_HEADER", 288)])
-    def test_the_next_begins_when_one_is_large_or_its_header_full(self, tmp_path, tensors, monkeypatch, limit):
+    def test_the_next_begins_when_one_is_large_or_its_header_full(
+        self, tmp_path, tensors, monkeypatch, limit
+    ):
         monkeypatch.setattr(map_shards, *limit)
         paths = self.written(tmp_path, tensors)
-        assert [path.name for path in paths] == ["part.safetensors", "part-1.safetensors", "part-2.safetensors"][
-            : len(paths)
-        ]
+        assert [path.name for path in paths] == [
+            "part.safetensors",
+            "part-1.safetensors",
+            "part-2.safetensors",
+        ][: len(paths)]
         assert len(paths) >= 2
         for name, scores in tensors.items():
             path = shard_with(name, paths, "here")
@@ -242,7 +281,9 @@ class TestShards:
         with pytest.raises(InputError, match="expected the scores 'd'"):
             shard_with("d", paths, "here")
 
-    def test_every_damaged_bit_is_an_error_or_changes_no_number(self, tmp_path, tensors, monkeypatch):
+    def test_every_damaged_bit_is_an_error_or_changes_no_number(
+        self, tmp_path, tensors, monkeypatch
+    ):
         monkeypatch.setattr(map_shards, "_HEADER", 512)
         (path,) = self.written(tmp_path, tensors)
         whole, rng, refused = path.read_bytes(), np.random.default_rng(1), 0
@@ -253,7 +294,11 @@ class TestShards:
             other.write_bytes(data)
             for name, scores in tensors.items():
                 try:
-                    stored = read_tensor(shard_with(name, [other], "here"), name, digests_as_stored(scores, "float32"))
+                    stored = read_tensor(
+                        shard_with(name, [other], "here"),
+                        name,
+                        digests_as_stored(scores, "float32"),
+                    )
                     np.testing.assert_array_equal(stored, scores)
                 except InputError:
                     refused += 1
@@ -282,7 +327,9 @@ class TestShards:
         np.testing.assert_array_equal(load_file(path)[third], tensors[third])
 
     def test_what_float16_cannot_hold_is_said(self):
-        with pytest.raises(InputError, match=r"scores up to 65,504, which float16 holds, found 70000"):
+        with pytest.raises(
+            InputError, match=r"scores up to 65,504, which float16 holds, found 70000"
+        ):
             digests_as_stored(np.full((1, 1, 1), 70_000.0, np.float32), "float16")
 
 
@@ -300,7 +347,9 @@ class TestAnalysts:
         return speechmix.mix(models[0], clips()[1], measures=MEASURES)["attention", "encoder"]
 
     def check(self, row, expected):
-        np.testing.assert_array_equal(np.reshape(row["scores"], row["shape"]).astype(np.float32), expected.scores)
+        np.testing.assert_array_equal(
+            np.reshape(row["scores"], row["shape"]).astype(np.float32), expected.scores
+        )
         assert list(row["layers"]) == list(expected.layers)
         for side in ("target", "source"):
             for name in ("label", "kind", "onset", "offset"):
@@ -309,19 +358,29 @@ class TestAnalysts:
 
     def test_pandas(self, out, expected):
         table = pd.read_parquet(out / "maps")
-        rows = table[(table["clip"] == "bb") & (table["init"] == "trained") & (table["measure"] == "attention")]
+        rows = table[
+            (table["clip"] == "bb")
+            & (table["init"] == "trained")
+            & (table["measure"] == "attention")
+        ]
         self.check(rows.iloc[0], expected)
         assert len(table) == 2 * 3 * 2
 
     def test_polars(self, out, expected):
         pl = pytest.importorskip("polars", reason="polars is not installed")
         table = pl.scan_parquet(f"{out}/maps/*/*.parquet")
-        self.check(table.filter(clip="bb", init="trained", measure="attention").collect().row(0, named=True), expected)
+        self.check(
+            table.filter(clip="bb", init="trained", measure="attention")
+            .collect()
+            .row(0, named=True),
+            expected,
+        )
 
     def test_duckdb(self, out, expected):
         duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
         query = (
-            f"select * from '{out}/maps/*/*.parquet' where clip = 'bb' and init = 'trained' and measure = 'attention'"
+            f"select * from '{out}/maps/*/*.parquet' where clip = 'bb' and init = 'trained' "
+            "and measure = 'attention'"
         )
         result = duckdb.sql(query)
         self.check(dict(zip(result.columns, result.fetchall()[0], strict=True)), expected)
@@ -341,9 +400,25 @@ def test_on_the_command_line(tmp_path, capsys):
     from speechmix.inputs import bundled
     from speechmix.interfaces.cli.command_line import main
 
-    soundfile.write(tmp_path / "a.wav", np.random.default_rng(0).standard_normal(8_000) / 10, 16_000)
-    arguments = ["score", str(tmp_path / "a.wav"), "--model", str(bundled.models()["tiny-french-ctc"]), "--no-figures"]
-    arguments += ["--out", str(tmp_path / "run"), "--units", "frame", "--measure", "attention", "--no-progress"]
+    soundfile.write(
+        tmp_path / "a.wav", np.random.default_rng(0).standard_normal(8_000) / 10, 16_000
+    )
+    arguments = [
+        "score",
+        str(tmp_path / "a.wav"),
+        "--model",
+        str(bundled.models()["tiny-french-ctc"]),
+        "--no-figures",
+    ]
+    arguments += [
+        "--out",
+        str(tmp_path / "run"),
+        "--units",
+        "frame",
+        "--measure",
+        "attention",
+        "--no-progress",
+    ]
     assert main([*arguments, "--maps-dtype", "float16"]) == 0
     (path,) = files_of_maps(tmp_path / "run")
     assert path.suffix == ".safetensors"

@@ -1,4 +1,5 @@
-"""A run of another version is one error that says to compute it again: it is never read as if it were of this one."""
+"""A run of another version is one error that says to compute it again: it is never read as if it
+were of this one."""
 
 from __future__ import annotations
 
@@ -45,12 +46,16 @@ def test_contributions_without_mixing_strengths(folder):
 def test_part_files_with_other_columns(folder):
     path = folder.part_files()[0]
     table = pq.read_table(path)
-    pq.write_table(table.drop_columns(["content"]).replace_schema_metadata(table.schema.metadata), path)
+    pq.write_table(
+        table.drop_columns(["content"]).replace_schema_metadata(table.schema.metadata), path
+    )
     with pytest.raises(InputError, match=rf"{path.name} is damaged or {AGAIN}"):
         opened_part(path)
 
 
 def test_json_without_a_checksum(tmp_path):
     (tmp_path / "1-of-1.json").write_text('{"done": 3}')
-    with pytest.raises(InputError, match=r"1-of-1\.json is damaged or of another version.*Start the run again"):
+    with pytest.raises(
+        InputError, match=r"1-of-1\.json is damaged or of another version.*Start the run again"
+    ):
         read_checked_json(tmp_path / "1-of-1.json")

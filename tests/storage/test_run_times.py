@@ -1,4 +1,5 @@
-"""Where the time went: phases within phases and beside them, restarts, shards; and no result knows of it."""
+"""Where the time went: phases within phases and beside them, restarts, shards; and no result knows
+of it."""
 
 from __future__ import annotations
 
@@ -100,12 +101,20 @@ def test_a_run_says_where_its_time_went(models, tmp_path):  # noqa: F811
     assert tuple(table.columns) == COLUMNS
     assert set(table["model"]) == {"", models[0].name}
     trained = table[table["init"] == "trained"].set_index("phase")
-    assert {"loading", "forward", "value_zeroing", "attention", "contributions", "writing", "other"} < set(
-        trained.index
-    )
+    assert {
+        "loading",
+        "forward",
+        "value_zeroing",
+        "attention",
+        "contributions",
+        "writing",
+        "other",
+    } < set(trained.index)
     assert set(trained["clips"]) == {3}
     waited = run_times(RunFolder(tmp_path)).dropna(subset=["share"])
-    assert waited.groupby(["model", "init"])["share"].sum().to_list() == pytest.approx([1] * 3, abs=1e-2)
+    assert waited.groupby(["model", "init"])["share"].sum().to_list() == pytest.approx(
+        [1] * 3, abs=1e-2
+    )
     summed = by_phase(table)
     assert summed["% of the time"].sum() == pytest.approx(100)
     page = report(tmp_path).read_text(encoding="utf-8")
@@ -134,7 +143,9 @@ def test_times_of_another_question_are_forgotten_and_damaged_ones_are_none(model
     assert "attention" in set(pd.read_csv(tmp_path / "times.csv")["phase"])
     times = next((tmp_path / "results" / ".shards").glob("times-*.json"))
     times.write_text('{"models": [{"owner": 3}]}', encoding="utf-8")
-    score_clips(models[:1], clips(2), tmp_path, **QUIET | {"measures": ["value_zeroing"], "overwrite": True})
+    score_clips(
+        models[:1], clips(2), tmp_path, **QUIET | {"measures": ["value_zeroing"], "overwrite": True}
+    )
     assert "attention" not in set(pd.read_csv(tmp_path / "times.csv")["phase"])
     (tmp_path / "times.csv").write_text("model\nx\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"times\.csv is damaged"):

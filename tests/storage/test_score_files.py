@@ -1,4 +1,5 @@
-"""Scores as Parquet files: every cell as the map has it, few files and large row groups, opened by what analysts use."""
+"""Scores as Parquet files: every cell as the map has it, few files and large row groups, opened by
+what analysts use."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from speechmix.errors import InputError
 from speechmix.files.file_fingerprints import FileMark
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results import score_files
-from speechmix.runs.results.score_files import CopiedScores, RowGroups, ScoreFiles, partition, scores_in
+from speechmix.runs.results.score_files import (
+    CopiedScores,
+    RowGroups,
+    ScoreFiles,
+    partition,
+    scores_in,
+)
 from speechmix.runs.results.tidy_tables import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
@@ -30,7 +37,9 @@ def model(name="openai/whisper-small", init="trained", seed=None):
 
 
 def a_map(stack="encoder", measure="attention", heads=0, seed=0):
-    units = tuple(speechmix.Span(i, i + 1, f"w{i}", "word", i, i / 10, (i + 1) / 10) for i in range(3))
+    units = tuple(
+        speechmix.Span(i, i + 1, f"w{i}", "word", i, i / 10, (i + 1) / 10) for i in range(3)
+    )
     tokens = tuple(speechmix.Span(i, i + 1, f"t{i}", "token", i) for i in range(2))
     targets = units if stack == "encoder" else tokens
     shape = (2, *([heads] if heads else []), len(targets), 3)
@@ -51,7 +60,15 @@ def written(folder, maps_of, **options):
 def runs():
     twin = model(init="random", seed=7)
     return [
-        (who, name, [a_map(seed=number), a_map("cross", seed=number), a_map(measure="value_zeroing", seed=number)])
+        (
+            who,
+            name,
+            [
+                a_map(seed=number),
+                a_map("cross", seed=number),
+                a_map(measure="value_zeroing", seed=number),
+            ],
+        )
         for who in (model(), twin)
         for number, name in enumerate(("b", "a", "001"))
     ]
@@ -70,11 +87,16 @@ def test_every_cell_is_there_once_as_the_map_has_it(tmp_path, runs, rows_per_gro
             assert rows.model.eq(who.name).all()
             assert rows.fingerprint.eq(f"of {name}").all()
             np.testing.assert_array_equal(rows.score, mixing_map.scores.ravel())
-            np.testing.assert_array_equal(rows.share, mixing_map.normalized().scores.ravel().astype(np.float32))
+            np.testing.assert_array_equal(
+                rows.share, mixing_map.normalized().scores.ravel().astype(np.float32)
+            )
             expected = mixing_map.to_dataframe()  # another way to take a map apart
             for column in expected.columns.difference(["measure", "stack"]):
                 pd.testing.assert_series_equal(
-                    rows[column].reset_index(drop=True), expected[column], check_dtype=False, check_names=False
+                    rows[column].reset_index(drop=True),
+                    expected[column],
+                    check_dtype=False,
+                    check_names=False,
                 )
             assert (rows.seed == who.seed).all() if who.seed is not None else rows.seed.isna().all()
 
@@ -83,15 +105,21 @@ def test_heads_have_their_column(tmp_path):
     per_head = a_map(heads=4)
     table = written(tmp_path / "scores", [(model(), "a", [per_head])]).to_table().to_pandas()
     rows = table.sort_values(["layer", "head", "target", "source"])
-    np.testing.assert_array_equal(rows.score.to_numpy().reshape(per_head.scores.shape), per_head.scores)
+    np.testing.assert_array_equal(
+        rows.score.to_numpy().reshape(per_head.scores.shape), per_head.scores
+    )
 
 
 def test_few_files_with_large_row_groups_sorted_by_clip(tmp_path, runs):
     written(tmp_path / "scores", runs)
     files = sorted((tmp_path / "scores").rglob("*.parquet"))
-    assert [file.name for file in files] == 3 * ["seed-7.part-0.parquet"] + 3 * ["trained.part-0.parquet"]
+    assert [file.name for file in files] == 3 * ["seed-7.part-0.parquet"] + 3 * [
+        "trained.part-0.parquet"
+    ]
     assert {pq.ParquetFile(file).num_row_groups for file in files} == {1}
-    assert files[0].parent == tmp_path / "scores" / partition("openai/whisper-small", "random", "attention", "cross")
+    assert files[0].parent == tmp_path / "scores" / partition(
+        "openai/whisper-small", "random", "attention", "cross"
+    )
     clips = pq.ParquetFile(files[0]).read(columns=["clip"])["clip"].to_pylist()
     assert clips == sorted(clips)
 
@@ -106,7 +134,9 @@ def test_a_file_is_closed_when_it_is_large(tmp_path, runs, monkeypatch):
         "seed-7.part-0-1.parquet",
     }
     by = [*KEYS, "clip", "layer", "target", "source"]
-    tables = [table.sort_values(by, ignore_index=True) for table in (whole, cut.to_table().to_pandas())]
+    tables = [
+        table.sort_values(by, ignore_index=True) for table in (whole, cut.to_table().to_pandas())
+    ]
     pd.testing.assert_frame_equal(*tables)
 
 
@@ -115,7 +145,9 @@ def test_an_error_or_nothing_scored_leaves_no_file(tmp_path, runs):
     before = written(folder, runs[:1]).count_rows()
     files_before = sorted(folder.rglob("*.parquet"))
     with pytest.raises(AttributeError), ScoreFiles(folder, rows_per_group=1) as files:
-        files.append({("attention", "encoder"): a_map(), ("attention", "cross"): None}, clip("z"), model())
+        files.append(
+            {("attention", "encoder"): a_map(), ("attention", "cross"): None}, clip("z"), model()
+        )
     with ScoreFiles(folder) as files:
         assert files.close("nothing") == {}
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == files_before
@@ -127,7 +159,11 @@ def test_an_error_or_nothing_scored_leaves_no_file(tmp_path, runs):
 def test_rows_of_a_clip_are_copied_whole_even_from_two_row_groups(tmp_path, runs):
     written(tmp_path / "scores", runs, rows_per_group=5)
     files = sorted(
-        (tmp_path / "scores" / partition("openai/whisper-small", "trained", "attention", "encoder")).glob("*")
+        (
+            tmp_path
+            / "scores"
+            / partition("openai/whisper-small", "trained", "attention", "encoder")
+        ).glob("*")
     )
     copied = CopiedScores(files, RowGroups(most_rows=5))
     for _, name, (expected, *_) in runs[:3]:
@@ -146,7 +182,12 @@ class TestAnalysts:
 
     @pytest.fixture
     def expected(self, runs):
-        scores = [m.scores for who, _, maps in runs for m in maps if m.stack == "cross" and who.init == "random"]
+        scores = [
+            m.scores
+            for who, _, maps in runs
+            for m in maps
+            if m.stack == "cross" and who.init == "random"
+        ]
         return np.mean(scores)
 
     def test_arrow(self, folder, expected):
@@ -167,21 +208,31 @@ class TestAnalysts:
         cross = scores.filter(pl.col("stack") == "cross", pl.col("seed") == 7).collect()
         assert cross["score"].mean() == pytest.approx(expected, abs=1e-15)
         assert cross["model"].unique().to_list() == ["openai/whisper-small"]
-        assert scores.filter(pl.col("seed").is_null()).collect()["init"].unique().to_list() == ["trained"]
+        assert scores.filter(pl.col("seed").is_null()).collect()["init"].unique().to_list() == [
+            "trained"
+        ]
 
     def test_duckdb(self, folder, expected):
         duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
         scores = f"read_parquet('{folder}/**/*.parquet', hive_partitioning=true)"
-        query = f"select avg(score), any_value(model) from {scores} where stack = 'cross' and seed = 7"
+        query = (
+            f"select avg(score), any_value(model) from {scores} where stack = 'cross' and seed = 7"
+        )
         [(mean, name)] = duckdb.sql(query).fetchall()
         assert (mean, name) == (pytest.approx(expected, abs=1e-15), "openai/whisper-small")
-        assert duckdb.sql(f"select distinct init from {scores} where seed is null").fetchall() == [("trained",)]
+        assert duckdb.sql(f"select distinct init from {scores} where seed is null").fetchall() == [
+            ("trained",)
+        ]
 
 
 def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_path, monkeypatch):
     def rows(number):
         return pd.DataFrame(
-            {"clip": [f"c{number}"] * 3, "seed": pd.array([None, number, None], "Int64"), "x": [0.1, 0.2, np.nan]}
+            {
+                "clip": [f"c{number}"] * 3,
+                "seed": pd.array([None, number, None], "Int64"),
+                "x": [0.1, 0.2, np.nan],
+            }
         )
 
     monkeypatch.setattr("speechmix.runs.results.tidy_tables._ROWS_AT_ONCE", 7)
@@ -201,17 +252,30 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
 
 
 def test_no_flipped_bit_is_read_as_a_number(tmp_path):
-    """Pages have checksums, their headers and the footer have none: the whole file is compared with its hash."""
+    """Pages have checksums, their headers and the footer have none: the whole file is compared with
+    its hash."""
     import transformers
 
     from speechmix.runs.score_clips import score_clips
     from tests.conftest import build
     from tests.experiments.test_run import clip
 
-    model = speechmix.load(build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor())
-    score_clips(model, [clip("a"), clip("bb")], tmp_path, figures=0, progress=False, report=lambda line: None)
+    model = speechmix.load(
+        build("wav2vec2-post"), processor=transformers.Wav2Vec2FeatureExtractor()
+    )
+    score_clips(
+        model,
+        [clip("a"), clip("bb")],
+        tmp_path,
+        figures=0,
+        progress=False,
+        report=lambda line: None,
+    )
     assert speechmix.open_run(tmp_path).maps("a")
-    [scores], [part] = (tmp_path / "scores").rglob("*.parquet"), (tmp_path / "results").glob("[!_.]*/*.parquet")
+    [scores], [part] = (
+        (tmp_path / "scores").rglob("*.parquet"),
+        (tmp_path / "results").glob("[!_.]*/*.parquet"),
+    )
     for path in (scores, part):
         content = path.read_bytes()
         for place in range(4, len(content), len(content) // 40):

@@ -45,7 +45,9 @@ def test_the_tables_own_columns_stay():
         "my manifest_clip",
         "my clip",
     )
-    assert [first[f"manifest_{name}"] for name in RESERVED[1:]] == [f"my {name}" for name in RESERVED[1:]]
+    assert [first[f"manifest_{name}"] for name in RESERVED[1:]] == [
+        f"my {name}" for name in RESERVED[1:]
+    ]
 
 
 def test_no_clips_have_the_same_columns():
@@ -66,7 +68,9 @@ def test_a_group_is_found_by_the_name_the_manifest_gives(tmp_path):
         assert grouped_clips(clips, group=name).group[0] == value
     with pytest.raises(InputError, match="for the manifest's say 'manifest_alignment'"):
         grouped_clips(clips, group="alignment")
-    with pytest.raises(InputError, match="no column 'nobody' in the table of clips; it has clip, seconds"):
+    with pytest.raises(
+        InputError, match="no column 'nobody' in the table of clips; it has clip, seconds"
+    ):
         grouped_clips(clips, group="nobody")
 
 
@@ -74,10 +78,22 @@ def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path)
     meta = dict.fromkeys(("model", "layer", "stack", "contribution", "group", "rows"), "mine")
     write_csv(clip_table([clip("a", **meta), clip("b", **meta)]), tmp_path / "clips.csv")
     rows = [
-        {"clip": name, "model": "m", "init": "trained", "seed": None, "cue": "les", "target": "livres", "stack": "encoder",
-         "measure": "value_zeroing", "rows": "target", "layer": 0, "depth": 0.0, "contribution": 0.5}
+        {
+            "clip": name,
+            "model": "m",
+            "init": "trained",
+            "seed": None,
+            "cue": "les",
+            "target": "livres",
+            "stack": "encoder",
+            "measure": "value_zeroing",
+            "rows": "target",
+            "layer": 0,
+            "depth": 0.0,
+            "contribution": 0.5,
+        }
         for name in "ab"
-    ]  # fmt: skip
+    ]
     pd.DataFrame(rows).to_parquet(tmp_path / "cue_contribution.parquet")
     run = Run(tmp_path)
     table = study_table(run.contributions, grouped_clips(run.clips))
@@ -87,16 +103,21 @@ def test_what_a_manifest_calls_model_or_layer_does_not_reach_the_study(tmp_path)
 
 
 def test_a_row_of_contributions_has_the_strength_of_the_rows_it_is_of():
-    """Silence is left out; the target's rows are averaged, in a decoder also the deciding one alone."""
+    """Silence is left out; the target's rows are averaged, in a decoder also the deciding one
+    alone."""
     model = trained("tiny-french-whisper")
     [one] = [clip for clip in bundled.clips() if clip.name == "left_00_pl"]
-    maps = speechmix.mix(model, one, measures=["attention", "value_zeroing"], include=["silence"], heads="mean")
+    maps = speechmix.mix(
+        model, one, measures=["attention", "value_zeroing"], include=["silence"], heads="mean"
+    )
     table = contribution_table(maps, one, model)
     for (measure, stack, rows), part in table.groupby(["measure", "stack", "rows"]):
         found = maps[measure, stack]
         wanted = [index for index, span in enumerate(found.targets) if span.word == one.target]
         wanted = [deciding_row(found)] if rows == "deciding" else wanted
-        np.testing.assert_allclose(part["mixing_strength"], found.mixing_strength[:, wanted].mean(axis=1), rtol=1e-6)
+        np.testing.assert_allclose(
+            part["mixing_strength"], found.mixing_strength[:, wanted].mean(axis=1), rtol=1e-6
+        )
     assert set(table["rows"]) == {"target", "deciding"}
     bare = {key: replace(mixing_map, mixing_strength=None) for key, mixing_map in maps.items()}
     assert contribution_table(bare, one, model)["mixing_strength"].isna().all()

@@ -1,7 +1,8 @@
 """A loaded model's layers, bound: the modules that a family's table names, looked up once.
 
-In: a `StackPlan` and a base model. Out: a `Stack` of `Layer`s, which hold attention blocks and feed-forwards as modules.
-Nothing is looked up by its path after that: a table that names what is not there fails here, when the model is loaded.
+In: a `StackPlan` and a base model. Out: a `Stack` of `Layer`s, which hold attention blocks and
+feed-forwards as modules. Nothing is looked up by its path after that: a table that names what is
+not there fails here, when the model is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ...errors import ModelError
-from .layer_components import AttentionModules, ConvolutionModules, FeedForwardModules, Half, Layer, weight_of
+from .layer_components import (
+    AttentionModules,
+    ConvolutionModules,
+    FeedForwardModules,
+    Half,
+    Layer,
+    weight_of,
+)
 
 if TYPE_CHECKING:
     from ..families.specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
@@ -56,7 +64,8 @@ def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack
     Raises
     ------
     ModelError
-        If the table, perhaps borrowed from another architecture, does not fit the config or the parts.
+        If the table, perhaps borrowed from another architecture, does not fit the config or the
+        parts.
     """
     place = "the config"
     try:
@@ -69,13 +78,15 @@ def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack
         return stacks
     except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
         raise ModelError(
-            f"{type(module).__name__}: the table of the family {family.name} does not fit {place}: {error}. Correct its paths, "
+            f"{type(module).__name__}: the table of the family {family.name} does not fit {place}: "
+            f"{error}. Correct its paths, "
             "see speechmix.register"
         ) from error
 
 
 def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
-    """Find a stack in a base model; None if the model has no such part (an encoder alone has no decoder).
+    """Find a stack in a base model; None if the model has no such part (an encoder alone has no
+    decoder).
 
     Raises
     ------
@@ -90,7 +101,9 @@ def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
         plan,
         submodule(base, path, what=f"layers of the {plan.name}") if path else base,
         layers,
-        submodule(base, plan.final_norm, what=f"final norm of the {plan.name}") if plan.final_norm else None,
+        submodule(base, plan.final_norm, what=f"final norm of the {plan.name}")
+        if plan.final_norm
+        else None,
         heads,
         width=weight_of(layers[0].attention.output).shape[0],
         no_sum=_no_sum(plan),
@@ -101,8 +114,15 @@ def _no_sum(plan: StackPlan) -> str:
     """Why it is known from the table alone that residual + attention is not to be had."""
     attention = plan.blocks[plan.block]
     if plan.parallel:
-        return "attention and feed-forward run side by side, so the layer has no sum of residual and attention alone"
-    return "" if attention.norm or attention.branch_norm else "its table names no norm of the attention block"
+        return (
+            "attention and feed-forward run side by side, so the layer has no sum of residual "
+            "and attention alone"
+        )
+    return (
+        ""
+        if attention.norm or attention.branch_norm
+        else "its table names no norm of the attention block"
+    )
 
 
 def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
@@ -126,7 +146,10 @@ def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
             )
             for attention in plan.blocks
         ),
-        tuple(FeedForwardModules(**_named(module, part, what=feed_forwards)) for part in plan.feed_forwards),
+        tuple(
+            FeedForwardModules(**_named(module, part, what=feed_forwards))
+            for part in plan.feed_forwards
+        ),
         plan.block,
         ConvolutionModules(**_named(module, convolution, what=f"convolution of the {plan.name}"))
         if convolution
@@ -136,8 +159,11 @@ def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
     )
 
 
-def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | ConvolutionPlan, *, what: str) -> dict[str, Any]:
-    """The modules of a plan by its own names for them, without those it has no path of, and what else it says."""
+def _named(
+    layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | ConvolutionPlan, *, what: str
+) -> dict[str, Any]:
+    """The modules of a plan by its own names for them, without those it has no path of, and what
+    else it says."""
     told = {part.name: getattr(plan, part.name) for part in fields(plan)}
     return {
         name: submodule(layer, path, what=what) if isinstance(path, str) else path
@@ -147,13 +173,15 @@ def _named(layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | Convolution
 
 
 def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
-    """Follow a dotted path; the error names the step that is missing. ``path:0`` and ``path:1`` are halves of a projection."""
+    """Follow a dotted path; the error names the step that is missing. ``path:0`` and ``path:1`` are
+    halves of a projection."""
     path, _, half = path.partition(":")
     reached = root
     for step in path.split("."):
         if not hasattr(reached, step):
             raise ModelError(
-                f"{what}: expected {path!r} inside {type(root).__name__}, but {type(reached).__name__} has no {step!r}. "
+                f"{what}: expected {path!r} inside {type(root).__name__}, but "
+                f"{type(reached).__name__} has no {step!r}. "
                 "The family's table does not fit this model; see speechmix.register"
             )
         reached = getattr(reached, step)

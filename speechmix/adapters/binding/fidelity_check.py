@@ -1,9 +1,11 @@
-"""The model as it is measured is the model as it was given: both give the same states on a tiny input.
+"""The model as it is measured is the model as it was given: both give the same states on a tiny
+input.
 
-To be read, a transformers model runs under another attention implementation than it was loaded with ("sdpa"). Some models then
-compute something else: torch's function ignores attention sinks, and other code adds positions (ALiBi) in another way. Such a
-model is measured under "eager", as it was given, and its attention is read off its softmax. In: a loaded `Model`. Out: nothing;
-its stacks are bound again, or an error names the reason.
+To be read, a transformers model runs under another attention implementation than it was loaded with
+("sdpa"). Some models then compute something else: torch's function ignores attention sinks, and
+other code adds positions (ALiBi) in another way. Such a model is measured under "eager", as it was
+given, and its attention is read off its softmax. In: a loaded `Model`. Out: nothing; its stacks are
+bound again, or an error names the reason.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ READABLE = (
     "sdpa",
     "eager",
 )  # others (flash) compute the same as "eager" by their definition, and not in every precision
-_ROUNDING = (
-    100  # for each layer, in single precision: "eager" code has its softmax there, whatever the weights' precision
-)
+# for each layer, in single precision: "eager" code has its softmax there, whatever the weights'
+# precision
+_ROUNDING = 100
 
 
 def measure_as_given(model: Model) -> None:
@@ -35,7 +37,8 @@ def measure_as_given(model: Model) -> None:
     Raises
     ------
     ModelError
-        If the model computes something else under the implementation that its attention is read from.
+        If the model computes something else under the implementation that its attention is read
+        from.
     """
     found = difference(model)
     if found is None:
@@ -46,8 +49,10 @@ def measure_as_given(model: Model) -> None:
             return
     given = sorted({name for _, name in implementations_of(model.module)})
     raise ModelError(
-        f"{model.name}: run as attn_implementation={model.readable_attention!r}, from which attention is read, "
-        f"{type(model.module).__name__} gives other states than as it was given ({', '.join(given)}): they differ by "
+        f"{model.name}: run as attn_implementation={model.readable_attention!r}, from which "
+        "attention is read, "
+        f"{type(model.module).__name__} gives other states than as it was given "
+        f"({', '.join(given)}): they differ by "
         f"{found:.2g} of their largest. {reason(model)}. Load it with attn_implementation='eager'"
     )
 
@@ -56,7 +61,9 @@ def reason(model: Model) -> str:
     """Why a class may compute something else under torch's attention function."""
     if any("sink" in name for name, _ in model.module.named_parameters()):
         return "Its attention sinks are ignored by the sdpa path of this class"
-    without = sorted({type(part).__name__ for part in model.module.modules() if _refuses_sdpa(part)})
+    without = sorted(
+        {type(part).__name__ for part in model.module.modules() if _refuses_sdpa(part)}
+    )
     if without:
         return f"{', '.join(without)} says that it does not support sdpa"
     return "Its code computes attention in two ways"
@@ -77,21 +84,30 @@ def read_off_softmax(model: Model) -> None:
 
 
 def difference(model: Model) -> float | None:
-    """How far the states of a measured model are from those of the model as given, as a share of the largest.
+    """How far the states of a measured model are from those of the model as given, as a share of
+    the largest.
 
-    None where they are the same up to rounding, where nothing is changed to measure it, and where the model cannot be run on
-    the tiny input as it was given: the self-check then says what is wrong.
+    None where they are the same up to rounding, where nothing is changed to measure it, and where
+    the model cannot be run on the tiny input as it was given: the self-check then says what is
+    wrong.
     """
     readable = model.readable_attention
-    if all(name == readable or (readable == "eager" and name not in READABLE) for _, name in _used(model)):
+    if all(
+        name == readable or (readable == "eager" and name not in READABLE)
+        for _, name in _used(model)
+    ):
         return None
     for positions in (8, None):  # some encoders cannot be cut
         try:
             given = _states(model, None, positions)
             measured = _states(model, readable, positions)
-        except Exception:  # a table that does not fit, or a class that refuses to run as it was given
+        except (
+            Exception
+        ):  # a table that does not fit, or a class that refuses to run as it was given
             continue
-        return _largest_difference(given, measured, layers=sum(len(stack) for stack in model.stacks.values()))
+        return _largest_difference(
+            given, measured, layers=sum(len(stack) for stack in model.stacks.values())
+        )
     return None
 
 
@@ -99,7 +115,9 @@ def _used(model: Model) -> list[tuple[object, str]]:
     return implementations_of(model.base)
 
 
-def _largest_difference(given: dict[str, Tensor], measured: dict[str, Tensor], *, layers: int) -> float | None:
+def _largest_difference(
+    given: dict[str, Tensor], measured: dict[str, Tensor], *, layers: int
+) -> float | None:
     allowed = _ROUNDING * layers * torch.finfo(torch.float32).eps
     shares = [
         float((states - measured[name]).abs().max() / states.abs().max().clamp_min(1e-30))
@@ -111,7 +129,8 @@ def _largest_difference(given: dict[str, Tensor], measured: dict[str, Tensor], *
 
 
 def _states(model: Model, implementation: str | None, positions: int | None) -> dict[str, Tensor]:
-    """Last states of each stack on the tiny input, under an attention implementation; None for the one that was given."""
+    """Last states of each stack on the tiny input, under an attention implementation; None for the
+    one that was given."""
     wide = torch.float64 if model.dtype == torch.float64 else torch.float32
     inputs = {
         key: value.to(model.device, wide if value.is_floating_point() else value.dtype)
@@ -127,7 +146,9 @@ def _states(model: Model, implementation: str | None, positions: int | None) -> 
         torch.no_grad(),
         runs,
         _last_states(model) as states,
-        Capture(list(model.stacks.values()), lambda block: None, layers=(), max_positions=positions),
+        Capture(
+            list(model.stacks.values()), lambda block: None, layers=(), max_positions=positions
+        ),
     ):
         model.family.run(model.base, inputs, tuple(model.stacks))
     return states

@@ -1,7 +1,8 @@
-"""The parts of a layer as modules, by what they do: attention, convolution, feed-forward, and what lies behind attention.
+"""The parts of a layer as modules, by what they do: attention, convolution, feed-forward, and what
+lies behind attention.
 
-In: modules that a family's table names (layers.py looks them up). Out: plain values that capture, replay and the delta engine
-share; the weight of a projection, however a module keeps it.
+In: modules that a family's table names (layers.py looks them up). Out: plain values that capture,
+replay and the delta engine share; the weight of a projection, however a module keeps it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class ConvolutionModules:
 
 @dataclass(frozen=True)
 class LaterAttention:
-    """An attention block behind the studied one, known well enough for a change of its queries to be carried through.
+    """An attention block behind the studied one, known well enough for a change of its queries to
+    be carried through.
 
     Parameters
     ----------
@@ -108,7 +110,8 @@ class LaterAttention:
 
 @dataclass(frozen=True)
 class Rest:
-    """What lies behind a layer's studied attention, where its table describes all of it: the way of a change.
+    """What lies behind a layer's studied attention, where its table describes all of it: the way of
+    a change.
 
     Parameters
     ----------
@@ -121,7 +124,8 @@ class Rest:
     closing_norm : nn.Module, optional
         Behind the last residual sum.
 
-    In a layer whose feed-forward runs beside attention nothing lies behind it, and all of this is empty.
+    In a layer whose feed-forward runs beside attention nothing lies behind it, and all of this is
+    empty.
     """
 
     norm: nn.Module | None
@@ -133,7 +137,8 @@ class Rest:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a stack: its module, its attention blocks and feed-forwards in the order they run.
+    """One layer of a stack: its module, its attention blocks and feed-forwards in the order they
+    run.
 
     Parameters
     ----------
@@ -163,16 +168,20 @@ class Layer:
 
     @property
     def rest(self) -> Rest | None:
-        """What lies behind the studied attention; None where the table does not describe it well enough.
+        """What lies behind the studied attention; None where the table does not describe it well
+        enough.
 
-        Blocks whose own output is normed (Gemma 3) are not: where all of it is taken away, a change says nothing.
+        Blocks whose own output is normed (Gemma 3) are not: where all of it is taken away, a change
+        says nothing.
         """
         norm, later = self.attention.norm, []
         if self.parallel:
             return Rest(None, (), ())
         if norm is None or not self.feed_forwards:
             return None
-        for number, attention in enumerate(self.attentions[self.studied + 1 :], start=self.studied + 1):
+        for number, attention in enumerate(
+            self.attentions[self.studied + 1 :], start=self.studied + 1
+        ):
             if attention.norm is None or attention.query is None:
                 return None
             later.append(LaterAttention(number, attention.norm, attention.query, attention.output))
@@ -183,7 +192,8 @@ class Layer:
 
 
 class Half(nn.Module):
-    """One half of what a projection gives, as a projection of its own: it has the other's weights and none itself.
+    """One half of what a projection gives, as a projection of its own: it has the other's weights
+    and none itself.
 
     Parameters
     ----------
@@ -195,7 +205,10 @@ class Half(nn.Module):
 
     def __init__(self, both: nn.Module, number: int):
         super().__init__()
-        self._both, self._number = (both,), number  # in a tuple, so that it is not registered as a part
+        self._both, self._number = (
+            (both,),
+            number,
+        )  # in a tuple, so that it is not registered as a part
 
     @property
     def projection(self) -> tuple[nn.Module, int]:
@@ -216,7 +229,8 @@ class Half(nn.Module):
 
 
 def weight_of(projection: nn.Module) -> Tensor:
-    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way round.
+    """Weight [out, in] of a linear projection; transformers' Conv1D (GPT-2) keeps it the other way
+    round.
 
     A convolution with a kernel of one position (Conformers) is a linear projection too.
     """

@@ -1,8 +1,9 @@
-"""A model without its weights: built on torch's meta device, where tensors have shapes and no numbers.
+"""A model without its weights: built on torch's meta device, where tensors have shapes and no
+numbers.
 
-In: a hub id, a folder, a model. Out: a `Model` whose parameters, stacks and operations can be counted in a second, however
-large it is: of a hub id only the config is downloaded. Code that looks at a number on its way runs there within `Counting`
-(scoring.operations), which answers for it.
+In: a hub id, a folder, a model. Out: a `Model` whose parameters, stacks and operations can be
+counted in a second, however large it is: of a hub id only the config is downloaded. Code that looks
+at a number on its way runs there within `Counting` (scoring.operations), which answers for it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
     Raises
     ------
     InputError, ModelError
-        As `speechmix.load` does for a source that is none, a config that cannot be read, or an unsupported architecture.
+        As `speechmix.load` does for a source that is none, a config that cannot be read, or an
+        unsupported architecture.
 
     Examples
     --------
@@ -69,8 +71,12 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
         module = unwrapped(source)
         config = getattr(module, "config", None)
         if config is None:
-            raise ModelError(f"expected a transformers model, found {type(module).__name__}, which has no config")
-        return _built(getattr(module, "name_or_path", "") or type(module).__name__, config, type(module))
+            raise ModelError(
+                f"expected a transformers model, found {type(module).__name__}, which has no config"
+            )
+        return _built(
+            getattr(module, "name_or_path", "") or type(module).__name__, config, type(module)
+        )
     place = place_of(source)
     base = base_of(place)
     options = {"revision": revision} if revision and base is None else {}
@@ -87,13 +93,17 @@ def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> M
     torch.set_default_dtype(torch.float32)
     try:
         config = copy.deepcopy(config)
-        config.dtype = torch.float32  # of the checkpoint it may be half precision; weights are loaded in float32
+        config.dtype = (
+            torch.float32
+        )  # of the checkpoint it may be half precision; weights are loaded in float32
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             module = build(config).eval().requires_grad_(False)
     except Exception as error:  # a config that fits no model
         if needs_own_code(error):
             raise ModelError(own_code(name)) from error
-        raise ModelError(f"cannot build a model from the config of {name}: {brief(error)}") from error
+        raise ModelError(
+            f"cannot build a model from the config of {name}: {brief(error)}"
+        ) from error
     finally:
         torch.set_default_dtype(default)
     return Model(module, family, name, "random", 0, *processors_of(None, family, config))
@@ -101,7 +111,8 @@ def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> M
 
 @contextmanager
 def first_layers(model: Model) -> Iterator[Model]:
-    """Have a model on the meta device with the first layer of each stack alone, as long as the block lasts.
+    """Have a model on the meta device with the first layer of each stack alone, as long as the
+    block lasts.
 
     Layers of a stack are alike: what one takes, all take.
 
@@ -115,11 +126,15 @@ def first_layers(model: Model) -> Iterator[Model]:
     """
     paths = {stack.plan.layers for stack in model.stacks.values()}
     lists = [submodule(model.base, path, what="layers") for path in paths]
-    of_lists = [(part, dict(part._modules)) for part in lists if isinstance(part, torch.nn.ModuleList)]
+    of_lists = [
+        (part, dict(part._modules)) for part in lists if isinstance(part, torch.nn.ModuleList)
+    ]
     try:
         for part, _ in of_lists:
             del part[1:]
-        yield Model(model.module, model.family, model.name, model.init, model.seed, model.feature_extractor)
+        yield Model(
+            model.module, model.family, model.name, model.init, model.seed, model.feature_extractor
+        )
     finally:
         for part, modules in of_lists:
             part._modules.clear()

@@ -1,8 +1,10 @@
-"""A layer norm or RMS norm taken apart at given states: the linear part that every row shares, and each row's scale.
+"""A layer norm or RMS norm taken apart at given states: the linear part that every row shares, and
+each row's scale.
 
-With c the centred input (an RMS norm centres nothing) and s^2 its mean square:    N(x) = gain * c / s + bias.
-Decompositions use it as it is, linear in what is added to a state whose s is known. The delta engine uses its exact change:
-N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ), with s' of the changed input and no cancellation in the difference.
+With c the centred input (an RMS norm centres nothing) and s^2 its mean square:    N(x) = gain * c /
+s + bias. Decompositions use it as it is, linear in what is added to a state whose s is known. The
+delta engine uses its exact change: N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ), with s'
+of the changed input and no cancellation in the difference.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Norm:
 
     @cached_property
     def scale(self) -> Tensor:
-        """1/s of each state, [R]; read off an RMS norm by running it, whatever it adds to the mean square.
+        """1/s of each state, [R]; read off an RMS norm by running it, whatever it adds to the mean
+        square.
 
         Raises
         ------
@@ -64,10 +67,13 @@ class Norm:
         if self._centres:
             return 1 / self.deviation[:, 0]
         plain, normed = self.direction(self._states), self._module(self._states)
-        scale = (normed * plain).sum(-1) / plain.square().sum(-1).clamp_min(torch.finfo(plain.dtype).tiny)
+        scale = (normed * plain).sum(-1) / plain.square().sum(-1).clamp_min(
+            torch.finfo(plain.dtype).tiny
+        )
         if not torch.allclose(normed, scale[:, None] * plain, rtol=1e-3, atol=1e-4):
             raise ModelError(
-                f"{type(self._module).__name__} is neither a layer norm nor an RMS norm: no decomposition behind it"
+                f"{type(self._module).__name__} is neither a layer norm nor an RMS norm: no "
+                "decomposition behind it"
             )
         return scale
 
@@ -76,16 +82,20 @@ class Norm:
         return self._centre(vectors) * self._gain
 
     def read_through(self, readers: Tensor) -> Tensor:
-        """What readers [R, D] of the norm's output read of its input: <read_through(r), dx> = <r, scale * direction(dx)>.
+        """What readers [R, D] of the norm's output read of its input: <read_through(r), dx> = <r,
+        scale * direction(dx)>.
 
-        An RMS norm may round inside (transformers computes it in single precision): each coordinate's own factor N(x) / x
-        is taken then, so that what is read of x is what is read of N(x) to the last digit.
+        An RMS norm may round inside (transformers computes it in single precision): each
+        coordinate's own factor N(x) / x is taken then, so that what is read of x is what is read of
+        N(x) to the last digit.
         """
         weighted = readers * (self.scale[:, None] * self._gain)
         if self._centres:
             return self._centre(weighted)
         nonzero = self._states != 0
-        factors = self._module(self._states) / self._states.where(nonzero, torch.ones_like(self._states))
+        factors = self._module(self._states) / self._states.where(
+            nonzero, torch.ones_like(self._states)
+        )
         return torch.where(nonzero, readers * factors, weighted)
 
     def change(self, dx: Tensor) -> Tensor:
@@ -105,7 +115,8 @@ class Norm:
 
 
 def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
-    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for Gemma keeps it as weight - 1.
+    """What a layer norm or RMS norm multiplies by, [D]; read off an RMS norm by running it, for
+    Gemma keeps it as weight - 1.
 
     Parameters
     ----------

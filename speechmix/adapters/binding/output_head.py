@@ -1,6 +1,8 @@
-"""The output head of a model: the matrix that makes logits of the states behind the last layer and its norm.
+"""The output head of a model: the matrix that makes logits of the states behind the last layer and
+its norm.
 
-In: a model with a language-model or CTC head. Out: its weight [V, D] and bias [V], for what reads a logit off a state.
+In: a model with a language-model or CTC head. Out: its weight [V, D] and bias [V], for what reads a
+logit off a state.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class OutputHead(NamedTuple):
 def head_projection(model: Model) -> nn.Module | None:
     """The module that makes logits, where there is one."""
     projection = model.module.get_output_embeddings()
-    return getattr(model.module, "lm_head", None) if projection is None else projection  # of a CTC model
+    return (
+        getattr(model.module, "lm_head", None) if projection is None else projection
+    )  # of a CTC model
 
 
 def output_head(model: Model) -> OutputHead:
@@ -39,15 +43,22 @@ def output_head(model: Model) -> OutputHead:
     """
     module, projection = model.module, head_projection(model)
     weight = getattr(projection, "weight", None)
-    if projection is None or not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
+    if (
+        projection is None
+        or not isinstance(weight, Tensor)
+        or weight.ndim != 2
+        or not weight.is_floating_point()
+    ):
         raise ModelError(
-            f"{model.name}: expected a linear language-model or CTC head, whose rows read logits off the last state; found "
+            f"{model.name}: expected a linear language-model or CTC head, whose rows read logits "
+            "off the last state; found "
             f"{type(projection).__name__} in a {type(module).__name__}"
         )
     cap = getattr(model.text_config, "final_logit_softcapping", None)
     if cap:
         raise ModelError(
-            f"{model.name} caps its logits (final_logit_softcapping={cap}): they are no sum of parts. Ask what is needed "
+            f"{model.name} caps its logits (final_logit_softcapping={cap}): they are no sum of "
+            "parts. Ask what is needed "
             "(speechmix.knock_out) or take a gradient (measures='gradient_input')"
         )
     bias = bias_of(projection)

@@ -1,10 +1,12 @@
 """Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
 
-The model as it is measured gives what it gives as it was given (as_given.py). For every stack and layer: attention rows sum to
-one, attention sinks included; replaying the layer with nothing zeroed gives the forward pass (on chosen
-rows in another order); a changed row changes no other, unless the table names the convolution that takes it there; zeroing a
-value changes the output; what attention gives, added to the residual stream, is what the layer goes on with; the stack's output
-is its last layer's behind the final norm. A failure names the module. Tolerances are shares of what attention changes.
+The model as it is measured gives what it gives as it was given (as_given.py). For every stack and
+layer: attention rows sum to one, attention sinks included; replaying the layer with nothing zeroed
+gives the forward pass (on chosen rows in another order); a changed row changes no other, unless the
+table names the convolution that takes it there; zeroing a value changes the output; what attention
+gives, added to the residual stream, is what the layer goes on with; the stack's output is its last
+layer's behind the final norm. A failure names the module. Tolerances are shares of what attention
+changes.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from ..capture.forward_pass import Capture, attention_readable
 from ..delta.carrier import Carrier
 from ..model import Model
 
-# The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of the last place of the
-# largest; beyond that a difference counts by its share of what attention changes.
+# The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of
+# the last place of the largest; beyond that a difference counts by its share of what attention
+# changes.
 _SHARE = 1e-3
 _ROUNDING = 100
 _POSITIONS = 8
@@ -34,15 +37,19 @@ _POSITIONS = 8
 def self_check(model: Model) -> None:
     """Check a model; raises `ModelError` naming what does not fit.
 
-    Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.no_sum`) and measures that need it refuse.
+    Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.no_sum`) and
+    measures that need it refuse.
     """
     try:
         _check(model)
     except ModelError as error:
-        if broken := [name for name, weight in model.module.named_parameters() if not weight.isfinite().all()]:
+        if broken := [
+            name for name, weight in model.module.named_parameters() if not weight.isfinite().all()
+        ]:
             raise ModelError(
                 f"{model.name}: weights are not finite (NaN or infinity): {', '.join(broken[:5])}"
-                f"{f' and {len(broken) - 5} more' if broken[5:] else ''}. Load the checkpoint again, or train it again"
+                f"{f' and {len(broken) - 5} more' if broken[5:] else ''}. Load the checkpoint "
+                "again, or train it again"
             ) from error
         raise
 
@@ -52,24 +59,31 @@ def _check(model: Model) -> None:
         seen = _seen(model, _POSITIONS)
     except SpeechmixError:
         raise
-    except Exception:  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
+    except (
+        Exception
+    ):  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
         seen = _seen_whole(model)
     for stack in list(model.stacks.values()):
         unseen = [layer for layer in range(len(stack)) if layer not in seen.layers[stack.name]]
         if unseen:
-            raise ModelError(f"{model.name}: layers {unseen} of the {stack.name} did not run in a forward pass")
+            raise ModelError(
+                f"{model.name}: layers {unseen} of the {stack.name} did not run in a forward pass"
+            )
         last, returned = seen.last[stack.name], seen.outputs.get(stack.name, [])
         same_shape = [states for states in returned if states.shape == last.shape]
         if same_shape and not any(_agree(states, last, effect=0) for states in same_shape):
             raise ModelError(
-                f"{model.name}: the output of the {stack.name} is not its last layer's output behind "
-                f"{stack.plan.final_norm or 'no final norm'}; correct final_norm in the family's table"
+                f"{model.name}: the output of the {stack.name} is not its last layer's output "
+                "behind "
+                f"{stack.plan.final_norm or 'no final norm'}; correct final_norm in the family's "
+                "table"
             )
         model.stacks[stack.name] = replace(stack, no_sum=seen.no_sum.get(stack.name, ""))
 
 
 class _Pass:
-    """What one forward pass showed of each stack: layers that ran, last states [T, D], what its holder returned."""
+    """What one forward pass showed of each stack: layers that ran, last states [T, D], what its
+    holder returned."""
 
     def __init__(self, model: Model):
         self.layers: dict[str, set[int]] = {name: set() for name in model.stacks}
@@ -86,8 +100,10 @@ def _seen_whole(model: Model) -> _Pass:
         raise
     except Exception as error:
         raise ModelError(
-            f"{model.name}: {type(model.module).__name__} cannot be run and replayed on a tiny input "
-            f"({type(error).__name__}: {str(error)[:200]}). If the model itself runs, the family's table or its run and "
+            f"{model.name}: {type(model.module).__name__} cannot be run and replayed on a tiny "
+            "input "
+            f"({type(error).__name__}: {str(error)[:200]}). If the model itself runs, the family's "
+            "table or its run and "
             "tiny_inputs do not fit it; see speechmix.register"
         ) from error
 
@@ -106,7 +122,9 @@ def _seen(model: Model, positions: int | None) -> _Pass:
             seen.no_sum[name] = reason
         seen.layers[name].add(block.layer)
         if block.layer == len(block.stack) - 1:
-            seen.last[name] = block.states(torch.arange(block.n_targets, device=block.values.device))
+            seen.last[name] = block.states(
+                torch.arange(block.n_targets, device=block.values.device)
+            )
 
     wide = torch.float64 if model.dtype == torch.float64 else torch.float32
     inputs = {
@@ -126,33 +144,43 @@ def _seen(model: Model, positions: int | None) -> _Pass:
 
 
 def _structure(block: Block) -> Hashable:
-    """What layers share that do the same with other numbers: classes and options of their parts, shapes of weights."""
+    """What layers share that do the same with other numbers: classes and options of their parts,
+    shapes of weights."""
     module = block.modules.module
     parts = tuple((name, type(part), part.extra_repr()) for name, part in module.named_modules())
-    return block.stack.name, parts, tuple((name, weight.shape) for name, weight in module.named_parameters())
+    return (
+        block.stack.name,
+        parts,
+        tuple((name, weight.shape) for name, weight in module.named_parameters()),
+    )
 
 
 def _check_block(block: Block, where: str, *, whole: bool) -> None:
     """Check one layer.
 
-    Most of what that costs is reading the weights, anew for every few rows. So all rows are replayed (`whole`) in the first
-    layer of each structure alone: there what mixes positions is seen, however far apart. In further layers of the same
-    structure those that are changed are, and one more.
+    Most of what that costs is reading the weights, anew for every few rows. So all rows are
+    replayed (`whole`) in the first layer of each structure alone: there what mixes positions is
+    seen, however far apart. In further layers of the same structure those that are changed are, and
+    one more.
     """
     rows = _rows(block)
     attention = block.attention(rows)
     if attention.shape[0] != block.stack.heads:
         raise ModelError(
-            f"{where}: expected {block.stack.heads} heads, found attention of shape {tuple(attention.shape)}"
+            f"{where}: expected {block.stack.heads} heads, found attention of shape "
+            f"{tuple(attention.shape)}"
         )
     if not _agree(attention.sum(-1) + block.sink(rows), torch.ones_like(attention[..., 0])):
         raise ModelError(f"{where}: rows of the attention weights do not sum to one")
     if block.causal and block.attention().triu(1).any():
         raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")
     if not block.causal and block.n_targets > 2 and not block.attention().triu(1).any():
-        raise ModelError(f"{where}: its table does not call it causal, but no position attends to a later one")
-    # The context of the first row and the last is taken away, those between stay: what leaks to others is seen from either
-    # side, near and far. Any change beyond rounding will do: one source's may be small or never attended to.
+        raise ModelError(
+            f"{where}: its table does not call it causal, but no position attends to a later one"
+        )
+    # The context of the first row and the last is taken away, those between stay: what leaks to
+    # others is seen from either side, near and far. Any change beyond rounding will do: one
+    # source's may be small or never attended to.
     edges, without = _without_edges(block)
     before = block.states(torch.arange(block.n_targets, device=edges.device))
     if block.modules.convolution is not None:
@@ -160,8 +188,12 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
         same = _agree(again, before, effect=(after - again).abs().max())
     elif block.modules.rest is None or whole:
         after = block.replay_all(without[None])[0]
-        same = _still(after, before, edges) and _agree(  # rows alone, too, as Value Zeroing replays them
-            block.replay(rows, block.context[rows]), before[rows], effect=(after - before).abs().max()
+        same = _still(
+            after, before, edges
+        ) and _agree(  # rows alone, too, as Value Zeroing replays them
+            block.replay(rows, block.context[rows]),
+            before[rows],
+            effect=(after - before).abs().max(),
         )
     else:
         few = edges.new_tensor(sorted({0, min(1, block.n_targets - 1), block.n_targets - 1}))
@@ -171,13 +203,17 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
     moved = change.abs().max()
     if not same:
         raise ModelError(
-            f"{where}: running the layer's modules, with attention taken from some rows, does not give the others what its "
-            "forward pass gave them, so something besides attention mixes positions (name a convolution in the table: "
-            "StackPlan.convolution), or the table's paths are wrong. Value Zeroing cannot be replayed"
+            f"{where}: running the layer's modules, with attention taken from some rows, does not "
+            "give the others what its "
+            "forward pass gave them, so something besides attention mixes positions (name a "
+            "convolution in the table: "
+            "StackPlan.convolution), or the table's paths are wrong. Value Zeroing cannot be "
+            "replayed"
         )
     if moved <= 4 * torch.finfo(before.dtype).eps * before.abs().max():
         raise ModelError(
-            f"{where}: zeroing the value vectors changes nothing; is {block.stack.plan.name!r} the right block?"
+            f"{where}: zeroing the value vectors changes nothing; is {block.stack.plan.name!r} the "
+            "right block?"
         )
     if block.modules.rest is None:
         return
@@ -185,8 +221,10 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
     carried = carrier((without - block.context)[carrier.entering].flatten(1)[None])[0]
     if not _agree(carried, change, effect=moved, size=before.abs().max()):
         raise ModelError(
-            f"{where}: carrying a change through the layer as its table describes it (norms, feed-forward) does not give what "
-            "running its modules gives. Correct the table, or leave feed_forwards out so that layers are replayed"
+            f"{where}: carrying a change through the layer as its table describes it (norms, "
+            "feed-forward) does not give what "
+            "running its modules gives. Correct the table, or leave feed_forwards out so that "
+            "layers are replayed"
         )
 
 
@@ -204,15 +242,19 @@ def _still(after: Tensor, before: Tensor, changed: Tensor) -> bool:
 
 def _rows(block: Block) -> Tensor:
     """Some target positions, last first, and not all of them."""
-    rows = torch.arange(block.n_targets, device=block.values.device).flip(0)[: max(1, block.n_targets - 1)]
+    rows = torch.arange(block.n_targets, device=block.values.device).flip(0)[
+        : max(1, block.n_targets - 1)
+    ]
     return rows[:: -(-len(rows) // _POSITIONS)]
 
 
 def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], where: str) -> str:
-    """Why it is not certain that the layer goes on with residual + attention's output; empty if it is.
+    """Why it is not certain that the layer goes on with residual + attention's output; empty if it
+    is.
 
-    In a post-norm layer that sum must enter the block's norm; in a pre-norm one whatever comes next (the next norm, or
-    nothing: then it is the layer's output). A full description that is wrong here is an error.
+    In a post-norm layer that sum must enter the block's norm; in a pre-norm one whatever comes next
+    (the next norm, or nothing: then it is the layer's output). A full description that is wrong
+    here is an error.
     """
     attention, pre_norm = block.modules.attention, block.stack.plan.norm_order == "pre"
     if block.modules.parallel or (attention.norm is None and attention.branch_norm is None):
@@ -224,14 +266,21 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     state = block.residual(rows, confirmed=False) + branch
     parts = list(entered) if pre_norm or attention.norm is None else [attention.norm]
     candidates = [
-        x for part in parts for x in entered.get(part, ()) if x.shape[-2:] == (block.n_targets, state.shape[-1])
+        x
+        for part in parts
+        for x in entered.get(part, ())
+        if x.shape[-2:] == (block.n_targets, state.shape[-1])
     ]
     if pre_norm:
         candidates.append(block.output)
-    if any(_agree(x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=branch.abs().max()) for x in candidates):
+    if any(
+        _agree(x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=branch.abs().max())
+        for x in candidates
+    ):
         return ""
     reason = (
-        "what its table calls residual and attention output does not add up to what the layer goes on with "
+        "what its table calls residual and attention output does not add up to what the layer goes "
+        "on with "
         "(norm_order, norm, branch_norm; or attention and feed-forward run side by side)"
     )
     if block.modules.feed_forwards:
@@ -241,9 +290,12 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
 
 @contextmanager
 def _entering(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
-    """What enters each part of the layer that is running, for the first clip: its first argument, if that is a tensor."""
+    """What enters each part of the layer that is running, for the first clip: its first argument,
+    if that is a tensor."""
     entered: dict[nn.Module, list[Tensor]] = {}
-    layers = dict.fromkeys(layer.module for stack in model.stacks.values() for layer in stack.layers)
+    layers = dict.fromkeys(
+        layer.module for stack in model.stacks.values() for layer in stack.layers
+    )
 
     def keep(part, args, kwargs):
         first = args[0] if args else next(iter(kwargs.values()), None)
@@ -261,9 +313,11 @@ def _entering(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
 
 @contextmanager
 def _stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[None]:
-    """Record what the module that holds each stack's layers returns: the encoder, the decoder, or the base model itself.
+    """Record what the module that holds each stack's layers returns: the encoder, the decoder, or
+    the base model itself.
 
-    States that are not the last layer's in shape (pooled, projected) are left out of the comparison.
+    States that are not the last layer's in shape (pooled, projected) are left out of the
+    comparison.
     """
     with ExitStack() as hooks:
         for stack in model.stacks.values():
@@ -282,13 +336,20 @@ def _states_in(output: Any) -> list[Tensor]:
     elif isinstance(output, Tensor):
         candidates = [output]
     else:
-        candidates = [*(output if isinstance(output, Mapping) else getattr(output, "__dict__", {})).values()]
+        candidates = [
+            *(output if isinstance(output, Mapping) else getattr(output, "__dict__", {})).values()
+        ]
     return [states for states in candidates if isinstance(states, Tensor)]
 
 
-def _agree(x: Tensor, y: Tensor, *, effect: Tensor | float = 1.0, size: Tensor | None = None) -> bool:
-    """True if x is y up to rounding at the size of y (or another) and a small share of an effect's."""
+def _agree(
+    x: Tensor, y: Tensor, *, effect: Tensor | float = 1.0, size: Tensor | None = None
+) -> bool:
+    """True if x is y up to rounding at the size of y (or another) and a small share of an
+    effect's."""
     if x.shape != y.shape:
         return False
     size = y.abs().max() if size is None else size
-    return bool((x - y).abs().max() <= _SHARE * effect + _ROUNDING * torch.finfo(y.dtype).eps * size)
+    return bool(
+        (x - y).abs().max() <= _SHARE * effect + _ROUNDING * torch.finfo(y.dtype).eps * size
+    )

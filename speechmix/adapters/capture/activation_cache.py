@@ -1,8 +1,10 @@
-"""What was made of the sounds heard last: features, and the states of an encoder behind which a decoder stands.
+"""What was made of the sounds heard last: features, and the states of an encoder behind which a
+decoder stands.
 
-In: a model within `Model.unchanged`, and clips. Out: what was made for one question about a sound, to be used for the next:
-maps, ablation and transcript need the same features, and a Whisper's decoder the same encoder states. A sound is known by its
-hash (`Clip.sound`). What was used longest ago is let go first; outside `unchanged` nothing is kept.
+In: a model within `Model.unchanged`, and clips. Out: what was made for one question about a sound,
+to be used for the next: maps, ablation and transcript need the same features, and a Whisper's
+decoder the same encoder states. A sound is known by its hash (`Clip.sound`). What was used longest
+ago is let go first; outside `unchanged` nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
 
-# Bytes of features, on the host, and of encoder states, on the device: those of some 120 clips for a Whisper, and the states of
-# ten for a Whisper-medium.
+# Bytes of features, on the host, and of encoder states, on the device: those of some 120 clips for
+# a Whisper, and the states of ten for a Whisper-medium.
 FEATURES_BYTES = 2**27
 STATES_BYTES = 2**26
 
 
 class Features(NamedTuple):
-    """What a feature extractor made of a sound: tensors by name, and the sound's hash (None if nobody will ask again)."""
+    """What a feature extractor made of a sound: tensors by name, and the sound's hash (None if
+    nobody will ask again)."""
 
     tensors: dict[str, Tensor]
     sound: str | None
@@ -83,7 +86,8 @@ class HeardSounds:
 
 
 def features_of(model: Model, clip: Clip) -> Features:
-    """What the model's feature extractor makes of a clip; within `Model.unchanged` once for clips of one sound.
+    """What the model's feature extractor makes of a clip; within `Model.unchanged` once for clips
+    of one sound.
 
     The tensors are not to be written to.
 
@@ -94,7 +98,9 @@ def features_of(model: Model, clip: Clip) -> Features:
     InputError
         If the clip's audio cannot be read, or what is made of it is not finite.
     """
-    heard = model.heard  # once: a thread that is late must not give what it made to the next `unchanged`
+    heard = (
+        model.heard
+    )  # once: a thread that is late must not give what it made to the next `unchanged`
     if heard is None:
         return Features(_made_of(model, clip), None)
     sound = clip.sound
@@ -108,12 +114,14 @@ def features_of(model: Model, clip: Clip) -> Features:
 
 
 def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
-    """Features of a clip; Speech2Text divides them by how much they vary, which in digital silence is nothing."""
+    """Features of a clip; Speech2Text divides them by how much they vary, which in digital silence
+    is nothing."""
     features = dict(model.features(clip.audio(model.sample_rate)))
     for name, tensor in features.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(
-                f"{clip.name}: {name} that the feature extractor of {model.name} makes of this sound are not all finite, as of "
+                f"{clip.name}: {name} that the feature extractor of {model.name} makes of this "
+                "sound are not all finite, as of "
                 "a sound that is silent throughout: leave the clip out, or use one with sound in it"
             )
     return features
@@ -122,16 +130,19 @@ def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
 def encoder_output(
     model: Model, inputs: Mapping[str, Tensor], sound: str | None, *, attention: str | None = None
 ) -> Any:
-    """What an encoder gives for a sound's inputs: made now, or remembered from another question about the same sound.
+    """What an encoder gives for a sound's inputs: made now, or remembered from another question
+    about the same sound.
 
-    Only passes of one clip are remembered and used: in a batch the same numbers may be summed in another order.
+    Only passes of one clip are remembered and used: in a batch the same numbers may be summed in
+    another order.
 
     Parameters
     ----------
     model : Model
         In use (`Model.in_use`), without gradients.
     inputs : dict of str to Tensor
-        Of the encoder, the first of them the sound [1, ...]; on the model's device, in the precision to compute in.
+        Of the encoder, the first of them the sound [1, ...]; on the model's device, in the
+        precision to compute in.
     sound : str or None
         Whose features these are (`Features.sound`).
     attention : str, optional
@@ -165,7 +176,9 @@ def as_encoder_output(states: Tensor) -> Any:
     return output
 
 
-def remember_encoder_states(model: Model, states: Tensor, sound: str | None, *, attention: str | None = None) -> None:
+def remember_encoder_states(
+    model: Model, states: Tensor, sound: str | None, *, attention: str | None = None
+) -> None:
     """Keep an encoder's output [1, T, D] for the next question about the sound."""
     if model.heard is not None and sound is not None and len(states) == 1:
         key = _key(model, sound, states, attention)
@@ -173,5 +186,11 @@ def remember_encoder_states(model: Model, states: Tensor, sound: str | None, *, 
 
 
 def _key(model: Model, sound: str | None, made: Tensor, attention: str | None) -> tuple:
-    """What decides an encoder's output: the sound, where and how precisely it is computed, by which attention."""
-    return sound, made.device, made.dtype, attention or getattr(model.config, "_attn_implementation", None)
+    """What decides an encoder's output: the sound, where and how precisely it is computed, by which
+    attention."""
+    return (
+        sound,
+        made.device,
+        made.dtype,
+        attention or getattr(model.config, "_attn_implementation", None),
+    )

@@ -1,9 +1,11 @@
-"""Attention read off a running module: queries, keys and values as they enter torch's own attention functions.
+"""Attention read off a running module: queries, keys and values as they enter torch's own attention
+functions.
 
-In: an attention module that runs (transformers models run under "sdpa" meanwhile; WavLM calls `multi_head_attention_forward`).
-Attention by code of a module's own is read off its softmax, and the product of that with values ("eager"). Out: an
-`AttentionCall` for each clip of the batch. Attention within blocks of positions is joined to one call: those of one call of
-torch's (Granite-speech), or of one after the other (packed.py).
+In: an attention module that runs (transformers models run under "sdpa" meanwhile; WavLM calls
+`multi_head_attention_forward`). Attention by code of a module's own is read off its softmax, and
+the product of that with values ("eager"). Out: an `AttentionCall` for each clip of the batch.
+Attention within blocks of positions is joined to one call: those of one call of torch's
+(Granite-speech), or of one after the other (packed.py).
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul
 
 
 class AttentionReader(TorchFunctionMode):
-    """Reads attention off the first of torch's attention functions that an attention module calls, or off its softmax.
+    """Reads attention off the first of torch's attention functions that an attention module calls,
+    or off its softmax.
 
     Parameters
     ----------
@@ -41,7 +44,9 @@ class AttentionReader(TorchFunctionMode):
         super().__init__()
         self._trace, self._number, self._inner = trace, number, weight_of(attention.output).shape[1]
         self._product = WeightedValues() if attention.softmax else None
-        self._blocks: list[AttentionCall] = []  # of packed states, one call of torch's function for each
+        self._blocks: list[
+            AttentionCall
+        ] = []  # of packed states, one call of torch's function for each
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -54,7 +59,9 @@ class AttentionReader(TorchFunctionMode):
             return result
         if self._product is not None:
             if self._product.comes(func, args, result):
-                self._trace.calls[self._number] = _read_weights(count, args[0], args[1], result, self._product.sink)
+                self._trace.calls[self._number] = _read_weights(
+                    count, args[0], args[1], result, self._product.sink
+                )
         elif func is F.scaled_dot_product_attention:
             calls = _read_sdpa(result, *args, **kwargs)
             for call in calls:
@@ -70,10 +77,12 @@ class AttentionReader(TorchFunctionMode):
 
 
 class WeightedValues:
-    """Finds the product of attention weights and values: the first whose left side has the shape of the softmax before it.
+    """Finds the product of attention weights and values: the first whose left side has the shape of
+    the softmax before it.
 
-    Attention sinks take a share of each row: as one more column of the softmax, which is cut off before the product (GPT-OSS,
-    MiMo), or as a factor of the product (Granite with sliding windows).
+    Attention sinks take a share of each row: as one more column of the softmax, which is cut off
+    before the product (GPT-OSS, MiMo), or as a factor of the product (Granite with sliding
+    windows).
 
     Attributes
     ----------
@@ -120,16 +129,28 @@ def _read_weights(
     """The call of each clip of the batch, from weights [B, H, Q, K] or [B H, Q, K] and the like."""
     if values.ndim == 4 and weights.ndim == 4:  # heads may share values
         values = values.expand(*weights.shape[:2], *values.shape[-2:])
-    weights, values, context = (x.reshape(count, -1, *x.shape[-2:]) for x in (weights, values, context))
+    weights, values, context = (
+        x.reshape(count, -1, *x.shape[-2:]) for x in (weights, values, context)
+    )
     sinks = [None] * count if sink is None else sink.reshape(*weights.shape[:-1])
     return [
-        AttentionCall(x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x, sink=z)
+        AttentionCall(
+            x[..., :0], value[..., :0], value, None, 1.0, False, y.transpose(0, 1), alpha=x, sink=z
+        )
         for x, value, y, z in zip(weights, values, context, sinks, strict=True)
     ]
 
 
 def _read_sdpa(
-    context, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    context,
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
 ) -> list[AttentionCall]:
     """The call of each clip of the batch."""
     groups = query.shape[1] // key.shape[1]  # grouped-query attention: fewer key and value heads
@@ -152,28 +173,38 @@ def _read_sdpa(
 
 
 def _joined(calls: list[AttentionCall], count: int, length: int) -> list[AttentionCall]:
-    """One call for each clip, where a module cuts each into blocks of positions that attend within themselves."""
+    """One call for each clip, where a module cuts each into blocks of positions that attend within
+    themselves."""
     if len(calls) == count and calls[0].query.shape[1] == length:
         return calls
     n_blocks = len(calls) // count
-    return [_joined_blocks(calls[clip * n_blocks : (clip + 1) * n_blocks], length) for clip in range(count)]
+    return [
+        _joined_blocks(calls[clip * n_blocks : (clip + 1) * n_blocks], length)
+        for clip in range(count)
+    ]
 
 
 def _joined_blocks(blocks: list[AttentionCall], length: int) -> AttentionCall:
-    """The blocks of a clip as one call: a position sees none of another block. Positions padded at the end are cut off."""
+    """The blocks of a clip as one call: a position sees none of another block. Positions padded at
+    the end are cut off."""
     query, key, value = (
-        torch.cat([getattr(block, name) for block in blocks], dim=1)[:, :length] for name in ("query", "key", "value")
+        torch.cat([getattr(block, name) for block in blocks], dim=1)[:, :length]
+        for name in ("query", "key", "value")
     )
     mask = _mask_of_blocks(blocks, query)
     context = torch.cat([block.context for block in blocks if block.context is not None])[:length]
-    return AttentionCall(query, key, value, mask[:, :length, :length], blocks[0].scale, blocks[0].causal, context)
+    return AttentionCall(
+        query, key, value, mask[:, :length, :length], blocks[0].scale, blocks[0].causal, context
+    )
 
 
 def _mask_of_blocks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
     """Mask [H, T, T] of the blocks together, [1, T, T] where they have none of their own."""
     sizes = [block.query.shape[1] for block in blocks]
     if all(block.mask is None for block in blocks):
-        return torch.block_diag(*(torch.ones(size, size, dtype=torch.bool, device=like.device) for size in sizes))[None]
+        return torch.block_diag(
+            *(torch.ones(size, size, dtype=torch.bool, device=like.device) for size in sizes)
+        )[None]
     ends = list(accumulate(sizes))
     mask = like.new_full((len(like), ends[-1], ends[-1]), -torch.inf)
     for start, stop, block in zip([0, *ends], ends, blocks, strict=False):
@@ -208,16 +239,25 @@ def read_multi_head(
     v_proj_weight=None,
     **_,
 ) -> AttentionCall:
-    """Project as torch does. The weights it returns are averaged over heads (WavLM hands those on), so they are not used."""
+    """Project as torch does. The weights it returns are averaged over heads (WavLM hands those on),
+    so they are not used."""
     if query.shape[1] != 1:
-        raise ModelError(f"this model's attention is read for one clip at a time, found a batch of {query.shape[1]}")
+        raise ModelError(
+            "this model's attention is read for one clip at a time, found a batch of "
+            f"{query.shape[1]}"
+        )
     if bias_k is not None or bias_v is not None or add_zero_attn:
-        raise ModelError("attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not supported")
+        raise ModelError(
+            "attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not "
+            "supported"
+        )
     if not use_separate_proj_weight:
         q_proj_weight, k_proj_weight, v_proj_weight = in_proj_weight.chunk(3)
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
     query, key, value = (
-        F.linear(x[:, 0], weight, bias).unflatten(-1, (num_heads, -1)).transpose(0, 1)  # [T, 1, D] -> [H, T, d]
+        F.linear(x[:, 0], weight, bias)
+        .unflatten(-1, (num_heads, -1))
+        .transpose(0, 1)  # [T, 1, D] -> [H, T, d]
         for x, weight, bias in zip(
             (query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases, strict=True
         )

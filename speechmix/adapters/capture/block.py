@@ -1,7 +1,8 @@
 """A captured attention block: what a measure sees of one layer while the forward pass runs.
 
-Attention weights of chosen rows, values, the layer's output states, and `Block.replay`, which runs the rest of the layer
-on rows whose attention context was changed. `capture.py` makes these; they live no longer than their layer.
+Attention weights of chosen rows, values, the layer's output states, and `Block.replay`, which runs
+the rest of the layer on rows whose attention context was changed. `capture.py` makes these; they
+live no longer than their layer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class Block:
     """One attention block of one layer, captured: what a measure sees.
 
-    Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the model.
+    Axis letters: H heads, Q target positions, K source positions, d width of a head, D width of the
+    model.
 
     Attributes
     ----------
@@ -39,7 +41,15 @@ class Block:
         Which clip of the batch this is of.
     """
 
-    def __init__(self, capture: Capture, stack: Stack, layer: int, trace: Trace, output: Tensor, clip: int = 0):
+    def __init__(
+        self,
+        capture: Capture,
+        stack: Stack,
+        layer: int,
+        trace: Trace,
+        output: Tensor,
+        clip: int = 0,
+    ):
         self.stack, self.layer, self.clip = stack, layer, clip
         self.modules: Layer = stack.layers[layer]
         self._capture, self._trace, self._output = capture, trace, output
@@ -60,7 +70,8 @@ class Block:
 
     @property
     def unmasked(self) -> list[int]:
-        """Source positions that the attention mask leaves to some target; padding is left to none."""
+        """Source positions that the attention mask leaves to some target; padding is left to
+        none."""
         mask = self._call.mask
         if self._call.alpha is not None:
             mask = self._call.alpha > 0
@@ -76,13 +87,15 @@ class Block:
         return self._call.value
 
     def attention(self, rows: Tensor | None = None) -> Tensor:
-        """Attention weights [H, R, K] of the chosen target positions; those asked for last are kept."""
+        """Attention weights [H, R, K] of the chosen target positions; those asked for last are
+        kept."""
         if self._weights is None or self._weights[0] is not rows:
             self._weights = (rows, self._call.weights(rows))
         return self._weights[1]
 
     def sink(self, rows: Tensor) -> Tensor | float:
-        """Share of the attention [H, R] that goes to no position (attention sinks); 0 where the model has none."""
+        """Share of the attention [H, R] that goes to no position (attention sinks); 0 where the
+        model has none."""
         return 0.0 if self._call.sink is None else self._call.sink[:, rows]
 
     @cached_property
@@ -110,7 +123,8 @@ class Block:
         return self._output
 
     def residual(self, rows: Tensor, *, confirmed: bool = True) -> Tensor:
-        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the state before it.
+        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the
+        state before it.
 
         Raises
         ------
@@ -119,8 +133,10 @@ class Block:
         """
         if confirmed and self.stack.no_sum:
             raise ModelError(
-                f"the residual stream of the {self.stack.name} cannot be read: {self.stack.no_sum}. Measures that count it "
-                "(alti, mixing ratios, attention norms with the residual) need a table that says; value_zeroing, attention and "
+                f"the residual stream of the {self.stack.name} cannot be read: "
+                f"{self.stack.no_sum}. Measures that count it "
+                "(alti, mixing ratios, attention norms with the residual) need a table that says; "
+                "value_zeroing, attention and "
                 "attention_norm do not"
             )
         return self._trace.residuals[self.modules.studied][0, rows]
@@ -153,19 +169,24 @@ class Block:
         return states[rows if len(states) == self.n_targets else rows + left]
 
     def call(self, index: int) -> AttentionCall:
-        """Queries, keys and values of one of the layer's attention blocks, by its place in the plan."""
+        """Queries, keys and values of one of the layer's attention blocks, by its place in the
+        plan."""
         return self._trace.calls[index][0]
 
     @property
     def floats_per_pair(self) -> int:
-        """About how many numbers a (target position, source) pair takes while a change is carried through the layer."""
+        """About how many numbers a (target position, source) pair takes while a change is carried
+        through the layer."""
         later = range(self.modules.studied + 1, len(self.modules.attentions))
         behind = [self.call(number) for number in later if number in self._trace.calls]
         feed_forward = max(
-            (weight_of(part.up).shape[0] for part in self.modules.feed_forwards), default=4 * self.stack.width
+            (weight_of(part.up).shape[0] for part in self.modules.feed_forwards),
+            default=4 * self.stack.width,
         )
         return (
-            6 * self.stack.width + 2 * feed_forward + sum(3 * call.key.shape[0] * call.key.shape[1] for call in behind)
+            6 * self.stack.width
+            + 2 * feed_forward
+            + sum(3 * call.key.shape[0] * call.key.shape[1] for call in behind)
         )
 
     @property
@@ -174,30 +195,41 @@ class Block:
         return self.stack.final_norm if self.layer == len(self.stack) - 1 else None
 
     def rerun(self, hidden: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
-        """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind cross-attention.
+        """Run the whole layer on other inputs: its states [Q, D], or the encoder's [K, D] behind
+        cross-attention.
 
         Returns
         -------
         Tensor [Q, D]
-            Layer output, behind the final norm if this is the stack's last layer. Differentiable where autograd is on.
+            Layer output, behind the final norm if this is the stack's last layer. Differentiable
+            where autograd is on.
         """
         trace = self._trace
-        kwargs = trace.kwargs if memory is None else {**trace.kwargs, "encoder_hidden_states": memory[None]}
-        return self._finish(self._run_layer(trace.hidden if hidden is None else hidden[None], kwargs)[0])
+        kwargs = (
+            trace.kwargs
+            if memory is None
+            else {**trace.kwargs, "encoder_hidden_states": memory[None]}
+        )
+        return self._finish(
+            self._run_layer(trace.hidden if hidden is None else hidden[None], kwargs)[0]
+        )
 
     @property
     def inputs(self) -> Tensor:
-        """Sources' states: the layer's input [K, D], or for cross-attention the encoder's output."""
+        """Sources' states: the layer's input [K, D], or for cross-attention the encoder's
+        output."""
         if self.stack.name == "cross":
             return self._trace.kwargs["encoder_hidden_states"][0]
         return self._trace.hidden[0]
 
     def states(self, rows: Tensor) -> Tensor:
-        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last layer."""
+        """Layer output [R, D] at the chosen rows; behind the stack's final norm if this is its last
+        layer."""
         return self._finish(self._output[rows])
 
     def replay_all(self, contexts: Tensor) -> Tensor:
-        """Run the layer's own modules on all rows in their order, with the attention contexts replaced.
+        """Run the layer's own modules on all rows in their order, with the attention contexts
+        replaced.
 
         For layers that mix positions behind attention: a changed row changes others.
 
@@ -238,7 +270,9 @@ class Block:
         with ExitStack() as stubs:
             stubs.enter_context(self._capture.paused())
             for place, attention in enumerate(self.modules.attentions):
-                if place > changed:  # runs for real on the changed rows; its keys and values are as before
+                if (
+                    place > changed
+                ):  # runs for real on the changed rows; its keys and values are as before
                     for projection in (attention.key, attention.value):
                         stubs.enter_context(_stubbed(projection, trace.projections[projection]))
                     continue
@@ -256,10 +290,13 @@ class Block:
         return with_runs(first_output(self.modules.module.forward(given, **kwargs)), len(hidden))
 
     def _kwargs_of(self, rows: Tensor) -> dict:
-        """The layer's keyword arguments for chosen rows: what attention behind the studied block adds to scores has rows."""
+        """The layer's keyword arguments for chosen rows: what attention behind the studied block
+        adds to scores has rows."""
 
         def of_rows(value: Any) -> Any:
-            has_rows = isinstance(value, Tensor) and value.ndim >= 4 and value.shape[-2] == self.n_targets
+            has_rows = (
+                isinstance(value, Tensor) and value.ndim >= 4 and value.shape[-2] == self.n_targets
+            )
             return value[..., rows, :] if has_rows else value
 
         return {name: of_rows(value) for name, value in self._trace.kwargs.items()}
@@ -269,13 +306,15 @@ class Block:
 
 
 def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
-    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected) [N, P, H d]."""
+    """What an attention module gives for another context [N, P, H, d], [N, P, D] or (unprojected)
+    [N, P, H d]."""
     inner = context.flatten(2)
     return attention.output(inner) if attention.projects else inner
 
 
 def _like(before: Any, given: Tensor) -> Any:
-    """What a module gave, a tensor alone or first among others, with something else [N, P, D] in the tensor's place."""
+    """What a module gave, a tensor alone or first among others, with something else [N, P, D] in
+    the tensor's place."""
     given = packed_as(first_output(before), given)
     return (given, *before[1:]) if isinstance(before, tuple) else given
 

@@ -1,9 +1,10 @@
 """Between the host and the device of a model: there without waiting, back together.
 
-In: tensors made on the host, or results on the device. Out: the same on the other side. A GPU works on what it was given while
-the host goes on; each result that is asked for one by one makes the host wait until all is done. So nothing is read back in
-between, and what leaves the device leaves it in one piece (`to_host`). What goes there starts from pinned memory, from where
-it is copied while the host goes on (`to_device`).
+In: tensors made on the host, or results on the device. Out: the same on the other side. A GPU works
+on what it was given while the host goes on; each result that is asked for one by one makes the host
+wait until all is done. So nothing is read back in between, and what leaves the device leaves it in
+one piece (`to_host`). What goes there starts from pinned memory, from where it is copied while the
+host goes on (`to_device`).
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from torch import Tensor
 _PARCEL_BYTES = 2**26
 
 
-def to_device(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None = None) -> Tensor:
+def to_device(
+    tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None = None
+) -> Tensor:
     """Return a tensor on a device, floating-point numbers in a precision if one is given.
 
-    On a GPU it is copied from pinned memory, and may still be on its way: whatever the GPU does with it comes after.
+    On a GPU it is copied from pinned memory, and may still be on its way: whatever the GPU does
+    with it comes after.
 
     Parameters
     ----------
@@ -36,7 +40,9 @@ def to_device(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | N
     (torch.float64, torch.int64)
     """
     if dtype is not None and tensor.is_floating_point():
-        tensor = tensor.to(dtype)  # before it is pinned: a conversion on the way would go through other memory
+        tensor = tensor.to(
+            dtype
+        )  # before it is pinned: a conversion on the way would go through other memory
     if tensor.device.type == "cpu" and torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
@@ -45,13 +51,17 @@ def to_device(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | N
 def inputs_to_device(
     inputs: Mapping[str, Tensor], device: torch.device | str, dtype: torch.dtype | None = None
 ) -> dict[str, Tensor]:
-    """Return a model's inputs on a device, as `to_device` does; of those made in inference mode copies, which are plain."""
-    plain = {name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()}
+    """Return a model's inputs on a device, as `to_device` does; of those made in inference mode
+    copies, which are plain."""
+    plain = {
+        name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()
+    }
     return {name: to_device(tensor, device, dtype) for name, tensor in plain.items()}
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
-    """Return results as arrays on the host, all in one copy: small ones of one type travel together.
+    """Return results as arrays on the host, all in one copy: small ones of one type travel
+    together.
 
     Parameters
     ----------
@@ -61,21 +71,26 @@ def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
     Returns
     -------
     list of np.ndarray
-        In the same order, half precision as float32. None is a part of a larger one; that of a tensor which lies on the host
-        already may be its memory.
+        In the same order, half precision as float32. None is a part of a larger one; that of a
+        tensor which lies on the host already may be its memory.
 
     Examples
     --------
     >>> [array.shape for array in to_host([torch.zeros(2, 3), torch.ones(4)])]
     [(2, 3), (4,)]
     """
-    tensors = [tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor for tensor in tensors]
+    tensors = [
+        tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
+        for tensor in tensors
+    ]
     arrays: dict[int, np.ndarray] = {}
     for parcel in _parcels(tensors):
         if len(parcel) == 1:
             arrays[parcel[0]] = tensors[parcel[0]].detach().cpu().numpy()
             continue
-        together = torch.cat([tensors[index].detach().reshape(-1) for index in parcel]).cpu().numpy()
+        together = (
+            torch.cat([tensors[index].detach().reshape(-1) for index in parcel]).cpu().numpy()
+        )
         ends = np.cumsum([0, *(tensors[index].numel() for index in parcel)])
         for index, (start, stop) in zip(parcel, pairwise(ends), strict=True):
             arrays[index] = together[start:stop].reshape(tuple(tensors[index].shape)).copy()

@@ -1,11 +1,12 @@
 """One forward pass of an unmodified model, block by block. Hooks for measuring are here alone
 (intervene.py has those that change something).
 
-In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`) *while the pass runs*, so
-that no more than one layer's tensors are kept.
+In: a `Model`'s stacks and a function that is given every attention block of interest (`Block`)
+*while the pass runs*, so that no more than one layer's tensors are kept.
 
-How it is caught: while an attention module runs, and only then, queries, keys and values are read off its call of torch's
-attention functions (reading.py). Nothing is patched globally, and everything is undone on leaving.
+How it is caught: while an attention module runs, and only then, queries, keys and values are read
+off its call of torch's attention functions (reading.py). Nothing is patched globally, and
+everything is undone on leaving.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Capture:
     on_block : callable
         Called with each `Block` as soon as its layer has run.
     max_positions : int, optional
-        Cut the hidden states to so many positions at the first layer (self-check of fixed-window encoders).
+        Cut the hidden states to so many positions at the first layer (self-check of fixed-window
+        encoders).
     """
 
     stacks: list[Stack]
@@ -61,7 +63,9 @@ class Capture:
                 if self.layers is None or index in self.layers:
                     by_module.setdefault(layer.module, []).append((stack, index))
             if self.max_positions and stack.name == "encoder":
-                self._hook(stack.layers[0].module.register_forward_pre_hook(self._cut, with_kwargs=True))
+                self._hook(
+                    stack.layers[0].module.register_forward_pre_hook(self._cut, with_kwargs=True)
+                )
         for module, asked in by_module.items():
             self._watch(module, asked)
         return self
@@ -83,7 +87,8 @@ class Capture:
         self._exit.callback(handle.remove)
 
     def _watch(self, module: nn.Module, asked: list[tuple[Stack, int]]) -> None:
-        """Hook one layer: its input, each attention block in it, the projections replay keeps, its output."""
+        """Hook one layer: its input, each attention block in it, the projections replay keeps, its
+        output."""
         traces: list[Trace] = []
 
         def before_layer(module, args, kwargs):
@@ -97,7 +102,9 @@ class Capture:
             trace = traces.pop()
             for stack, index in asked:
                 if stack.plan.block not in trace.calls:
-                    raise ModelError(_unread(stack.plan.blocks[stack.plan.block], f"{stack.name} layer {index}"))
+                    raise ModelError(
+                        _unread(stack.plan.blocks[stack.plan.block], f"{stack.name} layer {index}")
+                    )
                 states = with_runs(first_output(output))
                 for clip in range(len(states)):
                     block = Block(self, stack, index, trace.of(clip), states[clip], clip)
@@ -115,15 +122,21 @@ class Capture:
             self._watch_attention(attention, number, traces)
             before_residual = attention.norm if pre_norm and attention.norm else attention.module
             self._watch_residual(before_residual, number, traces)
-            self._keep((attention.output, *((attention.key, attention.value) if number else ())), traces)
+            self._keep(
+                (attention.output, *((attention.key, attention.value) if number else ())), traces
+            )
         for part in layer.feed_forwards:
             self._keep((part.up, *((part.gate,) if part.gate else ()), part.down), traces)
         if layer.convolution is not None:
             of_convolution = layer.convolution
-            self._keep((of_convolution.expand, of_convolution.depthwise, of_convolution.contract), traces)
+            self._keep(
+                (of_convolution.expand, of_convolution.depthwise, of_convolution.contract), traces
+            )
             self._keep_entering(of_convolution.depthwise, traces)
 
-    def _watch_attention(self, attention: AttentionModules, number: int, traces: list[Trace]) -> None:
+    def _watch_attention(
+        self, attention: AttentionModules, number: int, traces: list[Trace]
+    ) -> None:
         module = attention.module
 
         def before(module, args, kwargs):
@@ -143,7 +156,9 @@ class Capture:
 
         def keep(projection, args, output):
             if not self._paused:
-                traces[-1].projections[projection] = with_runs(output) if traces[-1].packed else output
+                traces[-1].projections[projection] = (
+                    with_runs(output) if traces[-1].packed else output
+                )
 
         for projection in projections:
             self._hook(projection.register_forward_hook(keep))
@@ -158,7 +173,8 @@ class Capture:
         self._hook(convolution.register_forward_pre_hook(before))
 
     def _watch_residual(self, module: nn.Module, number: int, traces: list[Trace]) -> None:
-        """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the block (post-norm)."""
+        """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the
+        block (post-norm)."""
 
         def before(module, args, kwargs):
             if not self._paused:
@@ -168,7 +184,9 @@ class Capture:
 
     def _cut(self, module, args, kwargs):
         args, kwargs = _bare(args, kwargs)
-        if args[0].ndim == 2:  # packed: told beside them is where each sequence begins, and no window is fixed
+        if (
+            args[0].ndim == 2
+        ):  # packed: told beside them is where each sequence begins, and no window is fixed
             return args, kwargs
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
@@ -177,14 +195,19 @@ def _unread(plan: AttentionPlan, where: str) -> str:
     """Why a module's attention was not seen."""
     if plan.softmax:
         return (
-            f"{where}: in {plan.module!r} no product of a softmax and values was seen, though the model was run as "
-            "attn_implementation='eager': either this is not the attention module, or it computes attention in a way that "
+            f"{where}: in {plan.module!r} no product of a softmax and values was seen, though the "
+            "model was run as "
+            "attn_implementation='eager': either this is not the attention module, or it computes "
+            "attention in a way that "
             "cannot be read"
         )
     return (
-        f"{where}: {plan.module!r} called neither scaled_dot_product_attention nor multi_head_attention_forward, though the "
-        "model was run as attn_implementation='sdpa': either this is not the attention module, or the architecture computes "
-        "attention by code of its own, which cannot be read there; AttentionPlan(softmax=True) reads it off its softmax"
+        f"{where}: {plan.module!r} called neither scaled_dot_product_attention nor "
+        "multi_head_attention_forward, though the "
+        "model was run as attn_implementation='sdpa': either this is not the attention module, or "
+        "the architecture computes "
+        "attention by code of its own, which cannot be read there; AttentionPlan(softmax=True) "
+        "reads it off its softmax"
     )
 
 
@@ -192,7 +215,8 @@ def _unread(plan: AttentionPlan, where: str) -> str:
 def attention_readable(
     module: nn.Module, implementation: str = "sdpa", *, unless: Collection[str] = ()
 ) -> Iterator[None]:
-    """Let a transformers model run under an attention implementation that can be read, whatever it was loaded with.
+    """Let a transformers model run under an attention implementation that can be read, whatever it
+    was loaded with.
 
     Parameters
     ----------

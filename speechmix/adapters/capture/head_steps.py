@@ -1,8 +1,9 @@
-"""What a model does behind its last layer: the linear maps and norms of its head, in the order they ran, with their inputs.
+"""What a model does behind its last layer: the linear maps and norms of its head, in the order they
+ran, with their inputs.
 
-In: a stack, and one run of the model. Out: `HeadStep`s. Between two of them lie functions of single units alone (an activation,
-dropout that does nothing) and the choice of a position: whoever uses them checks the result, for nothing here is looked up
-by name.
+In: a stack, and one run of the model. Out: `HeadStep`s. Between two of them lie functions of single
+units alone (an activation, dropout that does nothing) and the choice of a position: whoever uses
+them checks the result, for nothing here is looked up by name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class HeadStep(NamedTuple):
-    """A linear map or a norm, with what entered and left it: [1, T, D], or [1, D] where one position was chosen."""
+    """A linear map or a norm, with what entered and left it: [1, T, D], or [1, D] where one
+    position was chosen."""
 
     module: nn.Module
     before: Tensor

@@ -1,13 +1,14 @@
-"""Hidden states of one forward pass of an unmodified model: what enters a stack's first layer, and what each layer gives.
+"""Hidden states of one forward pass of an unmodified model: what enters a stack's first layer, and
+what each layer gives.
 
-In: a `Model` and prepared inputs. Out: for each stack L + 1 states: entry 0 is the input of the first layer (behind
-embeddings, positional convolution and whatever norm comes before the layers), entry l + 1 the output of layer l, layers
-counted from 0.
+In: a `Model` and prepared inputs. Out: for each stack L + 1 states: entry 0 is the input of the
+first layer (behind embeddings, positional convolution and whatever norm comes before the layers),
+entry l + 1 the output of layer l, layers counted from 0.
 
-The last entry is the last layer's output *behind the stack's final norm*, where it has one: the rule of every map here
-(`Block.states`), and of the published code. The `output_hidden_states` of transformers keep no one rule: that of a wav2vec2
-with stable layer norm ends with the raw output, that of Whisper with the normed one. "cross" has no states of its own: its
-layers are the decoder's.
+The last entry is the last layer's output *behind the stack's final norm*, where it has one: the
+rule of every map here (`Block.states`), and of the published code. The `output_hidden_states` of
+transformers keep no one rule: that of a wav2vec2 with stable layer norm ends with the raw output,
+that of Whisper with the normed one. "cross" has no states of its own: its layers are the decoder's.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def hidden_states(
     inputs : mapping of str to Tensor
         Prepared inputs; moved to the model's device and the precision that it computes in.
     read : callable
-        ``read(stack, states)`` is given each state [B, T, D] as soon as it is there, and returns what is kept of it: a mean
-        over some positions is small, the states of a long clip in all layers are not.
+        ``read(stack, states)`` is given each state [B, T, D] as soon as it is there, and returns
+        what is kept of it: a mean over some positions is small, the states of a long clip in all
+        layers are not.
     stacks : sequence of str, optional
         "encoder", "decoder"; all by default.
     final_norm : bool
@@ -70,7 +72,8 @@ def hidden_states(
     Raises
     ------
     InputError
-        If a stack has no states of its own, or the inputs do not reach it; of several clips, if their states are packed.
+        If a stack has no states of its own, or the inputs do not reach it; of several clips, if
+        their states are packed.
 
     Examples
     --------
@@ -89,7 +92,9 @@ def hidden_states(
         batch = len(next(iter(inputs.values())))
         for name in names:
             _watch(model.stacks[name], entries[name], read, final_norm, entering, hooks, batch)
-        model.family.run(model.base, inputs_to_device(inputs, model.device, model.state_dtype), names)
+        model.family.run(
+            model.base, inputs_to_device(inputs, model.device, model.state_dtype), names
+        )
     return entries
 
 
@@ -109,7 +114,8 @@ def _watch(
         entered, named = arguments_by_name(module, args, kwargs)
         if entered.ndim == 2 and batch > 1:
             raise InputError(
-                f"the {stack.name} runs {batch} clips in one row of states, which do not say where one ends: give one at a time"
+                f"the {stack.name} runs {batch} clips in one row of states, which do not say where "
+                "one ends: give one at a time"
             )
         states = with_runs(entered) if entering is None else entering(with_runs(entered))
         kept.append(read(stack.name, states))

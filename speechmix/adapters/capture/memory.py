@@ -1,7 +1,9 @@
-"""Does a clip's forward pass fit into memory? Asked before it runs, for a system that has promised too much kills the process.
+"""Does a clip's forward pass fit into memory? Asked before it runs, for a system that has promised
+too much kills the process.
 
-In: a model and a clip's length. Out: nothing, or an error that says how long a clip may be. What grows with the clip is the
-convolutional front end of models that hear samples; Whisper's window and texts are bounded by the model itself.
+In: a model and a clip's length. Out: nothing, or an error that says how long a clip may be. What
+grows with the clip is the convolutional front end of models that hear samples; Whisper's window and
+texts are bounded by the model itself.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from ...errors import InputError
 if TYPE_CHECKING:
     from ..model import Model
 
-# Measured: the widest moment of a forward pass holds 2.6 (group norm) to 3.5 (layer norm) times the first layer's output.
+# Measured: the widest moment of a forward pass holds 2.6 (group norm) to 3.5 (layer norm) times the
+# first layer's output.
 _COPIES = 3.5
 
 
@@ -40,13 +43,16 @@ def check_fits(model: Model, n_samples: int) -> None:
         return
     seconds, most = n_samples / model.sample_rate, free / a_sample / model.sample_rate
     raise InputError(
-        f"a clip of {seconds:,.0f} s needs about {a_sample * n_samples / 2**30:,.0f} GiB for one forward pass of {model.name}, "
-        f"{free / 2**30:,.1f} GiB are free: cut it (Clip.cut, --cut) to less than {most:,.0f} s, or use a larger machine"
+        f"a clip of {seconds:,.0f} s needs about {a_sample * n_samples / 2**30:,.0f} GiB for one "
+        f"forward pass of {model.name}, "
+        f"{free / 2**30:,.1f} GiB are free: cut it (Clip.cut, --cut) to less than {most:,.0f} s, "
+        "or use a larger machine"
     )
 
 
 def bytes_per_sample(model: Model) -> float:
-    """Memory that a forward pass takes for each sample of audio, in bytes; 0 where it does not grow with the audio."""
+    """Memory that a forward pass takes for each sample of audio, in bytes; 0 where it does not grow
+    with the audio."""
     widths, strides = (getattr(model.config, name, None) for name in ("conv_dim", "conv_stride"))
     if not widths or not strides or not model.hears:
         return 0.0
@@ -54,7 +60,8 @@ def bytes_per_sample(model: Model) -> float:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory that is free on a device, in bytes, also what torch holds there for use again; None where nobody knows."""
+    """Memory that is free on a device, in bytes, also what torch holds there for use again; None
+    where nobody knows."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
@@ -74,7 +81,8 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def bytes_of_weights(source: str | Path, revision: str | None = None) -> int:
-    """Size of the weights of a folder or hub id, as they lie on this machine; 0 where they do not yet."""
+    """Size of the weights of a folder or hub id, as they lie on this machine; 0 where they do not
+    yet."""
     folder = Path(source)
     if not folder.is_dir():
         from huggingface_hub import snapshot_download

@@ -1,9 +1,10 @@
 """Packed states: sequences one behind the other in [T, D], without an axis of clips.
 
-The audio tower of Qwen2.5-Omni cuts sound into chunks and runs its layers on all chunks of all clips in a row; attention,
-called once for each chunk, stays within it, and all else is position-wise. In: states as such a layer takes or gives them,
-and how many runs of one length are in them. Out: the same with an axis of runs, as everything here reads them; and back.
-States that have the axis already are left alone.
+The audio tower of Qwen2.5-Omni cuts sound into chunks and runs its layers on all chunks of all
+clips in a row; attention, called once for each chunk, stays within it, and all else is
+position-wise. In: states as such a layer takes or gives them, and how many runs of one length are
+in them. Out: the same with an axis of runs, as everything here reads them; and back. States that
+have the axis already are left alone.
 """
 
 from __future__ import annotations

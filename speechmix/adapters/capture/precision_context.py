@@ -1,10 +1,12 @@
-"""A module that is borrowed: it runs in evaluation mode, in a precision of our choice, and is given back as it was.
+"""A module that is borrowed: it runs in evaluation mode, in a precision of our choice, and is given
+back as it was.
 
-In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter asks for a gradient
-and numbers are raised to one precision. Nothing is converted back: what has to be converted is *exchanged* for a stand-in and
-the very same object is put back, so values, storages and gradients are those of before, bit for bit. Parameters that have
-the precision already are used as they are; buffers, which are small, are copied, because some forward passes write to
-them (rotary tables that grow with the text).
+In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter
+asks for a gradient and numbers are raised to one precision. Nothing is converted back: what has to
+be converted is *exchanged* for a stand-in and the very same object is put back, so values, storages
+and gradients are those of before, bit for bit. Parameters that have the precision already are used
+as they are; buffers, which are small, are copied, because some forward passes write to them (rotary
+tables that grow with the text).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 def alone(module: nn.Module) -> Iterator[None]:
     """Have a module for one thread: others that want it, or anything that it shares with it, wait.
 
-    Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its own base model share them.
+    Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its
+    own base model share them.
     """
     me = get_ident()
     if _OWNERS.get(id(module)) == me:  # with all its parts
@@ -47,7 +50,8 @@ def alone(module: nn.Module) -> Iterator[None]:
 
 
 def _held(module: nn.Module) -> Iterator[object]:
-    """Everything in a module that measuring it changes for a while: parts, their weights and configs."""
+    """Everything in a module that measuring it changes for a while: parts, their weights and
+    configs."""
     for part in parts_of(module):
         yield part
         yield from (parameter for parameter in part._parameters.values() if parameter is not None)
@@ -75,12 +79,16 @@ def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
     >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
     True torch.bfloat16 True
     """
-    weights: dict[int, nn.Parameter] = {}  # stand-ins by what they stand for: tied weights stay tied
+    weights: dict[
+        int, nn.Parameter
+    ] = {}  # stand-ins by what they stand for: tied weights stay tied
     buffers: dict[int, Tensor] = {}
     with ExitStack() as undo:
         for part in parts_of(module):
             _set(undo, part, "training", False)
-            _set(undo, part, "chunk_size_feed_forward", 0)  # saves memory, refuses lengths it does not divide
+            _set(
+                undo, part, "chunk_size_feed_forward", 0
+            )  # saves memory, refuses lengths it does not divide
             if part._parameters:
                 _lend_parameters(undo, part, weights, dtype)
             if part._buffers:
@@ -118,7 +126,9 @@ def _lend_parameters(
         if _converted_by(parameter, dtype):
             undo.callback(part._parameters.__setitem__, name, parameter)
             if id(parameter) not in stand_ins:
-                stand_ins[id(parameter)] = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+                stand_ins[id(parameter)] = nn.Parameter(
+                    parameter.detach().to(dtype), requires_grad=False
+                )
             part._parameters[name] = stand_ins[id(parameter)]
         elif parameter.requires_grad:
             parameter.requires_grad_(False)
@@ -150,7 +160,9 @@ def _exchange_buffers(
         part._buffers.update(owned)
         part._non_persistent_buffers_set.clear()
         part._non_persistent_buffers_set.update(not_stored)
-        if written:  # and with its tables what it notes about them, such as how long a text they reach
+        if (
+            written
+        ):  # and with its tables what it notes about them, such as how long a text they reach
             for name in part.__dict__.keys() - attributes.keys():
                 del part.__dict__[name]
             part.__dict__.update(attributes)
@@ -159,7 +171,8 @@ def _exchange_buffers(
 
 
 def _converted_by(tensor: Tensor, dtype: torch.dtype | None) -> bool:
-    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision models are float32)."""
+    """True if a tensor holds coarser numbers; finer ones stay (rotary tables of half-precision
+    models are float32)."""
     if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
         return False
     return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
@@ -175,6 +188,7 @@ def dtype_named(dtype: str | torch.dtype) -> torch.dtype:
     kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise InputError(
-            f"dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found {dtype!r}"
+            "dtype should be float32 or float64 (to hold weights also bfloat16 or float16), found "
+            f"{dtype!r}"
         )
     return kind

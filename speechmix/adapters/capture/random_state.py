@@ -1,8 +1,9 @@
 """Random numbers that a measured model draws are its own, and not its caller's.
 
-Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs to the process: to save it
-before a pass and to put it back behind it (`torch.random.fork_rng`) repeats what other threads have drawn in between. So while
-a model is measured, functions that draw are given a generator of the pass. In: nothing. Out: a context, of one thread.
+Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs
+to the process: to save it before a pass and to put it back behind it (`torch.random.fork_rng`)
+repeats what other threads have drawn in between. So while a model is measured, functions that draw
+are given a generator of the pass. In: nothing. Out: a context, of one thread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _OPEN = threading.local()
 
 @contextmanager
 def own_random_numbers() -> Iterator[None]:
-    """Draw random numbers from a generator of the context, with a fixed seed, in this thread; contexts may be nested.
+    """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
+    contexts may be nested.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""What is seen of a layer while it runs: its input, each attention block's call, what its projections gave.
+"""What is seen of a layer while it runs: its input, each attention block's call, what its
+projections gave.
 
-In: values that capture.py and reading.py leave here, for all clips of a batch. Out: the same for one of them (`Trace.of`),
-which a `Block` is made of; attention weights of chosen rows.
+In: values that capture.py and reading.py leave here, for all clips of a batch. Out: the same for
+one of them (`Trace.of`), which a `Block` is made of; attention weights of chosen rows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 class AttentionCall:
     """Queries, keys and values of one attention block, as they entered torch's attention function.
 
-    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True takes part; float:
-    added), context [Q, H, d] (attention-weighted values, before the output projection) or None. Where the weights themselves
-    were read, alpha [H, Q, K], queries and keys have a width of 0; sink [H, Q] is the share of the attention that goes to no
-    position, where the model has attention sinks.
+    Shapes: query [H, Q, d], key and value [H, K, d], mask broadcastable to [H, Q, K] (bool: True
+    takes part; float: added), context [Q, H, d] (attention-weighted values, before the output
+    projection) or None. Where the weights themselves were read, alpha [H, Q, K], queries and keys
+    have a width of 0; sink [H, Q] is the share of the attention that goes to no position, where the
+    model has attention sinks.
     """
 
     query: Tensor
@@ -41,34 +43,57 @@ class AttentionCall:
         query = self.query if rows is None else self.query[:, rows]
         scores = (query * self.scale) @ self.key.transpose(1, 2)
         if self.mask is not None:
-            mask = self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
-            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+            mask = (
+                self.mask if rows is None or self.mask.shape[-2] == 1 else self.mask[..., rows, :]
+            )
+            scores = (
+                scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+            )
         if self.causal:
-            positions = torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
+            positions = (
+                torch.arange(self.query.shape[1], device=query.device) if rows is None else rows
+            )
             later = torch.arange(scores.shape[-1], device=query.device) > positions[:, None]
             scores = scores.masked_fill(later, -torch.inf)
         return scores.softmax(dim=-1)
 
     def of_heads(self, heads: slice) -> AttentionCall:
         """The same call of some heads."""
-        mask = self.mask[heads] if self.mask is not None and self.mask.ndim == 3 and len(self.mask) > 1 else self.mask
+        mask = (
+            self.mask[heads]
+            if self.mask is not None and self.mask.ndim == 3 and len(self.mask) > 1
+            else self.mask
+        )
         context = None if self.context is None else self.context[:, heads]
         alpha = None if self.alpha is None else self.alpha[heads]
         sink = None if self.sink is None else self.sink[heads]
         query, key, value = self.query[heads], self.key[heads], self.value[heads]
-        return replace(self, query=query, key=key, value=value, mask=mask, context=context, alpha=alpha, sink=sink)
+        return replace(
+            self,
+            query=query,
+            key=key,
+            value=value,
+            mask=mask,
+            context=context,
+            alpha=alpha,
+            sink=sink,
+        )
 
     def cut_heads(self, inner: int) -> None:
-        """Cut heads to the width that makes `inner` numbers in all, where they were padded with zeros."""
+        """Cut heads to the width that makes `inner` numbers in all, where they were padded with
+        zeros."""
         width = inner // len(self.value)
         if self.value.shape[-1] > width:
-            self.query, self.key, self.value = (x[..., :width] for x in (self.query, self.key, self.value))
+            self.query, self.key, self.value = (
+                x[..., :width] for x in (self.query, self.key, self.value)
+            )
             self.context = None if self.context is None else self.context[..., :width]
 
 
 @dataclass
 class Trace:
-    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one of them."""
+    """What has been seen of one layer so far in the pass, for all clips of the batch or (`of`) one
+    of them."""
 
     hidden: Tensor
     kwargs: dict
@@ -97,7 +122,8 @@ class Trace:
 
 
 def _of_clip(clip: int, count: int) -> Callable[[Any], Any]:
-    """Return a function that takes one clip out of whatever is batched: tensors of at least two axes, and what holds them."""
+    """Return a function that takes one clip out of whatever is batched: tensors of at least two
+    axes, and what holds them."""
 
     def of_clip(value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -1,1 +1,2 @@
-"""The delta engine: a change of a state carried through a layer, and its products with the weights."""
+"""The delta engine: a change of a state carried through a layer, and its products with the
+weights."""

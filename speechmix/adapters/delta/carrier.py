@@ -1,15 +1,18 @@
-"""How a change of one block's attention context travels through the rest of its layer: the delta form of Value Zeroing.
+"""How a change of one block's attention context travels through the rest of its layer: the delta
+form of Value Zeroing.
 
-In: a captured block, target rows, changes of their attention context. Out: the change of the layer's output. Each row's own
-states are computed once and only the change is carried:
+In: a captured block, target rows, changes of their attention context. Out: the change of the
+layer's output. Each row's own states are computed once and only the change is carried:
 
-    da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy = da + W_2 dg
+    da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy =
+    da + W_2 dg
 
-(pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a changed self-attention).
-All of it is position-wise but a Conformer's convolution, which is given the changes of all rows in the target rows' windows.
-Differences of norms, weights and activations are written without cancellation, so that rounding is relative to the change
-rather than the state, and the products with W_1 and W_2 may run in lower precision (`Product`).
-Shapes: R rows, S changes (sources, or heads x sources), D width.
+(pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a
+changed self-attention). All of it is position-wise but a Conformer's convolution, which is given
+the changes of all rows in the target rows' windows. Differences of norms, weights and activations
+are written without cancellation, so that rounding is relative to the change rather than the state,
+and the products with W_1 and W_2 may run in lower precision (`Product`). Shapes: R rows, S changes
+(sources, or heads x sources), D width.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class Carrier:
     states : Tensor [R, D]
         The layer's output at the rows.
     entering : Tensor [W]
-        Positions whose context changes are carried: the target rows, or what reaches them through a convolution.
+        Positions whose context changes are carried: the target rows, or what reaches them through a
+        convolution.
 
     Raises
     ------
@@ -62,7 +66,12 @@ class Carrier:
     """
 
     def __init__(
-        self, block: Block, rows: Tensor, *, product: Product | None = None, positions: Sequence[int] | None = None
+        self,
+        block: Block,
+        rows: Tensor,
+        *,
+        product: Product | None = None,
+        positions: Sequence[int] | None = None,
     ):
         rest = block.modules.rest
         if rest is None:
@@ -78,7 +87,10 @@ class Carrier:
         convolve = None
         if rest.convolution is not None:
             convolve = Convolve(
-                block, rest.convolution, rows.tolist() if positions is None else positions, self._product
+                block,
+                rest.convolution,
+                rows.tolist() if positions is None else positions,
+                self._product,
             )
         self.entering = rows if convolve is None else convolve.entering
         behind = None
@@ -94,10 +106,14 @@ class Carrier:
             state, _ = self._sublayer(attention.norm, state, Attend(block, attention, rows))
         if convolve is not None and rest.convolution is not None:
             state = self._convolved(rest.convolution.norm, state, convolve)
-        # The feed-forward right behind the studied block, the norm before it, and how many steps lead through both.
+        # The feed-forward right behind the studied block, the norm before it, and how many steps
+        # lead through both.
         self._first: tuple[Norm, FeedForward, int] | None = None
         for number, modules in enumerate(rest.feed_forwards):
-            feed_forward, done = FeedForward(block, modules, rows, self._product), len(self._steps) + 1
+            feed_forward, done = (
+                FeedForward(block, modules, rows, self._product),
+                len(self._steps) + 1,
+            )
             state, norm = self._sublayer(modules.norm, state, feed_forward)
             if number == 0 and not rest.attentions and convolve is None:
                 self._first = (behind or norm, feed_forward, done)
@@ -108,18 +124,23 @@ class Carrier:
         self.states = state
 
     def __call__(self, context_change: Tensor) -> Tensor:
-        """Change of the layer's output [S, R, D] for changes of the context [S, W, H d] of the entering rows."""
+        """Change of the layer's output [S, R, D] for changes of the context [S, W, H d] of the
+        entering rows."""
         change = self._out(context_change)
         for step in self._steps:
             change = step(change)
         return change
 
-    def of_values(self, alpha: Tensor, values: Tensor, *, n_sources: int, at_once: int) -> Iterator[Tensor]:
-        """Changes of the layer's output [S', R, D] when sources' value vectors are taken away, about so many at a time.
+    def of_values(
+        self, alpha: Tensor, values: Tensor, *, n_sources: int, at_once: int
+    ) -> Iterator[Tensor]:
+        """Changes of the layer's output [S', R, D] when sources' value vectors are taken away,
+        about so many at a time.
 
-        All rows' changes are sums of the same few vectors, v_j^h for each head and position of a source. Up to each row's
-        scale a norm is linear, so W_O and the first feed-forward matrix W_1 can be made one matrix that acts on those
-        vectors: U_j^h = v_j^h F^h with F = W_O^T C gain W_1^T, and dh = sum_hj alpha^h_j U_j^h. Done where it saves work.
+        All rows' changes are sums of the same few vectors, v_j^h for each head and position of a
+        source. Up to each row's scale a norm is linear, so W_O and the first feed-forward matrix
+        W_1 can be made one matrix that acts on those vectors: U_j^h = v_j^h F^h with F = W_O^T C
+        gain W_1^T, and dh = sum_hj alpha^h_j U_j^h. Done where it saves work.
 
         Parameters
         ----------
@@ -130,10 +151,16 @@ class Carrier:
             How many sources there are in all, which share the cost of F.
         at_once : int
         """
-        batches = max(1, round(values.shape[1] / at_once))  # even ones: each reads all the weights again
+        batches = max(
+            1, round(values.shape[1] / at_once)
+        )  # even ones: each reads all the weights again
         at_once = -(-values.shape[1] // batches)
-        if self._first is None or not self._few_pay(self._first[1].width, alpha.shape, values.shape[-1], n_sources):
-            for weights, vectors in zip(alpha.split(at_once, dim=2), values.split(at_once, dim=1), strict=True):
+        if self._first is None or not self._few_pay(
+            self._first[1].width, alpha.shape, values.shape[-1], n_sources
+        ):
+            for weights, vectors in zip(
+                alpha.split(at_once, dim=2), values.split(at_once, dim=1), strict=True
+            ):
                 context = -(weights.transpose(1, 2) @ vectors)  # [H, S', R, d]
                 yield self(context.permute(1, 2, 0, 3).flatten(2))
             return
@@ -142,9 +169,13 @@ class Carrier:
         changed = _Combined(values, out, self._whole)
         entered: dict[nn.Module, _Combined] = {}
         for projection in feed_forward.entered:
-            entered[projection] = _Combined(values, self._together(projection, norm, out), self._product)
+            entered[projection] = _Combined(
+                values, self._together(projection, norm, out), self._product
+            )
             if projection not in self._own:
-                self._own[projection] = (feed_forward.own(projection) - projection(norm.bias)) * norm.deviation
+                self._own[projection] = (
+                    feed_forward.own(projection) - projection(norm.bias)
+                ) * norm.deviation
         for start in range(0, values.shape[1], at_once):
             sources = slice(start, start + at_once)
             weights = -alpha[:, :, sources].permute(2, 1, 0, 3).flatten(2)  # [S', R, H J]
@@ -174,7 +205,8 @@ class Carrier:
         return entered[projection](weights, sources).addcmul_(self._own[projection], shift)
 
     def _few_pay(self, up: int, shape: tuple[int, ...], width: int, n_sources: int) -> bool:
-        """True if acting on the value vectors takes fewer multiplications than acting on the rows."""
+        """True if acting on the value vectors takes fewer multiplications than acting on the
+        rows."""
         heads, rows, _, positions = shape
         if heads * positions > 2 * rows:  # the vectors would take the memory saved
             return False
@@ -189,8 +221,11 @@ class Carrier:
         self._steps.append(lambda change: change[:, kept] + convolve.change(norm.change(change)))
         return state[kept] + convolve.given
 
-    def _sublayer(self, module: nn.Module, state: Tensor, block: Attend | FeedForward) -> tuple[Tensor, Norm]:
-        """Add one residual block: state + block(norm(state)), or norm(state + block(state)); and the norm at its state."""
+    def _sublayer(
+        self, module: nn.Module, state: Tensor, block: Attend | FeedForward
+    ) -> tuple[Tensor, Norm]:
+        """Add one residual block: state + block(norm(state)), or norm(state + block(state)); and
+        the norm at its state."""
         if self._pre:
             norm = Norm(module, state)
             self._steps.append(lambda change: change + block.change(norm.change(change)))
@@ -211,7 +246,9 @@ class _Combined:
 
     def __init__(self, values: Tensor, matrix: Tensor, product: Product):
         by_head = matrix.unflatten(0, (len(values), -1))
-        vectors = product.unconverted(values.flatten(1, 2).to(product.dtype), by_head)  # [H, S J, out]
+        vectors = product.unconverted(
+            values.flatten(1, 2).to(product.dtype), by_head
+        )  # [H, S J, out]
         self._vectors = vectors.unflatten(1, values.shape[1:3]).transpose(0, 1)  # [S, H, J, out]
         self._product = product
 

@@ -18,18 +18,22 @@ from ..binding.layer_components import weight_of
 
 TF32 = "tf32"
 
-_EMULATED = 2.0  # times as slow as float32: native types are faster, emulated ones tens of times slower
+_EMULATED = (
+    2.0  # times as slow as float32: native types are faster, emulated ones tens of times slower
+)
 _TIMED_WIDTH = 512
 
-# Bytes of what is made of weights that are kept from one clip to the next: 24 fused layers of Whisper-medium take 400 MB.
+# Bytes of what is made of weights that are kept from one clip to the next: 24 fused layers of
+# Whisper-medium take 400 MB.
 STORED_BYTES = 2**29
 
 
 class WeightProducts:
-    """What was made of a model's weights, kept from one clip to the next as long as the weights stay as they are.
+    """What was made of a model's weights, kept from one clip to the next as long as the weights
+    stay as they are.
 
-    What comes first stays, up to a limit in bytes: passes go round the layers, so whatever was used longest ago is
-    needed next.
+    What comes first stays, up to a limit in bytes: passes go round the layers, so whatever was used
+    longest ago is needed next.
     """
 
     def __init__(self, limit: int = STORED_BYTES):
@@ -50,8 +54,8 @@ class WeightProducts:
 class Product:
     """Matrix products in one precision; what goes in and comes out has its own.
 
-    What is made of a layer's weights (in that precision, or multiplied with each other) is kept while that layer is at
-    hand: the clips of a batch, its stacks and chunks of rows share it.
+    What is made of a layer's weights (in that precision, or multiplied with each other) is kept
+    while that layer is at hand: the clips of a batch, its stacks and chunks of rows share it.
 
     Parameters
     ----------
@@ -108,10 +112,11 @@ class Product:
 
 
 def usable_products(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The precision to multiply in: the one wanted, or float32 where the processor only emulates the wanted one.
+    """The precision to multiply in: the one wanted, or float32 where the processor only emulates
+    the wanted one.
 
-    A processor without instructions for a type is tens of times slower in it. One small product is timed once per process; a
-    warning, once, says when float32 is used instead.
+    A processor without instructions for a type is tens of times slower in it. One small product is
+    timed once per process; a warning, once, says when float32 is used instead.
     """
     if device.type != "cpu" or dtype.itemsize >= 4 or not is_emulated(dtype):
         return dtype
@@ -120,12 +125,14 @@ def usable_products(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 @cache
 def is_emulated(dtype: torch.dtype) -> bool:
-    """Whether this processor takes more than twice as long for a product of matrices in a type as in float32; warns if so."""
+    """Whether this processor takes more than twice as long for a product of matrices in a type as
+    in float32; warns if so."""
     slower = _seconds(dtype) / _seconds(torch.float32)
     if slower > _EMULATED:
         name = str(dtype).removeprefix("torch.")
         warnings.warn(
-            f"product_dtype={name!r}: this processor multiplies {slower:.0f} times as slowly in {name} as in float32, so "
+            f"product_dtype={name!r}: this processor multiplies {slower:.0f} times as slowly in "
+            f"{name} as in float32, so "
             "float32 is used",
             stacklevel=2,
         )
@@ -133,7 +140,8 @@ def is_emulated(dtype: torch.dtype) -> bool:
 
 
 def _seconds(dtype: torch.dtype) -> float:
-    """The shortest of a few products of matrices, which other work on the machine disturbs least."""
+    """The shortest of a few products of matrices, which other work on the machine disturbs
+    least."""
     matrix = torch.linspace(-1, 1, _TIMED_WIDTH**2).view(_TIMED_WIDTH, -1).to(dtype)
     seconds = []
     for _ in range(4):

@@ -1,13 +1,15 @@
-"""Run an unmodified model with something taken away or put in at chosen places, many such runs in one pass.
+"""Run an unmodified model with something taken away or put in at chosen places, many such runs in
+one pass.
 
-A *branch* is a run that leaves the clean one at some layer: there a source's value vectors are zeroed, or its states or values
-are those of another item. Before that layer it is the clean run, so one forward pass carries both: it begins with the clean
-item alone, and its batch *grows* by the branches of a layer when it reaches that layer. Row 0 stays the clean run. A model of L
-layers asked about W words so runs half of L W passes, batched; and what comes before the branches once.
+A *branch* is a run that leaves the clean one at some layer: there a source's value vectors are
+zeroed, or its states or values are those of another item. Before that layer it is the clean run, so
+one forward pass carries both: it begins with the clean item alone, and its batch *grows* by the
+branches of a layer when it reaches that layer. Row 0 stays the clean run. A model of L layers asked
+about W words so runs half of L W passes, batched; and what comes before the branches once.
 
-Unlike Value Zeroing, which asks about one layer at a time on the original input, a change is carried on to the output: queries,
-keys and attention weights of later layers follow from the changed states, as they would. Nothing is patched; the model is as
-before on leaving.
+Unlike Value Zeroing, which asks about one layer at a time on the original input, a change is
+carried on to the output: queries, keys and attention weights of later layers follow from the
+changed states, as they would. Nothing is patched; the model is as before on leaving.
 """
 
 from __future__ import annotations
@@ -82,16 +84,27 @@ def branch_outputs(
             _check(model, branch, clean_pass.lengths)
         readings: dict[int, Tensor] = {}
         for in_encoder in (True, False):
-            numbers = [number for number, branch in enumerate(branches) if (branch.stack == "encoder") == in_encoder]
+            numbers = [
+                number
+                for number, branch in enumerate(branches)
+                if (branch.stack == "encoder") == in_encoder
+            ]
             for chunk in _chunks(numbers, at_once or _fitting(max(clean_pass.lengths.values()))):
                 chunk.sort(key=lambda number: branches[number].layers.start)
                 fed = whole if in_encoder else behind
-                if in_encoder and model.converses:  # sound must meet tokens of as many runs: all run from the start
-                    fed = {name: torch.cat([tensor] * (len(chunk) + 1)) for name, tensor in whole.items()}
+                if (
+                    in_encoder and model.converses
+                ):  # sound must meet tokens of as many runs: all run from the start
+                    fed = {
+                        name: torch.cat([tensor] * (len(chunk) + 1))
+                        for name, tensor in whole.items()
+                    }
                 with _growing(model, [branches[number] for number in chunk]):
                     output = _run(model, fed)
                 readings |= dict(zip(chunk, read(output)[1:], strict=True))
-    return clean, torch.stack([readings[number] for number in range(len(branches))]) if branches else clean[None][:0]
+    return clean, torch.stack(
+        [readings[number] for number in range(len(branches))]
+    ) if branches else clean[None][:0]
 
 
 def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
@@ -121,14 +134,24 @@ def _check(model: Model, branch: Branch, lengths: Mapping[str, int]) -> None:
     if branch.stack not in model.stacks:
         raise InputError(f"{model.name} has no stack {branch.stack!r}; it has {list(model.stacks)}")
     count, length = len(model.stacks[branch.stack]), lengths.get(branch.stack, 0)
-    if not branch.layers or branch.layers.step != 1 or not 0 <= branch.layers.start < branch.layers.stop <= count:
-        raise InputError(f"layers should be a range within the {count} of the {branch.stack}, found {branch.layers}")
+    if (
+        not branch.layers
+        or branch.layers.step != 1
+        or not 0 <= branch.layers.start < branch.layers.stop <= count
+    ):
+        raise InputError(
+            f"layers should be a range within the {count} of the {branch.stack}, found "
+            f"{branch.layers}"
+        )
     beyond = [position for position in branch.positions if not 0 <= position < length]
     if beyond:
-        raise InputError(f"position {beyond[0]} is not among the {length} sources of the {branch.stack}")
+        raise InputError(
+            f"position {beyond[0]} is not among the {length} sources of the {branch.stack}"
+        )
     if branch.states is not None and branch.stack == "cross":
         raise InputError(
-            "states are put in where they enter a layer: ask for the encoder or the decoder, not for cross"
+            "states are put in where they enter a layer: ask for the encoder or the decoder, not "
+            "for cross"
         )
 
 
@@ -136,7 +159,8 @@ def _check(model: Model, branch: Branch, lengths: Mapping[str, int]) -> None:
 def _growing(model: Model, branches: Sequence[Branch]) -> Iterator[_Growing]:
     """While it lasts, a pass with one item gives that item's run and, behind it, each branch's.
 
-    Branches come in the order of their first layers, and are of the encoder alone or of what is behind it.
+    Branches come in the order of their first layers, and are of the encoder alone or of what is
+    behind it.
     """
     model.rebind()
     with ExitStack() as undo:
@@ -155,10 +179,16 @@ class _Growing:
 
     def __init__(self, model: Model, branches: Sequence[Branch], undo: ExitStack):
         self.lengths: dict[str, int] = {}
-        self._rows = list(enumerate(branches, start=1))  # row in the batch of each branch; 0 is the clean run
-        self._heard = 1 + sum(branch.stack == "encoder" for branch in branches)  # runs that packed states hold
+        self._rows = list(
+            enumerate(branches, start=1)
+        )  # row in the batch of each branch; 0 is the clean run
+        self._heard = 1 + sum(
+            branch.stack == "encoder" for branch in branches
+        )  # runs that packed states hold
         self._undo = undo
-        self._changing = undo.enter_context(ExitStack())  # open while an attention module runs whose values are changed
+        self._changing = undo.enter_context(
+            ExitStack()
+        )  # open while an attention module runs whose values are changed
         by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
         for stack in model.stacks.values():
             for index, layer in enumerate(stack.layers):
@@ -171,14 +201,24 @@ class _Growing:
 
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
-        names, heads, shared = [stack.name for stack, _ in blocks], blocks[0][0].heads, blocks[0][0].plan.shared
-        leaving = [(row, b) for row, b in self._rows if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}]
+        names, heads, shared = (
+            [stack.name for stack, _ in blocks],
+            blocks[0][0].heads,
+            blocks[0][0].plan.shared,
+        )
+        leaving = [
+            (row, b)
+            for row, b in self._rows
+            if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}
+        ]
 
         def before(module, args, kwargs):
             entered, kwargs = arguments_by_name(module, args, kwargs)
             hidden = with_runs(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
-            self.lengths |= {name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names}
+            self.lengths |= {
+                name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names
+            }
             batch = {1, len(hidden), 1 if memory is None else len(memory)}
             rows = max(*batch, *(row + 1 for row, _ in leaving), 1)
             hidden = _grown(hidden, rows, batch).clone() if leaving else _grown(hidden, rows, batch)
@@ -190,23 +230,36 @@ class _Growing:
                 given["position_bias"] = bias[:heads].repeat(
                     rows, 1, 1
                 )  # WavLM's [rows heads, T, T], the same in all rows
-            grown = {name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()}
+            grown = {
+                name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()
+            }
             return (packed_as(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
-            changes = [(row, branch) for row, branch in self._rows if branch.changes_values(stack.name, index)]
+            changes = [
+                (row, branch)
+                for row, branch in self._rows
+                if branch.changes_values(stack.name, index)
+            ]
             if changes:
                 self._change(stack.layers[index].attention, index, stack.heads, changes)
             if stack.name == "cross":
                 project_once(stack.layers[index], self._undo)
 
-    def _change(self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]) -> None:
+    def _change(
+        self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]
+    ) -> None:
         def before(module, args, kwargs):
             states = arguments_by_name(module, args, kwargs)[0]
-            by_runs, own_heads = with_runs(states, self._heard), heads if attention.softmax else None
+            by_runs, own_heads = (
+                with_runs(states, self._heard),
+                heads if attention.softmax else None,
+            )
             packed = by_runs.shape[1] if states.ndim == 2 else 0
-            self._changing.enter_context(ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed))
+            self._changing.enter_context(
+                ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed)
+            )
 
         def after(*_):
             self._changing.close()
@@ -216,8 +269,14 @@ class _Growing:
 
 
 def _grown(value: Any, rows: int, batch: set[int]) -> Any:
-    """A batch (of one of these sizes) with its first row, the clean run's, repeated behind it until it has so many rows."""
-    if not isinstance(value, Tensor) or value.ndim < 2 or len(value) == rows or len(value) not in batch:
+    """A batch (of one of these sizes) with its first row, the clean run's, repeated behind it until
+    it has so many rows."""
+    if (
+        not isinstance(value, Tensor)
+        or value.ndim < 2
+        or len(value) == rows
+        or len(value) not in batch
+    ):
         return value
     repeated = value[:1].expand(rows if len(value) == 1 else rows - len(value), *value.shape[1:])
     return repeated if len(value) == 1 else torch.cat([value, repeated])

@@ -1,8 +1,10 @@
-"""A branch, a run of the model that leaves the clean one at a layer, and the values that are changed in it.
+"""A branch, a run of the model that leaves the clean one at a layer, and the values that are
+changed in it.
 
-In: an attention module that runs for several runs at once (a batch), and which of them have other values where. Out: the same
-call of torch's attention function, or the product behind a softmax of the module's own, on changed values. Which runs there
-are, and where their batch grows, is intervene.py's.
+In: an attention module that runs for several runs at once (a batch), and which of them have other
+values where. Out: the same call of torch's attention function, or the product behind a softmax of
+the module's own, on changed values. Which runs there are, and where their batch grows, is
+intervene.py's.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Branch:
     layers : range
         Where values are changed; the run leaves the clean one at the first of them.
     positions : sequence of int [P]
-        Source positions: encoder frames (or tokens) for "encoder" and "cross", token positions for "decoder".
+        Source positions: encoder frames (or tokens) for "encoder" and "cross", token positions for
+        "decoder".
     values : dict of layer to Tensor [H, P, d], optional
         Value vectors to put in at these positions; zeros for none.
     states : Tensor [P, D], optional
@@ -42,25 +45,41 @@ class Branch:
 
     def changes_values(self, stack: str, layer: int) -> bool:
         """Whether the values of this attention block are changed in this run."""
-        return self.states is None and self.stack == stack and layer in self.layers and len(self.positions) > 0
+        return (
+            self.states is None
+            and self.stack == stack
+            and layer in self.layers
+            and len(self.positions) > 0
+        )
 
 
 class ChangedValues(TorchFunctionMode):
-    """Changes values, in some rows of the batch, that enter the torch attention function an attention module calls.
+    """Changes values, in some rows of the batch, that enter the torch attention function an
+    attention module calls.
 
     Parameters
     ----------
     layer : int
     changes : list of (row, Branch)
     runs : int
-        Rows of the batch; where attention is within blocks (Granite-speech), each has several in the function's.
+        Rows of the batch; where attention is within blocks (Granite-speech), each has several in
+        the function's.
     packed : int
         Of packed states (packed.py), where each block is a call of its own: positions of a run.
     heads : int, optional
-        Where attention is the module's own code: they enter the product behind its softmax, which may hold all heads in a row.
+        Where attention is the module's own code: they enter the product behind its softmax, which
+        may hold all heads in a row.
     """
 
-    def __init__(self, layer: int, changes: list[tuple[int, Branch]], runs: int, heads: int | None, *, packed: int = 0):
+    def __init__(
+        self,
+        layer: int,
+        changes: list[tuple[int, Branch]],
+        runs: int,
+        heads: int | None,
+        *,
+        packed: int = 0,
+    ):
         super().__init__()
         self._layer, self._changes, self._runs, self._heads = layer, changes, runs, heads
         self._packed, self._passed = packed, 0  # positions that calls before this one were about
@@ -83,11 +102,14 @@ class ChangedValues(TorchFunctionMode):
         return output
 
     def _changed_rows(self, values: Tensor) -> Tensor:
-        """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is within blocks."""
+        """Values [runs, H, T, d] of all runs; [runs x blocks, H, T / blocks, d] where attention is
+        within blocks."""
         if len(values) != self._runs:
             blocks = len(values) // self._runs
             whole = values.unflatten(0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
-            return self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
+            return (
+                self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
+            )
         values = values.clone()
         for row, branch in self._changes:
             values[row] = self._changed(values[row], branch)
@@ -104,17 +126,22 @@ class ChangedValues(TorchFunctionMode):
     def _changed(self, values: Tensor, branch: Branch, start: int = 0) -> Tensor:
         """Values [H, t, d] of one run, from the position `start` on."""
         changed, stop = values.clone(), start + values.shape[1]
-        here = [index for index, position in enumerate(branch.positions) if start <= position < stop]
+        here = [
+            index for index, position in enumerate(branch.positions) if start <= position < stop
+        ]
         positions = [branch.positions[index] - start for index in here]
         if branch.values is None:
             changed[:, positions] = 0
         else:
             new = branch.values[self._layer].to(values)[:, here]
-            changed[:, positions] = new[:: len(new) // len(values)]  # grouped-query attention holds fewer heads
+            changed[:, positions] = new[
+                :: len(new) // len(values)
+            ]  # grouped-query attention holds fewer heads
         return changed
 
     def _multi_head(self, row: int, branch: Branch, query, key, value, *args, **kwargs) -> Tensor:
-        """Torch's function takes no projected values, so its sum is written out for one run: alpha V W_O + b_O, [T, D]."""
+        """Torch's function takes no projected values, so its sum is written out for one run: alpha
+        V W_O + b_O, [T, D]."""
         inputs = [states[:, row : row + 1] for states in (query, key, value)]
         mask = kwargs.get("attn_mask")
         if mask is not None and mask.ndim == 3:

@@ -1,9 +1,11 @@
-"""Runs behind one sound: what cross-attention makes of an encoder's states is made once for all of them.
+"""Runs behind one sound: what cross-attention makes of an encoder's states is made once for all of
+them.
 
-In: a model whose decoder is fed many inputs behind the same states, given as one expanded tensor [n, T, D] (``expand``: it has
-one row in memory). Out: the same numbers. Keys and values of the states are projected once a layer and not once a run, and
-what all runs ask of them is asked as the rows of one: for a Whisper's 1,500 frames that is nearly all that a short text
-costs. Undone on leaving.
+In: a model whose decoder is fed many inputs behind the same states, given as one expanded tensor
+[n, T, D] (``expand``: it has one row in memory). Out: the same numbers. Keys and values of the
+states are projected once a layer and not once a run, and what all runs ask of them is asked as the
+rows of one: for a Whisper's 1,500 frames that is nearly all that a short text costs. Undone on
+leaving.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def heard_once(model: Model) -> Iterator[None]:
 
 
 def project_once(layer: Layer, undo: ExitStack) -> None:
-    """Have a layer's cross-attention project states that all runs share once, until `undo` is closed."""
+    """Have a layer's cross-attention project states that all runs share once, until `undo` is
+    closed."""
     for projection in (layer.attention.key, layer.attention.value):
         counts: list[int] = []
 
@@ -51,14 +54,17 @@ def project_once(layer: Layer, undo: ExitStack) -> None:
 
 
 def _attend_as_one(layer: Layer, undo: ExitStack) -> None:
-    """Have n runs of Q positions go through a layer's cross-attention as one of n Q, where each row is attended for itself."""
+    """Have n runs of Q positions go through a layer's cross-attention as one of n Q, where each row
+    is attended for itself."""
     counts: list[int] = []
 
     def before(module, args, kwargs):
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         shared = [tensor for tensor in tensors if _is_shared(tensor)]
         asking = [tensor for tensor in tensors if not _is_shared(tensor)]
-        alone = len(shared) == len(asking) == 1 and asking[0].ndim == 3  # no mask, no places of the rows
+        alone = (
+            len(shared) == len(asking) == 1 and asking[0].ndim == 3
+        )  # no mask, no places of the rows
         counts.append(len(asking[0]) if alone and len(asking[0]) == len(shared[0]) else 0)
         if not counts[-1]:
             return None

@@ -1,1 +1,2 @@
-"""Model families: for each architecture a table of where its layers are, and the registry of all."""
+"""Model families: for each architecture a table of where its layers are, and the registry of
+all."""

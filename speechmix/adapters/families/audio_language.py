@@ -1,10 +1,13 @@
-"""Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech: an audio encoder, and a language model that reads sound among tokens.
+"""Qwen2-Audio, Qwen2.5-Omni, Voxtral, Granite-speech: an audio encoder, and a language model that
+reads sound among tokens.
 
-The encoder's frames pass a projector and take the place of audio tokens in the decoder's input (`heard.py`); there is no
-cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are Whisper's, that of Granite-speech is a Conformer; the
-decoders are Qwen2, Llama and Granite. Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm:
-frames of the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its thinker: the encoder
-hears chunks of 2 s by themselves, all in a row (packed.py), and sound of any length.
+The encoder's frames pass a projector and take the place of audio tokens in the decoder's input
+(`heard.py`); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
+Whisper's, that of Granite-speech is a Conformer; the decoders are Qwen2, Llama and Granite.
+Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm: frames of
+the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its
+thinker: the encoder hears chunks of 2 s by themselves, all in a row (packed.py), and sound of any
+length.
 """
 
 from __future__ import annotations
@@ -34,14 +37,17 @@ def _granite_decoder(config: Any) -> StackPlan:
     return LLAMA.within("language_model", **({} if plain else {"feed_forwards": ()}))
 
 
-def _stacks(encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]) -> Callable[[Any], tuple[StackPlan, ...]]:
+def _stacks(
+    encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]
+) -> Callable[[Any], tuple[StackPlan, ...]]:
     return lambda config: (encoder, decoder_of(config))
 
 
 def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     if "feature_attention_mask" not in inputs:
         raise InputError(
-            "Qwen2.5-Omni needs feature_attention_mask, which says how long the sound is, beside input_features and input_ids: "
+            "Qwen2.5-Omni needs feature_attention_mask, which says how long the sound is, beside "
+            "input_features and input_ids: "
             "give all, as its processor makes them"
         )
     return run_with_sound(base, inputs, stacks)
@@ -57,7 +63,10 @@ def _heads(config, stack):
 
 def _qwen2_grid(config, n_samples):
     """Mel frames every 10 ms, halved; of the window of 30 s the encoder's mask leaves the clip."""
-    window, n_mel = FrameGrid.fixed_window(config.audio_config.max_source_positions), -(-n_samples // 160)
+    window, n_mel = (
+        FrameGrid.fixed_window(config.audio_config.max_source_positions),
+        -(-n_samples // 160),
+    )
     n_frames = (n_mel - 1) // 2 + 1
     if n_frames > window.n_frames:
         return window
@@ -65,9 +74,12 @@ def _qwen2_grid(config, n_samples):
 
 
 def _omni_grid(config, n_samples):
-    """As Qwen2-Audio's without a window: positions begin again in each chunk, so that sound is as long as it is."""
+    """As Qwen2-Audio's without a window: positions begin again in each chunk, so that sound is as
+    long as it is."""
     n_frames = (-(-n_samples // 160) - 1) // 2 + 1
-    return replace(FrameGrid.fixed_window(max(n_frames, 1)), duration=n_samples / 16_000, fixed=False)
+    return replace(
+        FrameGrid.fixed_window(max(n_frames, 1)), duration=n_samples / 16_000, fixed=False
+    )
 
 
 def _voxtral_grid(config, n_samples):
@@ -86,36 +98,51 @@ def _granite_step(config):
     return config.window_size, config.window_size // config.downsample_rate
 
 
-def _converse_with_voxtral(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+def _converse_with_voxtral(
+    processor: Any, audio: np.ndarray, text: str
+) -> Mapping[str, torch.Tensor]:
     """Its tokenizer writes the conversation, and takes the sound in it as the bytes of a file."""
     import soundfile
 
     file = io.BytesIO()
-    soundfile.write(file, audio, processor.feature_extractor.sampling_rate, format="WAV", subtype="FLOAT")
+    soundfile.write(
+        file, audio, processor.feature_extractor.sampling_rate, format="WAV", subtype="FLOAT"
+    )
     sound = {"type": "audio", "base64": base64.b64encode(file.getvalue()).decode("ascii")}
     told = [{"role": "user", "content": [sound, {"type": "text", "text": text}]}]
     return processor.apply_chat_template(told, processor_kwargs={"return_tensors": "pt"})
 
 
 def _converse_with_omni(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
-    """Without the padding to a window of 300 s, which the model leaves out: many runs of an intervention would copy it."""
+    """Without the padding to a window of 300 s, which the model leaves out: many runs of an
+    intervention would copy it."""
     made = conversation(processor, audio, text)
     length = int(made["feature_attention_mask"].sum())
     padded = ("input_features", "feature_attention_mask")
-    return {name: tensor[..., :length] if name in padded else tensor for name, tensor in made.items()}
+    return {
+        name: tensor[..., :length] if name in padded else tensor for name, tensor in made.items()
+    }
 
 
-def _tiny(step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int):
-    """A whole window of sound, with audio tokens for as many frames as the self-check leaves of it."""
+def _tiny(
+    step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int
+):
+    """A whole window of sound, with audio tokens for as many frames as the self-check leaves of
+    it."""
 
     def tiny_inputs(config):
         generator = torch.Generator().manual_seed(0)
         size, positions = step(config)
         n_sound, sound = -(-frames // size) * positions, config.audio_token_id
-        ids = torch.randint(config.text_config.vocab_size - 1, (1, n_sound + 4), generator=generator)
+        ids = torch.randint(
+            config.text_config.vocab_size - 1, (1, n_sound + 4), generator=generator
+        )
         ids[ids >= sound] += 1  # any token but that of sound
         ids[:, 2 : 2 + n_sound] = sound
-        return {"input_features": torch.randn(*features(config), generator=generator), "input_ids": ids}
+        return {
+            "input_features": torch.randn(*features(config), generator=generator),
+            "input_ids": ids,
+        }
 
     return tiny_inputs
 
@@ -130,7 +157,11 @@ def _with_mask(tiny_inputs):
     def with_mask(config):
         inputs = tiny_inputs(config)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        return inputs | {"feature_attention_mask": torch.ones(1, inputs["input_features"].shape[2], dtype=torch.long)}
+        return inputs | {
+            "feature_attention_mask": torch.ones(
+                1, inputs["input_features"].shape[2], dtype=torch.long
+            )
+        }
 
     return with_mask
 
@@ -167,7 +198,9 @@ FAMILIES = (
         grid=_omni_grid,
         prepare=prepare_with_prompt,
         run=_omni_run,
-        tiny_inputs=lambda config: _with_mask(_tiny(_qwen2_step, _omni_features, _omni_frames(config)))(config),
+        tiny_inputs=lambda config: _with_mask(
+            _tiny(_qwen2_step, _omni_features, _omni_frames(config))
+        )(config),
         auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
         heads=_heads,
         projector=_qwen2_step,

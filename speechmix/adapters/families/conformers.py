@@ -1,8 +1,9 @@
-"""wav2vec2-BERT, wav2vec2-conformer, SeamlessM4T v2 (speech encoder), Parakeet, Granite-speech's encoder: Conformers.
+"""wav2vec2-BERT, wav2vec2-conformer, SeamlessM4T v2 (speech encoder), Parakeet, Granite-speech's
+encoder: Conformers.
 
-A layer is half a feed-forward, attention, a convolution over time, half a feed-forward and a norm of the sum. The convolution
-takes a change of one frame's attention to the frames around it. All read mel features, in frames of 20 ms or (Parakeet) 80 ms;
-wav2vec2-conformer reads the waveform.
+A layer is half a feed-forward, attention, a convolution over time, half a feed-forward and a norm
+of the sum. The convolution takes a change of one frame's attention to the frames around it. All
+read mel features, in frames of 20 ms or (Parakeet) 80 ms; wav2vec2-conformer reads the waveform.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ _FAIRSEQ = StackPlan(
     layers="encoder.layers",
     blocks=(
         AttentionPlan.of(
-            "self_attn", value="linear_v", key="linear_k", output="linear_out", norm="self_attn_layer_norm"
+            "self_attn",
+            value="linear_v",
+            key="linear_k",
+            output="linear_out",
+            norm="self_attn_layer_norm",
         ),
     ),
     norm_order="pre",
@@ -50,7 +55,10 @@ _FAIRSEQ = StackPlan(
     closing_norm="final_layer_norm",
 )
 _CAUSAL = replace(
-    _FAIRSEQ, convolution=replace(_CONVOLUTION, depthwise_norm="conv_module.depthwise_layer_norm", causal=True)
+    _FAIRSEQ,
+    convolution=replace(
+        _CONVOLUTION, depthwise_norm="conv_module.depthwise_layer_norm", causal=True
+    ),
 )
 _PARAKEET = StackPlan(
     name="encoder",
@@ -79,7 +87,9 @@ _PARAKEET = StackPlan(
 GRANITE = StackPlan(
     name="encoder",
     layers="layers",
-    blocks=(AttentionPlan.of("attn", value="to_kv", key="to_kv", output="to_out", norm="attn.pre_norm"),),
+    blocks=(
+        AttentionPlan.of("attn", value="to_kv", key="to_kv", output="to_out", norm="attn.pre_norm"),
+    ),
     norm_order="pre",
     convolution=ConvolutionPlan(
         norm="conv.norm",
@@ -90,16 +100,25 @@ GRANITE = StackPlan(
         contract="conv.down_conv",
     ),
     feed_forwards=(
-        FeedForwardPlan(norm="ff2.pre_norm", up="ff2.up_proj", down="ff2.down_proj", activation="ff2.silu", scale=0.5),
+        FeedForwardPlan(
+            norm="ff2.pre_norm",
+            up="ff2.up_proj",
+            down="ff2.down_proj",
+            activation="ff2.silu",
+            scale=0.5,
+        ),
     ),
     closing_norm="post_norm",
 )
 
 
-def _stacks(plan: StackPlan, *roots: str, final_norm: str | None = None) -> Callable[[Any], tuple[StackPlan, ...]]:
+def _stacks(
+    plan: StackPlan, *roots: str, final_norm: str | None = None
+) -> Callable[[Any], tuple[StackPlan, ...]]:
     """Plans of an encoder that may lie at one of several places: in a whole model, or alone."""
     plans = tuple(
-        replace(plan, layers=root + plan.layers, final_norm=final_norm and root + final_norm) for root in roots or ("",)
+        replace(plan, layers=root + plan.layers, final_norm=final_norm and root + final_norm)
+        for root in roots or ("",)
     )
     return lambda config: plans
 
@@ -110,7 +129,8 @@ def _mel_grid(config, n_samples):
 
 
 def _parakeet_grid(config, n_samples):
-    """Mel frames centred every 10 ms, halved by padded convolutions until frame i is centred at i times 80 ms."""
+    """Mel frames centred every 10 ms, halved by padded convolutions until frame i is centred at i
+    times 80 ms."""
     config = _encoder_config(config)
     n_frames, width, hop = n_samples // 160, 1, 1
     kernel, stride = config.subsampling_conv_kernel_size, config.subsampling_conv_stride
@@ -131,10 +151,13 @@ def _prepare(model, clip, stacks):
 
 
 def _prepare_granite(model, clip, stacks):
-    """Its feature extractor takes the sound alone, and gives features in frames that no mask goes with."""
+    """Its feature extractor takes the sound alone, and gives features in frames that no mask goes
+    with."""
     if model.feature_extractor is None:
         return _prepare(model, clip, stacks)
-    return Prepared({"input_features": model.feature_extractor(clip.audio(model.sample_rate))["input_features"]})
+    return Prepared(
+        {"input_features": model.feature_extractor(clip.audio(model.sample_rate))["input_features"]}
+    )
 
 
 def _run(base, inputs, stacks):
@@ -153,9 +176,15 @@ def _encoder_config(config):
     return getattr(config, "encoder_config", config)
 
 
-def _tiny_mel(bins: Callable[[Any], int], n_frames: int) -> Callable[[Any], dict[str, torch.Tensor]]:
+def _tiny_mel(
+    bins: Callable[[Any], int], n_frames: int
+) -> Callable[[Any], dict[str, torch.Tensor]]:
     def tiny_inputs(config):
-        return {"input_features": torch.randn(1, n_frames, bins(config), generator=torch.Generator().manual_seed(0))}
+        return {
+            "input_features": torch.randn(
+                1, n_frames, bins(config), generator=torch.Generator().manual_seed(0)
+            )
+        }
 
     return tiny_inputs
 
@@ -175,7 +204,9 @@ FAMILIES = (
         run=_run,
         tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=_of_ctc,
-        batches=lambda config: config.position_embeddings_type != "rotary",  # a table for all, not one for each clip
+        batches=lambda config: (
+            config.position_embeddings_type != "rotary"
+        ),  # a table for all, not one for each clip
         feature_rows=(320, 240),
     ),
     replace(
@@ -206,7 +237,9 @@ FAMILIES = (
         prepare=_prepare,
         run=_run_parakeet,
         tiny_inputs=_tiny_mel(lambda config: _encoder_config(config).num_mel_bins, 72),
-        auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(config.model_type, "AutoModel"),
+        auto_class=lambda config: {"parakeet_ctc": "AutoModelForCTC"}.get(
+            config.model_type, "AutoModel"
+        ),
         heads=lambda config, stack: _encoder_config(config).num_attention_heads,
         batches=lambda config: True,
         feature_rows=(160, 0),

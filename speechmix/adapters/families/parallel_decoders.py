@@ -1,7 +1,9 @@
-"""OPT, GPT-NeoX/Pythia, Phi and Falcon: causal decoder stacks with layer norms, most with feed-forwards beside attention.
+"""OPT, GPT-NeoX/Pythia, Phi and Falcon: causal decoder stacks with layer norms, most with
+feed-forwards beside attention.
 
-In a parallel layer attention and feed-forward read the same states and are added together: nothing lies behind attention, and
-there is no sum of residual and attention alone for measures to count. Which order a checkpoint has is in its config.
+In a parallel layer attention and feed-forward read the same states and are added together: nothing
+lies behind attention, and there is no sum of residual and attention alone for measures to count.
+Which order a checkpoint has is in its config.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from .text_decoders import text_decoder
 
 def _fused(module: str, norm: str) -> AttentionPlan:
     """Attention whose queries, keys and values come from one projection."""
-    return AttentionPlan.of(module, value="query_key_value", key="query_key_value", output="dense", norm=norm)
+    return AttentionPlan.of(
+        module, value="query_key_value", key="query_key_value", output="dense", norm=norm
+    )
 
 
 def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardPlan:
@@ -28,7 +32,9 @@ def _opt(config):
         norm_order="pre" if config.do_layer_norm_before else "post",
         final_norm="decoder.final_layer_norm" if final else None,
         causal=True,
-        feed_forwards=(FeedForwardPlan("final_layer_norm", up="fc1", down="fc2", activation="activation_fn"),),
+        feed_forwards=(
+            FeedForwardPlan("final_layer_norm", up="fc1", down="fc2", activation="activation_fn"),
+        ),
     )
 
 
@@ -40,7 +46,9 @@ def _gpt_neox(config):
         norm_order="pre",
         final_norm="final_layer_norm",
         causal=True,
-        feed_forwards=(_feed_forward("post_attention_layernorm", "dense_h_to_4h", "dense_4h_to_h", "act"),),
+        feed_forwards=(
+            _feed_forward("post_attention_layernorm", "dense_h_to_4h", "dense_4h_to_h", "act"),
+        ),
         parallel=config.use_parallel_residual,
     )
 
@@ -62,7 +70,13 @@ def _falcon(config):
     parallel = config.parallel_attn or config.new_decoder_architecture
     two_norms = config.parallel_attn and config.num_ln_in_parallel_attn == 2
     before = "ln_attn" if two_norms else "input_layernorm"
-    behind = "ln_mlp" if two_norms else "input_layernorm" if config.parallel_attn else "post_attention_layernorm"
+    behind = (
+        "ln_mlp"
+        if two_norms
+        else "input_layernorm"
+        if config.parallel_attn
+        else "post_attention_layernorm"
+    )
     return StackPlan(
         name="decoder",
         layers="h",

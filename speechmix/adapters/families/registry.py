@@ -61,7 +61,8 @@ def family_of_type(model_type: str | None) -> Family:
         supported = ", ".join(sorted(_FAMILIES))
         raise ModelError(
             f"no family for model type {model_type!r}. Supported: {supported}. "
-            "To add an architecture, describe where its layers are and call speechmix.register(Family(...)); see its docstring"
+            "To add an architecture, describe where its layers are and call "
+            "speechmix.register(Family(...)); see its docstring"
         )
     return _FAMILIES[model_type]
 

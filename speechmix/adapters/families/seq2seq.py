@@ -1,7 +1,9 @@
-"""BART, mBART, Marian (opus-mt), M2M-100/NLLB, T5 and mT5: a text encoder, a causal decoder, cross-attention between them.
+"""BART, mBART, Marian (opus-mt), M2M-100/NLLB, T5 and mT5: a text encoder, a causal decoder,
+cross-attention between them.
 
-BART and Marian are post-norm without a final norm; the others are pre-norm with one behind each stack. In the decoder, input
-position p holds token p and predicts token p + 1: target rows are labelled with what they predict.
+BART and Marian are post-norm without a final norm; the others are pre-norm with one behind each
+stack. In the decoder, input position p holds token p and predicts token p + 1: target rows are
+labelled with what they predict.
 """
 
 from __future__ import annotations
@@ -14,11 +16,17 @@ from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
-_FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
+_FEED_FORWARD = FeedForwardPlan(
+    norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn"
+)
 
 
 _BART_ENCODER = StackPlan(
-    name="encoder", layers="encoder.layers", blocks=(_SELF,), norm_order="post", feed_forwards=(_FEED_FORWARD,)
+    name="encoder",
+    layers="encoder.layers",
+    blocks=(_SELF,),
+    norm_order="post",
+    feed_forwards=(_FEED_FORWARD,),
 )
 
 
@@ -27,13 +35,23 @@ def _with_decoder(encoder: StackPlan, decoder: StackPlan) -> tuple[StackPlan, ..
     return encoder, decoder, replace(decoder, name="cross", block=1, causal=False)
 
 
-BART = _with_decoder(_BART_ENCODER, replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF, _CROSS)))
-MBART = tuple(replace(plan, norm_order="pre", final_norm=plan.layers.replace("layers", "layer_norm")) for plan in BART)
+BART = _with_decoder(
+    _BART_ENCODER, replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF, _CROSS))
+)
+MBART = tuple(
+    replace(plan, norm_order="pre", final_norm=plan.layers.replace("layers", "layer_norm"))
+    for plan in BART
+)
 
 
 def _t5_attention(number: int, name: str) -> AttentionPlan:
     return AttentionPlan.of(
-        f"layer.{number}.{name}", value="v", key="k", output="o", query="q", norm=f"layer.{number}.layer_norm"
+        f"layer.{number}.{name}",
+        value="v",
+        key="k",
+        output="o",
+        query="q",
+        norm=f"layer.{number}.layer_norm",
     )
 
 
@@ -60,16 +78,22 @@ def _t5_stacks(config):
         )
 
     own = _t5_attention(0, "SelfAttention")
-    return _with_decoder(stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention")))
+    return _with_decoder(
+        stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention"))
+    )
 
 
 def run_seq2seq(base, inputs, stacks, *, tokens="decoder_input_ids"):
-    """Run a base model: its encoder alone where no other stack is asked for; `tokens` is its name for the decoder's."""
+    """Run a base model: its encoder alone where no other stack is asked for; `tokens` is its name
+    for the decoder's."""
     if not set(stacks) & {"decoder", "cross"}:
-        return base.encoder(**{name: value for name, value in inputs.items() if not name.startswith("decoder_")})
+        return base.encoder(
+            **{name: value for name, value in inputs.items() if not name.startswith("decoder_")}
+        )
     if tokens not in inputs:
         raise InputError(
-            "decoder and cross stacks need decoder_input_ids beside the encoder's input (a Sentence with translation=); "
+            "decoder and cross stacks need decoder_input_ids beside the encoder's input (a "
+            "Sentence with translation=); "
             "give them, or ask for stacks=['encoder']"
         )
     return base(**inputs, use_cache=False)

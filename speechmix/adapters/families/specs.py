@@ -1,8 +1,10 @@
-"""What a layer is to us: plain data that says where attention, values and norms are inside a model nobody changed.
+"""What a layer is to us: plain data that says where attention, values and norms are inside a model
+nobody changed.
 
-A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal self-attention) or
-"cross" (the same decoder layers, attention from tokens to audio). A `StackPlan` is one row of a family's table; layers.py
-binds it to a loaded model. A `Family` is the table with the few things that cannot be data.
+A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal
+self-attention) or "cross" (the same decoder layers, attention from tokens to audio). A `StackPlan`
+is one row of a family's table; layers.py binds it to a loaded model. A `Family` is the table with
+the few things that cannot be data.
 """
 
 from __future__ import annotations
@@ -26,19 +28,22 @@ class AttentionPlan:
     Parameters
     ----------
     module : str
-        The attention module: what runs between the layer's input (or its norm) and the residual sum.
+        The attention module: what runs between the layer's input (or its norm) and the residual
+        sum.
     value, key, output : str
         Its value, key and output projections.
     norm : str, optional
-        The block's layer norm: of its input (pre-norm) or of its residual sum (post-norm). Together with `query` and the
-        stack's `feed_forwards` it describes the layer well enough for the delta engine and for decompositions.
+        The block's layer norm: of its input (pre-norm) or of its residual sum (post-norm). Together
+        with `query` and the stack's `feed_forwards` it describes the layer well enough for the
+        delta engine and for decompositions.
     query : str, optional
         Query projection, where it is a module of its own.
     branch_norm : str, optional
         A norm of the block's output before the residual sum (Gemma 3).
     softmax : bool
-        True for attention that torch's function cannot compute (capped scores, positions of its own): it is run "eager", its
-        weights are read off the softmax and its values off the product behind it.
+        True for attention that torch's function cannot compute (capped scores, positions of its
+        own): it is run "eager", its weights are read off the softmax and its values off the product
+        behind it.
     """
 
     module: str
@@ -70,7 +75,8 @@ class AttentionPlan:
 
 @dataclass(frozen=True)
 class FeedForwardPlan:
-    """Paths, from a layer, of one feed-forward block: down(activation(up x)), or down(activation(gate x) * up x).
+    """Paths, from a layer, of one feed-forward block: down(activation(up x)), or
+    down(activation(gate x) * up x).
 
     Parameters
     ----------
@@ -80,7 +86,8 @@ class FeedForwardPlan:
     branch_norm : str, optional
         As for `AttentionPlan`.
     scale : float
-        What the block's output is multiplied by before it is added (a Conformer's halves count one half).
+        What the block's output is multiplied by before it is added (a Conformer's halves count one
+        half).
     """
 
     norm: str
@@ -96,8 +103,9 @@ class FeedForwardPlan:
 class ConvolutionPlan:
     """Paths, from a layer, of a convolution over positions behind attention, as Conformers have it.
 
-    What it adds to the residual stream is contract(activation(depthwise_norm(depthwise(glu(expand(norm x)))))), where glu of
-    two halves is the first times the sigmoid of the second.
+    What it adds to the residual stream is
+    contract(activation(depthwise_norm(depthwise(glu(expand(norm x)))))), where glu of two halves is
+    the first times the sigmoid of the second.
 
     Parameters
     ----------
@@ -131,26 +139,28 @@ class StackPlan:
     norm_order : {"pre", "post"}
         Where the layer norms are: before attention and feed-forward, or after the residual sums.
     final_norm : str, optional
-        Path of the norm that follows the last layer. States of the last layer are compared behind it.
+        Path of the norm that follows the last layer. States of the last layer are compared behind
+        it.
     causal : bool
         True if a position sees only itself and what is before it.
     feed_forwards : tuple of FeedForwardPlan
-        What follows the attention blocks, in order (an adapter is one more of them). Empty where it is not described:
-        Value Zeroing then replays the layer's own modules.
+        What follows the attention blocks, in order (an adapter is one more of them). Empty where it
+        is not described: Value Zeroing then replays the layer's own modules.
     convolution : ConvolutionPlan, optional
-        What mixes positions between attention and `feed_forwards` (pre-norm layers). A change of one row's attention then
-        reaches other rows of the same layer, and replay runs all rows.
+        What mixes positions between attention and `feed_forwards` (pre-norm layers). A change of
+        one row's attention then reaches other rows of the same layer, and replay runs all rows.
     closing_norm : str, optional
         Path, from a layer, of a norm behind the last residual sum of every layer (Conformers).
     parallel : bool
-        True if attention and feed-forward read the same states and are added to them together (GPT-NeoX): then nothing in
-        the layer lies behind attention.
+        True if attention and feed-forward read the same states and are added to them together
+        (GPT-NeoX): then nothing in the layer lies behind attention.
     shared : tuple of str
-        Arguments of a layer that hold for all clips of a batch and have no axis of clips: tables of relative positions
-        (DeBERTa, SpeechT5).
+        Arguments of a layer that hold for all clips of a batch and have no axis of clips: tables of
+        relative positions (DeBERTa, SpeechT5).
     between : str
-        What mixes positions between layers ("a convolution behind its first layer"); empty if nothing does. Maps of single
-        layers do not show it. Measures that follow states from layer to layer refuse, and rollouts leave it out.
+        What mixes positions between layers ("a convolution behind its first layer"); empty if
+        nothing does. Maps of single layers do not show it. Measures that follow states from layer
+        to layer refuse, and rollouts leave it out.
     """
 
     name: str
@@ -168,7 +178,8 @@ class StackPlan:
     between: str = ""
 
     def within(self, root: str, **changes: Any) -> StackPlan:
-        """The same layers where a larger model holds them: list of layers and final norm are parts of the module `root`.
+        """The same layers where a larger model holds them: list of layers and final norm are parts
+        of the module `root`.
 
         Examples
         --------
@@ -192,34 +203,42 @@ class Family:
     stacks : callable
         ``stacks(config)`` gives the `StackPlan`s.
     grid : callable or None
-        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples. None: the model reads text.
+        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples. None: the
+        model reads text.
     prepare : callable
-        ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence` (`Prepared`).
+        ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence`
+        (`Prepared`).
     run : callable
         ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
     tiny_inputs : callable
         ``tiny_inputs(config)`` gives the smallest inputs the model takes, for the self-check.
     auto_class : callable
-        ``auto_class(config)`` names the transformers class that loads a checkpoint with this config.
+        ``auto_class(config)`` names the transformers class that loads a checkpoint with this
+        config.
     heads : callable
         ``heads(config, stack_name)`` gives the number of attention heads.
     batches : callable
-        ``batches(config)`` says whether clips of several lengths can share a forward pass without changing its result.
+        ``batches(config)`` says whether clips of several lengths can share a forward pass without
+        changing its result.
     feature_rows : tuple of int, optional
-        Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the next, and samples that the
-        first takes beyond that.
+        Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the
+        next, and samples that the first takes beyond that.
     projector : callable, optional
-        Of an audio language model, whose decoder reads sound among its tokens: ``projector(config)`` gives how many frames
-        of the encoder become how many positions of the decoder (`heard.py`).
+        Of an audio language model, whose decoder reads sound among its tokens:
+        ``projector(config)`` gives how many frames of the encoder become how many positions of the
+        decoder (`heard.py`).
     converse : callable, optional
-        ``converse(processor, audio, text)`` gives the inputs of a prompt with a sound, where `prompt.conversation` does not.
+        ``converse(processor, audio, text)`` gives the inputs of a prompt with a sound, where
+        `prompt.conversation` does not.
     """
 
     name: str
     model_types: tuple[str, ...]
     stacks: Callable[[Any], tuple[StackPlan, ...]]
     grid: Callable[[Any, int], FrameGrid] | None
-    prepare: Callable[[Model, Any, tuple[str, ...]], Prepared]  # a Clip where there is a grid, else a Sentence
+    prepare: Callable[
+        [Model, Any, tuple[str, ...]], Prepared
+    ]  # a Clip where there is a grid, else a Sentence
     run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
     tiny_inputs: Callable[[Any], dict[str, Tensor]]
     auto_class: Callable[[Any], str]

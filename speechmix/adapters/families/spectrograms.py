@@ -1,7 +1,8 @@
 """AST, the Audio Spectrogram Transformer: one pre-norm encoder stack over patches of a spectrogram.
 
-Positions are two tokens of its own, then patches, a band of frequencies after the other: what sounds at one time lies at
-positions far apart, so that a word is no range of them. It is scored on prepared inputs, patch by patch.
+Positions are two tokens of its own, then patches, a band of frequencies after the other: what
+sounds at one time lies at positions far apart, so that a word is no range of them. It is scored on
+prepared inputs, patch by patch.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ _AST = StackPlan(
     norm_order="pre",
     final_norm="layernorm",
     feed_forwards=(
-        FeedForwardPlan(norm="layernorm_after", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"),
+        FeedForwardPlan(
+            norm="layernorm_after", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"
+        ),
     ),
 )
 
 
 def _no_grid(config, n_samples):
     raise InputError(
-        "AST's positions are patches of time and frequency, so a word is no range of them: give prepared inputs, "
+        "AST's positions are patches of time and frequency, so a word is no range of them: give "
+        "prepared inputs, "
         "{'input_values': features}, with spans= or patch by patch"
     )
 

@@ -1,9 +1,11 @@
-"""Moonshine, Speech2Text and SpeechT5: a speech encoder, a causal decoder, and cross-attention between them.
+"""Moonshine, Speech2Text and SpeechT5: a speech encoder, a causal decoder, and cross-attention
+between them.
 
-Stacks of Moonshine and Speech2Text are pre-norm with a final norm; SpeechT5's are post-norm. Moonshine hears the waveform, in
-frames of 24 ms; Speech2Text mel features, in frames of 40 ms; SpeechT5 is wav2vec2 before its layers, with frames of 20 ms.
-SpeechT5 computes attention by code of its own, in the encoder with a term for the distance of two frames: it is read off the
-softmax, so that the term is in it. In the decoder, position p holds token p and predicts token p + 1.
+Stacks of Moonshine and Speech2Text are pre-norm with a final norm; SpeechT5's are post-norm.
+Moonshine hears the waveform, in frames of 24 ms; Speech2Text mel features, in frames of 40 ms;
+SpeechT5 is wav2vec2 before its layers, with frames of 20 ms. SpeechT5 computes attention by code of
+its own, in the encoder with a term for the distance of two frames: it is read off the softmax, so
+that the term is in it. In the decoder, position p holds token p and predicts token p + 1.
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 _SELF = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
-_CROSS = AttentionPlan.of("encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm")
-_PLAIN = FeedForwardPlan("post_attention_layernorm", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn")
+_CROSS = AttentionPlan.of(
+    "encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm"
+)
+_PLAIN = FeedForwardPlan(
+    "post_attention_layernorm", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"
+)
 _ENCODER = StackPlan(
     name="encoder",
     layers="encoder.layers",
@@ -60,7 +66,11 @@ _SPEECHT5_DECODER = replace(
     ),
     causal=True,
 )
-_SPEECHT5 = (_SPEECHT5_ENCODER, _SPEECHT5_DECODER, replace(_SPEECHT5_DECODER, name="cross", block=1, causal=False))
+_SPEECHT5 = (
+    _SPEECHT5_ENCODER,
+    _SPEECHT5_DECODER,
+    replace(_SPEECHT5_DECODER, name="cross", block=1, causal=False),
+)
 _SPEECH_TO_TEXT = "SpeechT5ForSpeechToText"
 _KERNELS, _STRIDES = (127, 7, 3), (64, 3, 2)
 
@@ -70,8 +80,11 @@ def _moonshine_grid(config, n_samples):
 
 
 def _speech2text_grid(config, n_samples):
-    """Mel frames of 25 ms every 10 ms, none beyond the sound, and two padded convolutions that halve them."""
-    FrameGrid.from_convolutions(n_samples, (400,), (160,))  # refuses what is shorter than one mel frame
+    """Mel frames of 25 ms every 10 ms, none beyond the sound, and two padded convolutions that
+    halve them."""
+    FrameGrid.from_convolutions(
+        n_samples, (400,), (160,)
+    )  # refuses what is shorter than one mel frame
     n_frames, width, hop = (n_samples - 240) // 160, 1, 1
     for kernel in config.conv_kernel_sizes:
         n_frames = (n_frames + 2 * (kernel // 2) - kernel) // 2 + 1
@@ -81,7 +94,9 @@ def _speech2text_grid(config, n_samples):
 
 def _prepare(*names: str):
     def prepare(model, clip, stacks):
-        model.grid(len(clip.audio(model.sample_rate)))  # says what is too short, where extractors stumble
+        model.grid(
+            len(clip.audio(model.sample_rate))
+        )  # says what is too short, where extractors stumble
         features = features_of(model, clip)
         inputs = {name: features.tensors[name] for name in names if name in features.tensors}
         return with_decoder_tokens(model, clip, stacks, Prepared(inputs, sound=features.sound))
@@ -110,12 +125,18 @@ def _run_speecht5(base, inputs, stacks):
         getattr(base.decoder, "prenet", None), "embed_tokens"
     ):
         raise ModelError(_no_speech_to_text(f"this {type(base).__name__}"))
-    given = {"decoder_input_values" if name == "decoder_input_ids" else name: x for name, x in inputs.items()}
+    given = {
+        "decoder_input_values" if name == "decoder_input_ids" else name: x
+        for name, x in inputs.items()
+    }
     return run_seq2seq(base, given, stacks, tokens="decoder_input_values")
 
 
 def _no_speech_to_text(found: str) -> str:
-    return f"of SpeechT5 {_SPEECH_TO_TEXT} can be measured, which hears and writes text; {found} does not"
+    return (
+        f"of SpeechT5 {_SPEECH_TO_TEXT} can be measured, which hears and writes text; {found} "
+        "does not"
+    )
 
 
 FAMILIES = (
@@ -129,7 +150,9 @@ FAMILIES = (
         tiny_inputs=_tiny("input_values", 1, 4_000),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: (
-            config.encoder_num_attention_heads if stack == "encoder" else config.decoder_num_attention_heads
+            config.encoder_num_attention_heads
+            if stack == "encoder"
+            else config.decoder_num_attention_heads
         ),
     ),
     Family(
@@ -139,7 +162,9 @@ FAMILIES = (
         grid=_speech2text_grid,
         prepare=_prepare("input_features", "attention_mask"),
         run=run_seq2seq,
-        tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(config),
+        tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(
+            config
+        ),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=heads_by_side,
         feature_rows=(160, 240),

@@ -1,10 +1,13 @@
-"""GPT-2, Llama, Mistral, Qwen, SmolLM, Phi-3, OLMo 2, Gemma: one causal, pre-norm decoder stack over tokens, a final norm.
+"""GPT-2, Llama, Mistral, Qwen, SmolLM, Phi-3, OLMo 2, Gemma: one causal, pre-norm decoder stack
+over tokens, a final norm.
 
-GPT-2 keeps queries, keys and values in one projection and its weights transposed. The others have RMS norms, gated
-feed-forwards and may share keys and values between heads (grouped attention); Gemma 3 norms each block's output too, OLMo 2
-nothing else. Of Qwen3-MoE each token takes experts of its own, so that its layers are replayed. A Gemma 3 that sees images
-holds the same language model, and is fed text alone.
-Position p holds token p and predicts token p + 1; both sides of a map are labelled with the token that is held.
+GPT-2 keeps queries, keys and values in one projection and its weights transposed. The others have
+RMS norms, gated feed-forwards and may share keys and values between heads (grouped attention);
+Gemma 3 norms each block's output too, OLMo 2 nothing else. Of Qwen3-MoE each token takes experts of
+its own, so that its layers are replayed. A Gemma 3 that sees images holds the same language model,
+and is fed text alone.
+Position p holds token p and predicts token p + 1; both sides of a map are labelled with the token
+that is held.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ _GPT2 = StackPlan(
     norm_order="pre",
     final_norm="ln_f",
     causal=True,
-    feed_forwards=(FeedForwardPlan(norm="ln_2", up="mlp.c_fc", down="mlp.c_proj", activation="mlp.act"),),
+    feed_forwards=(
+        FeedForwardPlan(norm="ln_2", up="mlp.c_fc", down="mlp.c_proj", activation="mlp.act"),
+    ),
 )
 _ATTENTION = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
 _GATED = FeedForwardPlan(
@@ -44,17 +49,30 @@ LLAMA = StackPlan(
 _GEMMA3 = replace(
     LLAMA,
     blocks=(replace(_ATTENTION, branch_norm="post_attention_layernorm"),),
-    feed_forwards=(replace(_GATED, norm="pre_feedforward_layernorm", branch_norm="post_feedforward_layernorm"),),
+    feed_forwards=(
+        replace(_GATED, norm="pre_feedforward_layernorm", branch_norm="post_feedforward_layernorm"),
+    ),
 )
 _PHI3 = replace(
     LLAMA,
-    blocks=(AttentionPlan.of("self_attn", value="qkv_proj", key="qkv_proj", output="o_proj", norm="input_layernorm"),),
+    blocks=(
+        AttentionPlan.of(
+            "self_attn", value="qkv_proj", key="qkv_proj", output="o_proj", norm="input_layernorm"
+        ),
+    ),
     feed_forwards=(
-        replace(_GATED, gate="mlp.gate_up_proj:0", up="mlp.gate_up_proj:1", activation="mlp.activation_fn"),
+        replace(
+            _GATED,
+            gate="mlp.gate_up_proj:0",
+            up="mlp.gate_up_proj:1",
+            activation="mlp.activation_fn",
+        ),
     ),
 )
 _OLMO2 = replace(
-    LLAMA, blocks=(replace(_ATTENTION, norm=None, branch_norm="post_attention_layernorm"),), feed_forwards=()
+    LLAMA,
+    blocks=(replace(_ATTENTION, norm=None, branch_norm="post_attention_layernorm"),),
+    feed_forwards=(),
 )
 
 
@@ -65,7 +83,8 @@ def _run(base, inputs, stacks):
 def _run_on_text(base, inputs, stacks):
     if "pixel_values" in inputs:
         raise InputError(
-            "Gemma 3 is measured on text: positions of an image see each other both ways, and are no words. Leave pixel_values "
+            "Gemma 3 is measured on text: positions of an image see each other both ways, and are "
+            "no words. Leave pixel_values "
             "and its image tokens out"
         )
     return _run(base, inputs, stacks)
@@ -79,7 +98,9 @@ def text_decoder(name, plan_of, *model_types):
         if getattr(
             getattr(config, "text_config", config), "attn_logit_softcapping", None
         ):  # which torch's attention function cannot do
-            plan = replace(plan, blocks=tuple(replace(block, softmax=True) for block in plan.blocks))
+            plan = replace(
+                plan, blocks=tuple(replace(block, softmax=True) for block in plan.blocks)
+            )
         return (plan,)
 
     return Family(
@@ -109,7 +130,9 @@ FAMILIES = (
     _family("gemma", LLAMA, "gemma"),
     _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
     replace(
-        text_decoder("gemma3-multimodal", lambda config: _GEMMA3.within("language_model"), "gemma3"),
+        text_decoder(
+            "gemma3-multimodal", lambda config: _GEMMA3.within("language_model"), "gemma3"
+        ),
         run=_run_on_text,
         tiny_inputs=lambda config: tiny_ids(config.text_config),
         heads=lambda config, stack: config.text_config.num_attention_heads,

@@ -1,7 +1,9 @@
-"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT, DeBERTa-v2/v3 and ModernBERT: one encoder stack over tokens.
+"""BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT, DeBERTa-v2/v3 and ModernBERT: one encoder
+stack over tokens.
 
-All but ModernBERT are post-norm: every layer norm follows a residual sum and there is no final norm. BERT's output projection
-and norm lie beside its attention module, DistilBERT's projection inside it. ModernBERT is pre-norm, gated and ends in a norm.
+All but ModernBERT are post-norm: every layer norm follows a residual sum and there is no final
+norm. BERT's output projection and norm lie beside its attention module, DistilBERT's projection
+inside it. ModernBERT is pre-norm, gated and ends in a norm.
 """
 
 from __future__ import annotations
@@ -36,16 +38,29 @@ _BERT = StackPlan(
 # Positions relative to each other enter its scores by code of its own.
 _DEBERTA = replace(
     _BERT,
-    blocks=(replace(_BERT.blocks[0], value="attention.self.value_proj", key="attention.self.key_proj", softmax=True),),
+    blocks=(
+        replace(
+            _BERT.blocks[0],
+            value="attention.self.value_proj",
+            key="attention.self.key_proj",
+            softmax=True,
+        ),
+    ),
     shared=("relative_pos", "rel_embeddings"),
 )
 _DISTILBERT = StackPlan(
     name="encoder",
     layers="transformer.layer",
-    blocks=(AttentionPlan.of("attention", value="v_lin", key="k_lin", output="out_lin", norm="sa_layer_norm"),),
+    blocks=(
+        AttentionPlan.of(
+            "attention", value="v_lin", key="k_lin", output="out_lin", norm="sa_layer_norm"
+        ),
+    ),
     norm_order="post",
     feed_forwards=(
-        FeedForwardPlan(norm="output_layer_norm", up="ffn.lin1", down="ffn.lin2", activation="ffn.activation"),
+        FeedForwardPlan(
+            norm="output_layer_norm", up="ffn.lin1", down="ffn.lin2", activation="ffn.activation"
+        ),
     ),
 )
 _MODERNBERT = StackPlan(
@@ -55,14 +70,18 @@ _MODERNBERT = StackPlan(
     norm_order="pre",
     final_norm="final_norm",
     feed_forwards=(
-        FeedForwardPlan(norm="mlp_norm", gate="mlp.Wi:0", up="mlp.Wi:1", down="mlp.Wo", activation="mlp.act"),
+        FeedForwardPlan(
+            norm="mlp_norm", gate="mlp.Wi:0", up="mlp.Wi:1", down="mlp.Wo", activation="mlp.act"
+        ),
     ),
 )
 
 
 def _deberta(config):
     has_convolution = (getattr(config, "conv_kernel_size", 0) or 0) > 0
-    return replace(_DEBERTA, between="a convolution behind its first layer" if has_convolution else "")
+    return replace(
+        _DEBERTA, between="a convolution behind its first layer" if has_convolution else ""
+    )
 
 
 def _run(base, inputs, stacks):

@@ -1,8 +1,9 @@
-"""wav2vec2/XLSR, HuBERT, WavLM, data2vec-audio, UniSpeech(-SAT) and SEW: convolutions over the waveform, one encoder stack.
+"""wav2vec2/XLSR, HuBERT, WavLM, data2vec-audio, UniSpeech(-SAT) and SEW: convolutions over the
+waveform, one encoder stack.
 
-Two norm orders ("stable layer norm" is pre-norm, with a final norm; otherwise post-norm, where `encoder.layer_norm`
-comes *before* layer 1 and is no final norm) and two front ends (group norm, layer norm), read from the config. SEW's layers
-see the mean of every two frames.
+Two norm orders ("stable layer norm" is pre-norm, with a final norm; otherwise post-norm, where
+`encoder.layer_norm` comes *before* layer 1 and is no final norm) and two front ends (group norm,
+layer norm), read from the config. SEW's layers see the mean of every two frames.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _ADAPTER = FeedForwardPlan(
 
 
 def _stacks(config):
-    stable, adapters = getattr(config, "do_stable_layer_norm", False), getattr(config, "adapter_attn_dim", None)
+    stable, adapters = (
+        getattr(config, "do_stable_layer_norm", False),
+        getattr(config, "adapter_attn_dim", None),
+    )
     return (
         StackPlan(
             name="encoder",
@@ -49,7 +53,9 @@ def convolution_grid(config, n_samples):
 
 
 def _sew_grid(config, n_samples):
-    kernels, strides = ([*sizes, config.squeeze_factor] for sizes in (config.conv_kernel, config.conv_stride))
+    kernels, strides = (
+        [*sizes, config.squeeze_factor] for sizes in (config.conv_kernel, config.conv_stride)
+    )
     return FrameGrid.from_convolutions(n_samples, kernels, strides)
 
 
@@ -77,13 +83,16 @@ def _auto_class(config):
 
 
 def _batches(config):
-    """Group norm mixes a clip with its padding; layer norm does not, and the mask keeps padding out of attention."""
+    """Group norm mixes a clip with its padding; layer norm does not, and the mask keeps padding out
+    of attention."""
     return config.feat_extract_norm == "layer" and not getattr(config, "conv_pos_batch_norm", False)
 
 
 def _family(name, *model_types, **options):
     grid = options.pop("grid", convolution_grid)
-    return Family(name, model_types, _stacks, grid, _prepare, _run, _tiny_inputs, _auto_class, **options)
+    return Family(
+        name, model_types, _stacks, grid, _prepare, _run, _tiny_inputs, _auto_class, **options
+    )
 
 
 FAMILIES = (

@@ -1,7 +1,9 @@
-"""Whisper, every size: an encoder over a fixed window, a causal decoder, and cross-attention between them.
+"""Whisper, every size: an encoder over a fixed window, a causal decoder, and cross-attention
+between them.
 
-All layers are pre-norm with a final norm. The encoder always sees its whole window (30 s, 80 or 128 mel bins) and has no
-mask, so padding takes part in mixing. In the decoder, input position p holds token p and predicts token p + 1.
+All layers are pre-norm with a final norm. The encoder always sees its whole window (30 s, 80 or 128
+mel bins) and has no mask, so padding takes part in mixing. In the decoder, input position p holds
+token p and predicts token p + 1.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
 
 _SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
-_FEED_FORWARD = FeedForwardPlan(norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn")
+_FEED_FORWARD = FeedForwardPlan(
+    norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn"
+)
 
 
 ENCODER = StackPlan(
@@ -54,12 +58,16 @@ def _prepare(model, clip, stacks):
     window = _grid(model.config, 0).duration
     if len(audio) > window * model.sample_rate:
         raise InputError(
-            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. "
-            f"Cut it at a pause: clip.cut(start, end) of up to {window:g} s (--cut 0:{window:g} on the command line) "
+            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
+            f"{window:g} s at a time. "
+            f"Cut it at a pause: clip.cut(start, end) of up to {window:g} s (--cut 0:{window:g} on "
+            "the command line) "
             "keeps the words that lie between, where their times are known"
         )
     features = features_of(model, clip)
-    prepared = Prepared({"input_features": features.tensors["input_features"]}, sound=features.sound)
+    prepared = Prepared(
+        {"input_features": features.tensors["input_features"]}, sound=features.sound
+    )
     return with_decoder_tokens(model, clip, stacks, prepared)
 
 
@@ -76,8 +84,12 @@ def _run(base, inputs, stacks):
 
 def _tiny_inputs(config):
     generator = torch.Generator().manual_seed(0)
-    features = torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator)
-    ids = torch.randint(config.vocab_size, (1, min(6, config.max_target_positions)), generator=generator)
+    features = torch.randn(
+        1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator
+    )
+    ids = torch.randint(
+        config.vocab_size, (1, min(6, config.max_target_positions)), generator=generator
+    )
     return {"input_features": features, "decoder_input_ids": ids}
 
 

@@ -1,10 +1,12 @@
-"""What an audio language model is asked about a clip, and what it answers: a prompt with the sound, and an answer behind it.
+"""What an audio language model is asked about a clip, and what it answers: a prompt with the sound,
+and an answer behind it.
 
     <|im_start|>user Audio 1: <|audio_bos|> sound <|audio_eos|> Transcribe the speech. <|im_end|> <|im_start|>assistant ANSWER
 
-In: a model with its `Prompt` (`Model.with_prompt`), its processor, a clip. Out: inputs and tokens. The processor writes the
-conversation (its chat template) and as many audio tokens as the sound has positions. The prompt belongs to the model, not
-to one call: maps and interventions are asked the same, and `Model.fingerprint` holds it.
+In: a model with its `Prompt` (`Model.with_prompt`), its processor, a clip. Out: inputs and tokens.
+The processor writes the conversation (its chat template) and as many audio tokens as the sound has
+positions. The prompt belongs to the model, not to one call: maps and interventions are asked the
+same, and `Model.fingerprint` holds it.
 """
 
 from __future__ import annotations
@@ -41,11 +43,13 @@ class Prompt:
     Parameters
     ----------
     text : str
-        Written behind the sound; one that holds the model's audio token is taken as it is, without a chat template.
+        Written behind the sound; one that holds the model's audio token is taken as it is, without
+        a chat template.
     answer : str, optional
         What the decoder is fed as the answer, to every clip.
     transcribes : bool
-        True if the answer is the clip's text, where neither is an `answer` given nor a clip without one.
+        True if the answer is the clip's text, where neither is an `answer` given nor a clip without
+        one.
 
     Without either, the model writes its answer itself (greedy).
 
@@ -62,7 +66,10 @@ class Prompt:
     @property
     def described(self) -> str:
         """What is not as usual, for names in tables and files; empty for the usual prompt."""
-        parts = [self.text if self.text != TRANSCRIBE else "", f"answer: {self.answer}" if self.answer else ""]
+        parts = [
+            self.text if self.text != TRANSCRIBE else "",
+            f"answer: {self.answer}" if self.answer else "",
+        ]
         return "; ".join(part for part in parts if part)
 
     @property
@@ -72,12 +79,14 @@ class Prompt:
 
 
 def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
-    """Inputs of an audio language model: the prompt with the sound, and behind it the answer, where the decoder is asked about.
+    """Inputs of an audio language model: the prompt with the sound, and behind it the answer, where
+    the decoder is asked about.
 
     Raises
     ------
     InputError
-        If the clip is longer than the model hears at a time, or there is no answer: none given, and none that it can write.
+        If the clip is longer than the model hears at a time, or there is no answer: none given, and
+        none that it can write.
     ModelError
         If the model was loaded without its processor.
     """
@@ -91,11 +100,14 @@ def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Pr
     tokens = _tokens_of(model, clip, ids, text, written)
     inputs = {**asked, "input_ids": torch.tensor([tokens.ids])}
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    return Prepared(inputs, tokens, written=written, heard=heard_among(model, tokens.ids, answer=len(ids)))
+    return Prepared(
+        inputs, tokens, written=written, heard=heard_among(model, tokens.ids, answer=len(ids))
+    )
 
 
 def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
-    """Inputs of the prompt with the clip's sound, a batch of one, as the model's processor makes them.
+    """Inputs of the prompt with the clip's sound, a batch of one, as the model's processor makes
+    them.
 
     Raises
     ------
@@ -104,18 +116,24 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     """
     if model.processor is None:
         raise ModelError(
-            f"{model.name} was loaded without its processor, which writes the prompt around the sound: load it with "
-            "processor=transformers.AutoProcessor.from_pretrained(...), or pass prepared inputs. Two need a library of their "
-            "own: Voxtral's pip install 'mistral-common[audio]', Qwen2.5-Omni's pip install torchvision"
+            f"{model.name} was loaded without its processor, which writes the prompt around the "
+            "sound: load it with "
+            "processor=transformers.AutoProcessor.from_pretrained(...), or pass prepared inputs. "
+            "Two need a library of their "
+            "own: Voxtral's pip install 'mistral-common[audio]', Qwen2.5-Omni's pip install "
+            "torchvision"
         )
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))
     limits = [grid.duration * model.sample_rate] if grid.fixed else []
-    longest = min([*limits, getattr(model.feature_extractor, "n_samples", len(audio))])  # beyond that, extractors cut
+    longest = min(
+        [*limits, getattr(model.feature_extractor, "n_samples", len(audio))]
+    )  # beyond that, extractors cut
     if len(audio) > longest:
         window = longest / model.sample_rate
         raise InputError(
-            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears {window:g} s at a time. Cut "
+            f"{clip.name}: {len(audio) / model.sample_rate:.2f} s of audio, but {model.name} hears "
+            f"{window:g} s at a time. Cut "
             f"it at a pause: clip.cut(0.0, t) with t up to {window:g}"
         )
     check_fits(model, len(audio))
@@ -124,15 +142,19 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     inputs = {name: torch.as_tensor(value) for name, value in made.items()}
     if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
         raise InputError(
-            f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of {model.name} makes no position "
+            f"{clip.name}: of {len(audio) / model.sample_rate:.3f} s of audio the processor of "
+            f"{model.name} makes no position "
             "for its decoder: use a longer clip"
         )
-    heard_among(model, inputs["input_ids"][0].tolist()).check(grid.n_frames, f"{model.name}, {clip.name}")
+    heard_among(model, inputs["input_ids"][0].tolist()).check(
+        grid.n_frames, f"{model.name}, {clip.name}"
+    )
     return inputs
 
 
 def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
-    """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but Voxtral's).
+    """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but
+    Voxtral's).
 
     A chat template that knows no parts of a message is given the audio token within the text.
 
@@ -144,7 +166,9 @@ def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, t
     token = processor.audio_token
     parts = [{"type": "audio", "audio": "sound"}, {"type": "text", "text": text}]
     ways = (
-        [lambda: text] if token in text else [lambda: _chat(processor, parts), lambda: _chat(processor, token + text)]
+        [lambda: text]
+        if token in text
+        else [lambda: _chat(processor, parts), lambda: _chat(processor, token + text)]
     )
     for way in ways:
         try:
@@ -152,9 +176,12 @@ def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, t
         except Exception:  # a template raises what it likes; the next way may do
             continue
         if written.count(token) == 1:
-            return processor(text=[written], audio=[audio], return_tensors="pt", **_rate_of(processor))
+            return processor(
+                text=[written], audio=[audio], return_tensors="pt", **_rate_of(processor)
+            )
     raise ModelError(
-        f"{type(processor).__name__}: its chat template leaves no place for one sound: give a prompt that holds {token!r} "
+        f"{type(processor).__name__}: its chat template leaves no place for one sound: give a "
+        f"prompt that holds {token!r} "
         "itself, as the model was trained on, and that is taken as it is"
     )
 
@@ -177,32 +204,59 @@ def of_the_sound(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def asked_and_answered(model: Model, prepared: Prepared) -> dict[str, Any]:
-    """What a map says of the decoder's text: the prompt, where sound and answer are among its positions, whose answer it is."""
+    """What a map says of the decoder's text: the prompt, where sound and answer are among its
+    positions, whose answer it is."""
     tokens, heard, written = prepared.tokens, prepared.heard, prepared.written
     if tokens is None or heard is None:
         return {}
     told: dict[str, Any] = {"sound_positions": [heard.start, heard.stop]}
     if heard.answer is None:
         return told
-    by = written.by if written else "answer given" if model.prompt.answer is not None else "the clip's text"
+    by = (
+        written.by
+        if written
+        else "answer given"
+        if model.prompt.answer is not None
+        else "the clip's text"
+    )
     ids = tokens.ids[heard.answer :]
-    cut = {} if written is None or written.ended else {"answer_cut": f"after {len(ids)} tokens, as long as it may be"}
-    answer = {"answer": model.tokenizer.decode(ids, skip_special_tokens=True), "answer_by": by, **cut}
+    cut = (
+        {}
+        if written is None or written.ended
+        else {"answer_cut": f"after {len(ids)} tokens, as long as it may be"}
+    )
+    answer = {
+        "answer": model.tokenizer.decode(ids, skip_special_tokens=True),
+        "answer_by": by,
+        **cut,
+    }
     return {**told, "prompt": model.prompt.text, "answer_position": heard.answer, **answer}
 
 
 def given_answer(model: Model, clip: Clip) -> str | None:
-    """The answer that is fed to the decoder where the model need not write it: one given, or what is said."""
+    """The answer that is fed to the decoder where the model need not write it: one given, or what
+    is said."""
     prompt = model.prompt
-    answer = prompt.answer if prompt.answer is not None or not prompt.transcribes else given_text(model, clip)
+    answer = (
+        prompt.answer
+        if prompt.answer is not None or not prompt.transcribes
+        else given_text(model, clip)
+    )
     return answer.strip() if answer and answer.strip() else None
 
 
-def _tokens_of(model: Model, clip: Clip, prompt: list[int], text: str | None, written: Written | None) -> Tokens:
-    """All tokens of the decoder: the prompt's, of no word, and the answer's, of those words of the clip that are in it."""
-    tokenizer, special = model.tokenizer, set(model.tokenizer.all_special_ids) | {model.config.audio_token_id}
+def _tokens_of(
+    model: Model, clip: Clip, prompt: list[int], text: str | None, written: Written | None
+) -> Tokens:
+    """All tokens of the decoder: the prompt's, of no word, and the answer's, of those words of the
+    clip that are in it."""
+    tokenizer, special = (
+        model.tokenizer,
+        set(model.tokenizer.all_special_ids) | {model.config.audio_token_id},
+    )
     labels = [
-        tokenizer.convert_ids_to_tokens(i) if i in special else tokenizer.decode([i]).strip() or "␣" for i in prompt
+        tokenizer.convert_ids_to_tokens(i) if i in special else tokenizer.decode([i]).strip() or "␣"
+        for i in prompt
     ]
     kinds = ["special" if i in special else "token" for i in prompt]
     answer = _spelled(model, clip, text) if text is not None else _as_written(model, written)
@@ -231,4 +285,6 @@ def _spelled(model: Model, clip: Clip, text: str) -> Tokens:
 
 def _as_written(model: Model, written: Written | None) -> Tokens:
     ids = [] if written is None else list(written.ids)
-    return Tokens(ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), [])
+    return Tokens(
+        ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), []
+    )

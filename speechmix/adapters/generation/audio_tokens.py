@@ -1,10 +1,12 @@
-"""Sound among tokens: which positions of a decoder stand for sound, and for which frames of the encoder.
+"""Sound among tokens: which positions of a decoder stand for sound, and for which frames of the
+encoder.
 
-In an audio language model what the encoder gives goes through a projector and takes the place of audio tokens in the
-decoder's input. In: the ids that are fed, and the projector's step: so many frames become so many positions (Qwen2-Audio and
-Qwen2.5-Omni 2 and 1, Voxtral 4 and 1, Granite-speech 15 and 3). Out: a `Heard`, read off the ids, which turns words and frames
-of the sound into units of the decoder, by the rule of frames: a position belongs to the word that the centre of its frames
-lies in.
+In an audio language model what the encoder gives goes through a projector and takes the place of
+audio tokens in the decoder's input. In: the ids that are fed, and the projector's step: so many
+frames become so many positions (Qwen2-Audio and Qwen2.5-Omni 2 and 1, Voxtral 4 and 1,
+Granite-speech 15 and 3). Out: a `Heard`, read off the ids, which turns words and frames of the
+sound into units of the decoder, by the rule of frames: a position belongs to the word that the
+centre of its frames lies in.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ class Heard:
     start, stop : int
         Half-open range of the decoder's positions.
     frames, positions : int
-        The projector's step: positions [start + k positions, start + (k + 1) positions) stand for the encoder's frames
-        [k frames, (k + 1) frames).
+        The projector's step: positions [start + k positions, start + (k + 1) positions) stand for
+        the encoder's frames [k frames, (k + 1) frames).
     answer : int, optional
-        The position that holds the answer's first token; None if it is not known where the prompt ends.
+        The position that holds the answer's first token; None if it is not known where the prompt
+        ends.
 
     Examples
     --------
@@ -63,10 +66,15 @@ class Heard:
         ------
         InputError
         """
-        if not n_frames < (self.n_windows + 1) * self.frames or not (self.n_windows - 1) * self.frames < n_frames:
+        if (
+            not n_frames < (self.n_windows + 1) * self.frames
+            or not (self.n_windows - 1) * self.frames < n_frames
+        ):
             raise InputError(
-                f"{name}: its encoder gives {n_frames} frames of sound, of which {self.frames} at a time become "
-                f"{self.positions} positions of the decoder; but there are {self.stop - self.start} audio tokens. Take both "
+                f"{name}: its encoder gives {n_frames} frames of sound, of which {self.frames} at "
+                "a time become "
+                f"{self.positions} positions of the decoder; but there are "
+                f"{self.stop - self.start} audio tokens. Take both "
                 "from one call of the model's processor"
             )
 
@@ -79,16 +87,22 @@ class Heard:
             As `spans_on`, where there are more words than steps of the projector.
         """
         try:
-            return [self._moved(span) for span in spans_on(grid.grouped(self.frames, self.n_windows))]
+            return [
+                self._moved(span) for span in spans_on(grid.grouped(self.frames, self.n_windows))
+            ]
         except InputError as error:
             raise InputError(
-                f"in the decoder, where {self.frames} frames of the encoder are one: {error}. The encoder's own maps are had "
+                f"in the decoder, where {self.frames} frames of the encoder are one: {error}. The "
+                "encoder's own maps are had "
                 "with stacks=['encoder']"
             ) from error
 
     def of_frames(self, spans: Sequence[Span]) -> list[Span]:
-        """Ranges of the encoder's frames as ranges of the decoder's positions; each has at least one."""
-        windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).grouped(self.frames, self.n_windows)
+        """Ranges of the encoder's frames as ranges of the decoder's positions; each has at least
+        one."""
+        windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).grouped(
+            self.frames, self.n_windows
+        )
         moved = []
         for span in spans:
             ranges = [windows.frames_between(*frames) for frames in span.ranges]
@@ -102,14 +116,17 @@ class Heard:
 
     def each_window(self) -> list[Span]:
         """Every step of the projector as a unit of its own."""
-        return [self._moved(Span(window, window + 1, str(window), "frame")) for window in range(self.n_windows)]
+        return [
+            self._moved(Span(window, window + 1, str(window), "frame"))
+            for window in range(self.n_windows)
+        ]
 
     def units(self, tokens: Tokens, sound: Sequence[Span]) -> tuple[list[Span], list[Span]]:
         """Targets and sources of the decoder: prompt, sound and answer in one row.
 
-        A source is what its position holds. So is a target up to the answer; from there on its position is labelled with the
-        token that it writes, as behind an encoder. So of a word that is said and written the sound gives, the text gives and
-        receives.
+        A source is what its position holds. So is a target up to the answer; from there on its
+        position is labelled with the token that it writes, as behind an encoder. So of a word that
+        is said and written the sound gives, the text gives and receives.
         """
         writes_from = len(tokens.ids) if self.answer is None else self.answer - 1
         sources, targets = [], []
@@ -125,7 +142,10 @@ class Heard:
 
     def _moved(self, span: Span) -> Span:
         return span.at(
-            [(self.start + self.positions * start, self.start + self.positions * stop) for start, stop in span.ranges]
+            [
+                (self.start + self.positions * start, self.start + self.positions * stop)
+                for start, stop in span.ranges
+            ]
         )
 
 
@@ -149,19 +169,22 @@ def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) 
     places = [place for place, i in enumerate(ids) if i == token]
     if not places:
         raise InputError(
-            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its decoder: the prompt must hold "
+            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its "
+            "decoder: the prompt must hold "
             "one for each position of the sound, as the model's processor makes them"
         )
     start, stop = places[0], places[-1] + 1
     if stop - start != len(places):
         raise InputError(
-            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip has them; they lie between "
+            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip "
+            "has them; they lie between "
             f"{start} and {stop} with others among them"
         )
     frames, positions = model.projector_step
     if len(places) % positions:
         raise InputError(
-            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; found {len(places)}"
+            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
+            f"found {len(places)}"
         )
     return Heard(start, stop, frames, positions, answer)
 
@@ -176,13 +199,15 @@ def run_with_sound(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str
     Raises
     ------
     InputError
-        If there are no tokens for the decoder, or not one audio token for each position of the sound.
+        If there are no tokens for the decoder, or not one audio token for each position of the
+        sound.
     """
     ids, decoder = inputs.get("input_ids"), cast("nn.Module", base.language_model)
     if ids is None:
         if "decoder" in stacks or "feature_attention_mask" in inputs:
             raise InputError(
-                "an audio language model needs input_ids, with its audio tokens, beside input_features: give both, as its "
+                "an audio language model needs input_ids, with its audio tokens, beside "
+                "input_features: give both, as its "
                 "processor makes them"
             )
         encoder: Any = base.audio_tower if hasattr(base, "audio_tower") else base.encoder
@@ -194,7 +219,8 @@ def run_with_sound(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str
         length = kwargs["inputs_embeds"].shape[1]
         if length != ids.shape[1]:
             raise InputError(
-                f"{ids.shape[1]} tokens became {length} positions of the decoder: there must be one audio token for each "
+                f"{ids.shape[1]} tokens became {length} positions of the decoder: there must be "
+                "one audio token for each "
                 "position of the sound, as the model's processor makes them"
             )
 

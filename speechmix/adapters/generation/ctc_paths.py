@@ -1,7 +1,8 @@
-"""The best CTC path: at which frames each label of a text is heard, if each is heard once and in order.
+"""The best CTC path: at which frames each label of a text is heard, if each is heard once and in
+order.
 
-In: log-probabilities of labels by frame, and the labels. Out: the frames of each label. torchaudio finds the path; what the
-labels belong to (words, letters) is the caller's matter.
+In: log-probabilities of labels by frame, and the labels. Out: the frames of each label. torchaudio
+finds the path; what the labels belong to (words, letters) is the caller's matter.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ...errors import AlignmentError, ModelError
 from ..loading.torchaudio_version import torchaudio_function
 
 
-def best_path(log_probs: Tensor, labels: Sequence[int], *, blank: int) -> tuple[list[list[int]], np.ndarray]:
+def best_path(
+    log_probs: Tensor, labels: Sequence[int], *, blank: int
+) -> tuple[list[list[int]], np.ndarray]:
     """Frames of each label on the best path, and the log-probability of every frame's label on it.
 
     Parameters
@@ -50,12 +53,14 @@ def best_path(log_probs: Tensor, labels: Sequence[int], *, blank: int) -> tuple[
         raise AlignmentError(f"{error}, or align with method='synthesis' or 'whisper'") from error
     if log_probs.isnan().any():
         raise AlignmentError(
-            "expected probabilities of labels, found NaN: this model computes no numbers on this sound"
+            "expected probabilities of labels, found NaN: this model computes no numbers on this "
+            "sound"
         )
     repeats = sum(a == b for a, b in pairwise(labels))
     if len(labels) + repeats > len(log_probs):
         raise AlignmentError(
-            f"the text has {len(labels)} letters, but the audio only {len(log_probs)} frames: is it the right text?"
+            f"the text has {len(labels)} letters, but the audio only {len(log_probs)} frames: is "
+            "it the right text?"
         )
     aligned, scores = forced_align(log_probs[None], tensor([list(labels)]).int(), blank=blank)
     frames: list[list[int]] = [[] for _ in labels]

@@ -1,12 +1,14 @@
-"""The decoder's prefix: what a Whisper is told before it writes a word, so which of its tasks it does.
+"""The decoder's prefix: what a Whisper is told before it writes a word, so which of its tasks it
+does.
 
     <|startoftranscript|> <|fr|> <|transcribe|> <|notimestamps|> ...text... <|endoftext|>
     <|startoftranscript|> <|fr|> <|translate|> <|0.00|> ...text... <|1.20|> <|endoftext|>
 
-In: a model with its `DecoderPrefix` (`Model.with_prefix`), and a clip, which knows its language. Out: ids. The prefix belongs
-to the model, not to one call: whatever runs the decoder (maps, transcripts, interventions) is told the same, and
-`Model.fingerprint`, which everything stored is compared by, holds it. Radford et al. 2023, Robust Speech Recognition via
-Large-Scale Weak Supervision, figure 1.
+In: a model with its `DecoderPrefix` (`Model.with_prefix`), and a clip, which knows its language.
+Out: ids. The prefix belongs to the model, not to one call: whatever runs the decoder (maps,
+transcripts, interventions) is told the same, and `Model.fingerprint`, which everything stored is
+compared by, holds it. Radford et al. 2023, Robust Speech Recognition via Large-Scale Weak
+Supervision, figure 1.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class DecoderPrefix:
     task : {"transcribe", "translate"}
         Write what is said, or its translation into English.
     language : str, optional
-        Language the decoder is told that is spoken ("fr"); by default the clip's own, or the one the model detects.
+        Language the decoder is told that is spoken ("fr"); by default the clip's own, or the one
+        the model detects.
     timestamps : bool
         Text between timestamp tokens, instead of behind <|notimestamps|>.
 
@@ -57,7 +60,10 @@ class DecoderPrefix:
     @property
     def described(self) -> str:
         """What is not as usual, for names in tables and files; empty for the usual prefix."""
-        parts = [self.task if self.task != "transcribe" else "", f"as {self.language}" if self.language else ""]
+        parts = [
+            self.task if self.task != "transcribe" else "",
+            f"as {self.language}" if self.language else "",
+        ]
         return ", ".join(part for part in (*parts, "timestamps" if self.timestamps else "") if part)
 
     @property
@@ -72,31 +78,40 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
     Raises
     ------
     InputError
-        For a model that is no Whisper with its tokenizer, an unknown task or language, and timestamps it has no tokens for.
+        For a model that is no Whisper with its tokenizer, an unknown task or language, and
+        timestamps it has no tokens for.
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
     if model.family.name != "whisper" or model.tokenizer is None:
         raise InputError(
-            f"{model.name}: task=, language= and timestamps= are told to the decoder of a Whisper with its tokenizer; this is "
-            f"a {model.family.name} model" + ("" if model.tokenizer is not None else " without a tokenizer")
+            f"{model.name}: task=, language= and timestamps= are told to the decoder of a Whisper "
+            "with its tokenizer; this is "
+            f"a {model.family.name} model"
+            + ("" if model.tokenizer is not None else " without a tokenizer")
         )
     vocabulary, languages = model.tokenizer.get_vocab(), languages_of(model)
     if not languages and (prefix.task != "transcribe" or prefix.language):
-        raise InputError(f"{model.name} is English-only: it has no tasks and no languages to choose from")
+        raise InputError(
+            f"{model.name} is English-only: it has no tasks and no languages to choose from"
+        )
     if prefix.language:
         _checked_language(model, prefix.language, languages, where="language=")
     if languages and f"<|{prefix.task}|>" not in vocabulary:
         raise InputError(f"{model.name} has no token <|{prefix.task}|>: it was made for one task")
-    if prefix.timestamps and (_NO_TIMESTAMPS not in vocabulary or model.config.vocab_size <= first_timestamp(model)):
+    if prefix.timestamps and (
+        _NO_TIMESTAMPS not in vocabulary or model.config.vocab_size <= first_timestamp(model)
+    ):
         raise InputError(f"{model.name} has no timestamp tokens: leave timestamps= out")
 
 
 def decoder_prefix(model: Model, clip: Clip) -> list[int]:
-    """Ids the decoder starts from: start, language and task where the model is multilingual, no timestamps unless asked.
+    """Ids the decoder starts from: start, language and task where the model is multilingual, no
+    timestamps unless asked.
 
-    Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a text (the language that a
-    multilingual Speech2Text writes). A clip's language that the decoder is not told is warned of, once for each model.
+    Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a
+    text (the language that a multilingual Speech2Text writes). A clip's language that the decoder
+    is not told is warned of, once for each model.
     """
     if model.family.name != "whisper":
         _warn_of_language(model, clip, told=getattr(model.tokenizer, "tgt_lang", None))
@@ -116,32 +131,50 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
 
 
 def _warn_of_language(model: Model, clip: Clip, *, told: str | None) -> None:
-    """Warn of a clip's language that a decoder is not told: it is told another, always the same, or none."""
+    """Warn of a clip's language that a decoder is not told: it is told another, always the same, or
+    none."""
     if clip.language is None or clip.language == told:
         return
     writes = (
-        f"writes {told!r} whatever is spoken" if told else "takes no language, and writes those that it was trained on"
+        f"writes {told!r} whatever is spoken"
+        if told
+        else "takes no language, and writes those that it was trained on"
     )
     warnings.warn(
-        f"{model.name} {writes}: language={clip.language!r} of a clip helps to place its words alone", stacklevel=3
+        f"{model.name} {writes}: language={clip.language!r} of a clip helps to place its words "
+        "alone",
+        stacklevel=3,
     )
 
 
 def _started(model: Model) -> list[int]:
-    start = getattr(getattr(model.module, "generation_config", None), "decoder_start_token_id", None)
+    start = getattr(
+        getattr(model.module, "generation_config", None), "decoder_start_token_id", None
+    )
     start = model.config.decoder_start_token_id if start is None else start
     special = set(model.tokenizer.all_special_ids)
     before = takewhile(lambda i: i in special, model.tokenizer(text_target="a").input_ids)
-    own_starts = {start, model.tokenizer.bos_token_id, model.tokenizer.eos_token_id, model.tokenizer.unk_token_id}
+    own_starts = {
+        start,
+        model.tokenizer.bos_token_id,
+        model.tokenizer.eos_token_id,
+        model.tokenizer.unk_token_id,
+    }
     return [start, *(i for i in before if i not in own_starts)]
 
 
 def languages_of(model: Model) -> dict[str, int]:
-    """Ids of the language tokens of a multilingual Whisper; none for one that knows English alone."""
+    """Ids of the language tokens of a multilingual Whisper; none for one that knows English
+    alone."""
     vocabulary = model.tokenizer.get_vocab()
-    languages = {m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))}
-    # Every Whisper vocabulary holds the language tokens; the English-only models start at another id and never use them.
-    multilingual = getattr(getattr(model.module, "generation_config", None), "is_multilingual", None)
+    languages = {
+        m.group(1): i for token, i in vocabulary.items() if (m := _LANGUAGE_TOKEN.fullmatch(token))
+    }
+    # Every Whisper vocabulary holds the language tokens; the English-only models start at another
+    # id and never use them.
+    multilingual = getattr(
+        getattr(model.module, "generation_config", None), "is_multilingual", None
+    )
     if multilingual is None:
         multilingual = model.config.vocab_size >= 51_865 or model.config.vocab_size < 51_864
     return languages if multilingual else {}
@@ -153,14 +186,16 @@ def first_timestamp(model: Model) -> int:
 
 
 def timestamp(model: Model, seconds: float) -> tuple[int, str]:
-    """Id and spelling of the timestamp token nearest to a time, the last there is for a later one."""
+    """Id and spelling of the timestamp token nearest to a time, the last there is for a later
+    one."""
     first = first_timestamp(model)
     ticks = max(0, min(round(seconds / TICK), model.config.vocab_size - 1 - first))
     return first + ticks, f"<|{TICK * ticks:.2f}|>"
 
 
 def require_transcription(model: Model, what: str) -> None:
-    """Raise if the decoder is told to translate, where a text is asked about that is said in the clip.
+    """Raise if the decoder is told to translate, where a text is asked about that is said in the
+    clip.
 
     Raises
     ------
@@ -168,25 +203,34 @@ def require_transcription(model: Model, what: str) -> None:
     """
     if model.prefix.task != "transcribe":
         raise InputError(
-            f"{what} is about a text in the language spoken, and {model.name} is told to translate: take the model without "
+            f"{what} is about a text in the language spoken, and {model.name} is told to "
+            "translate: take the model without "
             "task='translate'"
         )
 
 
-def _checked_language(model: Model, language: str, languages: dict[str, int], *, where: str) -> None:
+def _checked_language(
+    model: Model, language: str, languages: dict[str, int], *, where: str
+) -> None:
     if language not in languages:
-        raise InputError(f"{where}: {model.name} has no language {language!r}; it has {', '.join(sorted(languages))}")
+        raise InputError(
+            f"{where}: {model.name} has no language {language!r}; it has "
+            f"{', '.join(sorted(languages))}"
+        )
 
 
 def _detected(model: Model, clip: Clip, languages: dict[str, int]) -> str:
     """Return the language the model itself finds likeliest; a random model cannot be asked."""
     if model.init == "random" or model.module is model.base:
         raise InputError(
-            f"{clip.name}: say the language (language='fr'; --language fr on the command line, a column language in a "
+            f"{clip.name}: say the language (language='fr'; --language fr on the command line, a "
+            "column language in a "
             f"manifest): {model.label} cannot detect it by itself"
         )
     features = model.features(clip.audio(model.sample_rate))["input_features"]
     start = torch.tensor([[model.config.decoder_start_token_id]], device=model.device)
     with model.in_use(), torch.no_grad():
-        logits = model.module(features.to(model.device, model.dtype), decoder_input_ids=start).logits[0, -1]
+        logits = model.module(
+            features.to(model.device, model.dtype), decoder_input_ids=start
+        ).logits[0, -1]
     return max(languages, key=lambda name: logits[languages[name]].item())

@@ -33,7 +33,8 @@ class Prepared:
     written : Written, optional
         What the model wrote itself, where that is what its decoder is fed.
     sound : str, optional
-        Hash of the sound that the inputs were made of, where what is made of them is remembered (remembering.py).
+        Hash of the sound that the inputs were made of, where what is made of them is remembered
+        (remembering.py).
     heard : Heard, optional
         Where sound is among the decoder's tokens, in an audio language model.
     """
@@ -65,7 +66,8 @@ class Prepared:
 
 
 class InputsOfSound(dict):
-    """Prepared inputs that say of which sound they are, so that what is remembered of it serves them too.
+    """Prepared inputs that say of which sound they are, so that what is remembered of it serves
+    them too.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """What text models are fed for a `Sentence`: token ids, and which word each token is (part of).
 
-Tokens get their words by characters (a tokenizer's offsets; for tokenizers without offsets, by finding each piece in the
-text). Sub-words of one word can be one unit; special tokens stay units of their own; padding is no unit.
+Tokens get their words by characters (a tokenizer's offsets; for tokenizers without offsets, by
+finding each piece in the text). Sub-words of one word can be one unit; special tokens stay units of
+their own; padding is no unit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _SPACE = "▁"  # how sentencepiece marks the start of a word
 
 
 def architecture(config) -> str:
-    """Name the transformers class a checkpoint was saved from; the bare model where that is not known."""
+    """Name the transformers class a checkpoint was saved from; the bare model where that is not
+    known."""
     names = [name for name in config.architectures or [] if hasattr(transformers, name)]
     return names[0] if names else "AutoModel"
 
@@ -58,7 +60,9 @@ def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...
     prepared.inputs["decoder_input_ids"] = torch.tensor([tokens.ids])
     target = _target_of(sentence)
     if sentence.foil is not None and target is not None and target.part == "translation":
-        _, foil_ids = _translation_tokens(model, sentence, _with_other_spelling(sentence, target, "translation"))
+        _, foil_ids = _translation_tokens(
+            model, sentence, _with_other_spelling(sentence, target, "translation")
+        )
         tokens = _decided(tokens, ids, foil_ids, sentence)
     prepared.tokens = tokens
     return prepared
@@ -69,7 +73,9 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
     tokenizer = _tokenizer_of(model)
     texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
     options = (
-        {"return_tensors": "pt", "return_offsets_mapping": True} if tokenizer.is_fast else {"return_tensors": "pt"}
+        {"return_tensors": "pt", "return_offsets_mapping": True}
+        if tokenizer.is_fast
+        else {"return_tensors": "pt"}
     )
     encoding = tokenizer(*texts, **options)
     offsets = encoding.pop("offset_mapping", None)
@@ -79,10 +85,13 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
     most = most_positions(model)
     if most is not None and len(ids) > most:
         raise InputError(
-            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: cut the text"
+            f"{sentence.text[:40]!r}...: {len(ids)} tokens, and {model.name} has {most} positions: "
+            "cut the text"
         )
     parts = encoding.sequence_ids(0) if tokenizer.is_fast else _parts_of(tokenizer, ids)
-    offsets = offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
+    offsets = (
+        offsets[0].tolist() if offsets is not None else _found_pieces(tokenizer, ids, parts, texts)
+    )
     words = [
         None
         if part is None
@@ -95,30 +104,41 @@ def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], 
     if "token_type_ids" in tensors and not getattr(model.config, "type_vocab_size", 0):
         del tensors["token_type_ids"]
     labels = _labels(tokenizer, ids, offsets, parts, texts)
-    return tensors, Tokens(ids, labels, words, kinds, word_labels=[word.text for word in sentence.words])
+    return tensors, Tokens(
+        ids, labels, words, kinds, word_labels=[word.text for word in sentence.words]
+    )
 
 
 def most_positions(model: Model) -> int | None:
-    """Length of the table of positions that a text is read with; None where positions are computed."""
+    """Length of the table of positions that a text is read with; None where positions are
+    computed."""
     for name, part in model.base.named_modules():
         if isinstance(part, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES:
             # BART's table begins two rows early; RoBERTa's positions begin behind its padding.
-            skipped = getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+            skipped = (
+                getattr(part, "offset", 0) if part.padding_idx is None else part.padding_idx + 1
+            )
             return part.num_embeddings - skipped
     return None
 
 
-def _labels(tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]) -> list[str]:
+def _labels(
+    tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]
+) -> list[str]:
     """Tokens as they are written in the text, where they are found there."""
     names = tokenizer.convert_ids_to_tokens(ids)
-    written = ["" if part is None else texts[part][a:b].strip() for (a, b), part in zip(places, parts, strict=True)]
+    written = [
+        "" if part is None else texts[part][a:b].strip()
+        for (a, b), part in zip(places, parts, strict=True)
+    ]
     return [text or name for text, name in zip(written, names, strict=True)]
 
 
 def _tokenizer_of(model: Model):
     if model.tokenizer is None:
         raise InputError(
-            f"{model.name} was loaded without a tokenizer, so it cannot be given text: load it with processor=tokenizer, "
+            f"{model.name} was loaded without a tokenizer, so it cannot be given text: load it "
+            "with processor=tokenizer, "
             "or pass prepared inputs"
         )
     return model.tokenizer
@@ -130,18 +150,23 @@ def _with_mask(model: Model, text: str) -> str:
         return text
     mask = getattr(model.tokenizer, "mask_token", None)
     if mask is None:
-        raise InputError(f"{model.name} has no mask token: a text with {MASK} is for masked language models")
+        raise InputError(
+            f"{model.name} has no mask token: a text with {MASK} is for masked language models"
+        )
     return text.replace(MASK, mask)
 
 
 def _shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]]:
-    """(character, how much longer the text is from there on): the mask token has another length than <mask>."""
+    """(character, how much longer the text is from there on): the mask token has another length
+    than <mask>."""
     text = (sentence.text, sentence.pair)[part] or ""
     longer = len(getattr(model.tokenizer, "mask_token", None) or MASK) - len(MASK)
     return [(i, longer) for i in range(len(text)) if text.startswith(MASK, i)]
 
 
-def _word_at(words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[int, int]]) -> int | None:
+def _word_at(
+    words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[int, int]]
+) -> int | None:
     """Index of the word that shares characters with a token."""
     start, stop = place
     for index, word in enumerate(words):
@@ -154,15 +179,22 @@ def _word_at(words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[i
 
 
 def _parts_of(tokenizer, ids: list[int]) -> list[int | None]:
-    """0 for text tokens, None for special ones (tokenizers without offsets; they take no pairs here)."""
+    """0 for text tokens, None for special ones (tokenizers without offsets; they take no pairs
+    here)."""
     special = set(tokenizer.all_special_ids) - {getattr(tokenizer, "mask_token_id", None)}
     return [None if i in special else 0 for i in ids]
 
 
-def _found_pieces(tokenizer, ids: list[int], parts: list[int | None], texts: list[str]) -> list[tuple[int, int]]:
-    """Each piece's characters, found left to right in the text; an empty range where it is not found."""
+def _found_pieces(
+    tokenizer, ids: list[int], parts: list[int | None], texts: list[str]
+) -> list[tuple[int, int]]:
+    """Each piece's characters, found left to right in the text; an empty range where it is not
+    found."""
     if len(texts) > 1:
-        raise InputError(f"{type(tokenizer).__name__} gives no character offsets: pairs of texts are not supported")
+        raise InputError(
+            f"{type(tokenizer).__name__} gives no character offsets: pairs of texts are not "
+            "supported"
+        )
     text, reached, places = texts[0].lower(), 0, []
     for token, part in zip(tokenizer.convert_ids_to_tokens(ids), parts, strict=True):
         piece = token.replace(_SPACE, " ").strip().lower()
@@ -188,7 +220,10 @@ def _target_of(sentence: Sentence) -> TextWord | None:
 def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str:
     """One part of a sentence with its foil in the target's place."""
     if target.part != part:
-        raise InputError(f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the {part}")
+        raise InputError(
+            f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the "
+            f"{part}"
+        )
     refuse_parts(target, "its foil", where=repr(sentence.name))
     text = getattr(sentence, part)
     return text[: target.start] + sentence.foil + text[target.stop :]
@@ -196,26 +231,35 @@ def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str
 
 def _decided(tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence) -> Tokens:
     if ids == foil_ids:
-        raise InputError(f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target")
+        raise InputError(
+            f"{sentence.name!r}: the foil {sentence.foil!r} is spelled like the target"
+        )
     return tokens.decided(
         ids, foil_ids
     )  # where nothing ends the text, the longer spelling may leave no token to decide
 
 
-def _translation_tokens(model: Model, sentence: Sentence, translation: str) -> tuple[Tokens, list[int]]:
-    """Teacher-forced decoder input for a translation; and the same ids with what the last position predicts."""
+def _translation_tokens(
+    model: Model, sentence: Sentence, translation: str
+) -> tuple[Tokens, list[int]]:
+    """Teacher-forced decoder input for a translation; and the same ids with what the last position
+    predicts."""
     tokenizer = _tokenizer_of(model)
     options = {"return_offsets_mapping": True} if tokenizer.is_fast else {}
     encoding = tokenizer(text_target=translation, **options)
     labels: list[int] = encoding["input_ids"]
     ids = [*_shifted(model, labels), labels[-1]]
     parts = _parts_of(tokenizer, labels)
-    places = encoding.get("offset_mapping") or _found_pieces(tokenizer, labels, parts, [translation])
+    places = encoding.get("offset_mapping") or _found_pieces(
+        tokenizer, labels, parts, [translation]
+    )
     words = [
         None if part is None else _word_at(sentence.words, place, "translation", [])
         for place, part in zip(places, parts, strict=True)
     ]
-    names = tokenizer.convert_ids_to_tokens(ids[:1]) + _labels(tokenizer, labels, places, parts, [translation])
+    names = tokenizer.convert_ids_to_tokens(ids[:1]) + _labels(
+        tokenizer, labels, places, parts, [translation]
+    )
     kinds = ["special", *("special" if part is None else "token" for part in parts)]
     return Tokens(ids[:-1], names, [None, *words], kinds, ahead=1), ids
 

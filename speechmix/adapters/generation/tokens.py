@@ -1,8 +1,9 @@
-"""Tokens: what each position of a text or a decoder holds, which word that belongs to; and those of a clip's transcript.
+"""Tokens: what each position of a text or a decoder holds, which word that belongs to; and those of
+a clip's transcript.
 
-Input position p of a decoder holds token p and predicts token p + 1. So, behind an encoder, a word's *source columns* are
-the positions that hold its tokens, and its *target rows* the positions one earlier, which predict them (Mohebbi et al.
-2023). text.py makes the tokens of sentences.
+Input position p of a decoder holds token p and predicts token p + 1. So, behind an encoder, a
+word's *source columns* are the positions that hold its tokens, and its *target rows* the positions
+one earlier, which predict them (Mohebbi et al. 2023). text.py makes the tokens of sentences.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that a model is fed, one position each, and what its maps' rows and columns are labelled with.
+    """Tokens that a model is fed, one position each, and what its maps' rows and columns are
+    labelled with.
 
     Parameters
     ----------
@@ -38,14 +40,16 @@ class Tokens:
         The clip's or sentence's word each token belongs to; None for special tokens.
     kinds : list of {"token", "special", "padding"} [T + ahead]
     ahead : {0, 1}
-        Which token a target row is labelled with: the one its position holds (0, texts), or the next, which it predicts (1,
-        decoders behind an encoder); then there is a label more, for what the last position predicts.
+        Which token a target row is labelled with: the one its position holds (0, texts), or the
+        next, which it predicts (1, decoders behind an encoder); then there is a label more, for
+        what the last position predicts.
     word_labels : sequence of str
         The words as text, for units="word".
     units : {"token", "word"}
         What `sources` and `targets` return.
     deciding : int, optional
-        First token in which the target and its foil differ (it may be the end of text). One position earlier predicts it.
+        First token in which the target and its foil differ (it may be the end of text). One
+        position earlier predicts it.
     foil_id : int, optional
         The foil's token there.
 
@@ -68,40 +72,60 @@ class Tokens:
 
     @classmethod
     def from_ids(
-        cls, ids: list[int], tokenizer: Any = None, *, mask: Sequence[int] | None = None, ahead: int = 0
+        cls,
+        ids: list[int],
+        tokenizer: Any = None,
+        *,
+        mask: Sequence[int] | None = None,
+        ahead: int = 0,
     ) -> Tokens:
-        """Tokens of prepared inputs: no words are known, and what the last position predicts is not either.
+        """Tokens of prepared inputs: no words are known, and what the last position predicts is not
+        either.
 
         Parameters
         ----------
         mask : sequence of int [T], optional
             0 for padding.
         """
-        special = set(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "mask_token_id", None)}
+        special = set(getattr(tokenizer, "all_special_ids", ())) - {
+            getattr(tokenizer, "mask_token_id", None)
+        }
         if tokenizer is None:
             labels = [str(i) for i in ids]
         else:
-            labels = [tokenizer.decode([i]) for i in ids] if ahead else tokenizer.convert_ids_to_tokens(ids)
+            labels = (
+                [tokenizer.decode([i]) for i in ids]
+                if ahead
+                else tokenizer.convert_ids_to_tokens(ids)
+            )
         kinds = [
             "padding" if not shown else "special" if i in special else "token"
             for i, shown in zip(ids, mask or [1] * len(ids), strict=True)
         ]
         return cls(
-            ids, [*labels, *["<next>"] * ahead], [None] * (len(ids) + ahead), [*kinds, *["special"] * ahead], ahead
+            ids,
+            [*labels, *["<next>"] * ahead],
+            [None] * (len(ids) + ahead),
+            [*kinds, *["special"] * ahead],
+            ahead,
         )
 
     @property
     def n_prefix(self) -> int:
         """How many special tokens come before the text: they are given, not predicted."""
-        return next((place for place, kind in enumerate(self.kinds) if kind == "token"), len(self.ids))
+        return next(
+            (place for place, kind in enumerate(self.kinds) if kind == "token"), len(self.ids)
+        )
 
     @property
     def deciding_row(self) -> int | None:
-        """Position that predicts the deciding token; None where none decides, or nothing predicts it."""
+        """Position that predicts the deciding token; None where none decides, or nothing predicts
+        it."""
         return self.deciding - 1 if self.deciding else None
 
     def sources(self) -> list[Span]:
-        """Columns, by what positions hold: tokens, or words with special tokens between them; padding is no unit."""
+        """Columns, by what positions hold: tokens, or words with special tokens between them;
+        padding is no unit."""
         return self._spans(0)
 
     def targets(self) -> list[Span]:
@@ -109,25 +133,36 @@ class Tokens:
         return self._spans(self.ahead)
 
     def span_of(self, place: int, *, ahead: int = 0) -> Span:
-        """One position as a unit, labelled with the token that it holds, or the one that it predicts."""
+        """One position as a unit, labelled with the token that it holds, or the one that it
+        predicts."""
         token = place + ahead
         return Span(place, place + 1, self.labels[token], self.kinds[token], self.words[token])
 
     def decided(self, ids: Sequence[int], foil_ids: Sequence[int]) -> Tokens:
-        """Return the tokens with the one that decides between two spellings; unchanged where one is the other's beginning.
+        """Return the tokens with the one that decides between two spellings; unchanged where one is
+        the other's beginning.
 
         Parameters
         ----------
         ids, foil_ids : sequence of int
-            All tokens with the target and with the foil; of a decoder also the one that the last position predicts.
+            All tokens with the target and with the foil; of a decoder also the one that the last
+            position predicts.
         """
         deciding = first_difference(ids, foil_ids)
-        return self if deciding is None else replace(self, deciding=deciding, foil_id=foil_ids[deciding])
+        return (
+            self
+            if deciding is None
+            else replace(self, deciding=deciding, foil_id=foil_ids[deciding])
+        )
 
     def _spans(self, ahead: int) -> list[Span]:
         spans = []
-        begun: dict[int, int] = {}  # which span a word is: one in several parts goes on behind others
-        for (kind, word), run in groupby(range(len(self.ids)), key=lambda p: self._owner(p + ahead)):
+        begun: dict[
+            int, int
+        ] = {}  # which span a word is: one in several parts goes on behind others
+        for (kind, word), run in groupby(
+            range(len(self.ids)), key=lambda p: self._owner(p + ahead)
+        ):
             if kind == "padding":
                 continue
             start, *rest = run
@@ -154,11 +189,14 @@ def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:
     >>> first_difference([4, 8, 2], [4, 9, 6, 2])
     1
     """
-    return next((place for place, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None)
+    return next(
+        (place for place, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None
+    )
 
 
 def decoder_tokens(model: Model, clip: Clip) -> Tokens:
-    """Teacher-forced decoder input for a clip's text (or translation): the prefix, timestamps where asked, text.
+    """Teacher-forced decoder input for a clip's text (or translation): the prefix, timestamps where
+    asked, text.
 
     With a foil, the deciding token of a transcript is looked up too.
 
@@ -170,7 +208,10 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
     check_tokenizer(model, clip)
     text = given_text(model, clip)
     if text is None:
-        raise InputError(f"{clip.name} has no text to feed the decoder: give text=, or ask for stacks=['encoder']")
+        raise InputError(
+            f"{clip.name} has no text to feed the decoder: give text=, or ask for "
+            "stacks=['encoder']"
+        )
     tokens = _tokenised(model, clip, text)
     if clip.foil is None or clip.target is None or model.prefix.task != "transcribe":
         return tokens
@@ -179,7 +220,9 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
         for spelled in (tokens, _tokenised(model, clip, text_with_foil(clip)))
     )
     if ids == foil_ids:
-        raise InputError(f"{clip.name}: {model.name} writes the foil {clip.foil!r} with the tokens of the target")
+        raise InputError(
+            f"{clip.name}: {model.name} writes the foil {clip.foil!r} with the tokens of the target"
+        )
     return tokens.decided(ids, foil_ids)
 
 
@@ -192,19 +235,22 @@ def check_tokenizer(model: Model, clip: Clip) -> None:
     """
     if model.tokenizer is None:
         raise InputError(
-            f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its decoder: "
+            f"{model.name} was loaded without a tokenizer, so {clip.name} cannot be fed to its "
+            "decoder: "
             "load with processor=, or ask for stacks=['encoder']"
         )
 
 
 def given_text(model: Model, clip: Clip) -> str | None:
-    """The text of a clip that belongs behind the model's prefix: what is said, or its translation; None if not given."""
+    """The text of a clip that belongs behind the model's prefix: what is said, or its translation;
+    None if not given."""
     text = clip.translation if model.prefix.task == "translate" else _text_of(clip)
     return text if text and text.strip() else None
 
 
 def text_with_foil(clip: Clip, text: str | None = None) -> str:
-    """Return the clip's text, or another that its words are in, with the target word spelled as its foil.
+    """Return the clip's text, or another that its words are in, with the target word spelled as its
+    foil.
 
     Raises
     ------
@@ -230,7 +276,9 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
     text = behind_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
-    spoken = (clip.words or ()) if model.prefix.task == "transcribe" else ()  # a translation has other words
+    spoken = (
+        (clip.words or ()) if model.prefix.task == "transcribe" else ()
+    )  # a translation has other words
     text_ids, labels, words = located_tokens(tokenizer, text, spoken)
     _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
@@ -239,29 +287,49 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     ahead = [*zip(prefix, tokenizer.convert_ids_to_tokens(prefix), strict=True), *before]
     return Tokens(
         ids=[*(i for i, _ in ahead), *text_ids, *(i for i, _ in after)],
-        labels=[*(label for _, label in ahead), *labels, *(label for _, label in after), tokenizer.eos_token],
+        labels=[
+            *(label for _, label in ahead),
+            *labels,
+            *(label for _, label in after),
+            tokenizer.eos_token,
+        ],
         words=[*[None] * len(ahead), *words, *[None] * len(after), None],
-        kinds=[*["special"] * len(ahead), *["token"] * len(words), *["special"] * len(after), "special"],
+        kinds=[
+            *["special"] * len(ahead),
+            *["token"] * len(words),
+            *["special"] * len(after),
+            "special",
+        ],
         ahead=1,
     )
 
 
 def behind_prefix(model: Model, text: str) -> str:
-    """A text as it is fed behind a decoder's prefix: Whisper was trained on text that follows a space."""
+    """A text as it is fed behind a decoder's prefix: Whisper was trained on text that follows a
+    space."""
     return f" {text}" if model.family.name == "whisper" else text
 
 
 def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> None:
-    """Refuse a text with letters that the tokenizer has no token for, and one that holds its end itself."""
+    """Refuse a text with letters that the tokenizer has no token for, and one that holds its end
+    itself."""
     tokenizer = model.tokenizer
     check_ends_once(model, clip, text, ids)
     unknown = tokenizer.unk_token_id
-    if unknown in (None, tokenizer.eos_token_id) or unknown not in ids:  # Whisper's is its end of text
+    if (
+        unknown in (None, tokenizer.eos_token_id) or unknown not in ids
+    ):  # Whisper's is its end of text
         return
-    letters = [letter for letter in text if unknown in tokenizer(letter, add_special_tokens=False)["input_ids"]]
+    letters = [
+        letter
+        for letter in text
+        if unknown in tokenizer(letter, add_special_tokens=False)["input_ids"]
+    ]
     raise InputError(
-        f"{clip.name}: the tokenizer of {model.name} has no token for {letters[0] if letters else 'a part'!r} in "
-        f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none and let it write one"
+        f"{clip.name}: the tokenizer of {model.name} has no token for "
+        f"{letters[0] if letters else 'a part'!r} in "
+        f"{text[:60]!r}: write the text as the model does (small letters, no digits), or give none "
+        "and let it write one"
     )
 
 
@@ -275,7 +343,8 @@ def _check_length(model: Model, clip: Clip, n_tokens: int) -> None:
     most = min(most_tokens(model), default=n_tokens)
     if n_tokens > most:
         raise InputError(
-            f"{clip.name}: its text is {n_tokens} tokens of {model.name}, whose decoder was made for {most}: cut the clip at a "
+            f"{clip.name}: its text is {n_tokens} tokens of {model.name}, whose decoder was made "
+            f"for {most}: cut the clip at a "
             "pause (Clip.cut, --cut), or ask for stacks=['encoder']"
         )
 
@@ -290,12 +359,14 @@ def check_ends_once(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> 
     end = model.tokenizer.eos_token
     if end and end in text and model.tokenizer.eos_token_id in ids:
         raise InputError(
-            f"{clip.name}: {end!r} is in the text {text[-60:]!r}, behind which it is put anyway: leave it out"
+            f"{clip.name}: {end!r} is in the text {text[-60:]!r}, behind which it is put anyway: "
+            "leave it out"
         )
 
 
 def _times_around(model: Model, clip: Clip) -> list[tuple[int, str]]:
-    """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip without word times."""
+    """Timestamp tokens of a clip's text: from the first word to the end of the last, the whole clip
+    without word times."""
     words = clip.words
     edges = (words[0].start, max(word.end for word in words)) if words else (0.0, clip.duration)
     return [timestamp(model, time) for time in edges]

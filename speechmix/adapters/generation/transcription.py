@@ -1,8 +1,10 @@
-"""What a model writes by itself: the greedy transcript or translation of a clip, the greedy translation of a text.
+"""What a model writes by itself: the greedy transcript or translation of a clip, the greedy
+translation of a text.
 
-In: a trained model with its language-model head, and a clip without a text (or a sentence without a translation). Out: what
-it wrote, as ids and as text, to be fed to its decoder again. It is written once: `Model.written` remembers it for a model as it
-is (its `fingerprint`), and a run keeps it in its folder. A random twin writes nothing; it is fed what the trained model wrote.
+In: a trained model with its language-model head, and a clip without a text (or a sentence without a
+translation). Out: what it wrote, as ids and as text, to be fed to its decoder again. It is written
+once: `Model.written` remembers it for a model as it is (its `fingerprint`), and a run keeps it in
+its folder. A random twin writes nothing; it is fed what the trained model wrote.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Written:
 
 
 def can_write(model: Model) -> bool:
-    """True for a trained model with a decoder fed by an encoder, a language-model head and a tokenizer."""
+    """True for a trained model with a decoder fed by an encoder, a language-model head and a
+    tokenizer."""
     headed = getattr(model.module, "can_generate", lambda: False)()
     fed = "cross" in model.stacks or (model.converses and model.processor is not None)
     return headed and fed and model.tokenizer is not None and model.init == "trained"
@@ -70,7 +73,8 @@ def key_of(model: Model, item: Clip | Sentence) -> str:
 
 
 def written_about(model: Model, item: Clip | Sentence) -> Written:
-    """What the model writes about a clip without a text or a sentence without a translation; written now or remembered.
+    """What the model writes about a clip without a text or a sentence without a translation;
+    written now or remembered.
 
     Raises
     ------
@@ -83,15 +87,20 @@ def written_about(model: Model, item: Clip | Sentence) -> Written:
             remedy = "text= (translation= where it translates)" if model.hears else "translation="
             remedy = "answer=" if model.converses else remedy
             raise InputError(
-                f"{item.name} has no text to feed the decoder, and {model.label} writes none itself (a trained model with "
+                f"{item.name} has no text to feed the decoder, and {model.label} writes none "
+                "itself (a trained model with "
                 f"its head does): give {remedy}, or ask for stacks=['encoder']"
             )
-        write: Any = _answer if model.converses else _transcript if isinstance(item, Clip) else _translation
+        write: Any = (
+            _answer if model.converses else _transcript if isinstance(item, Clip) else _translation
+        )
         model.written[key] = write(model, item)
     return model.written[key]
 
 
-def with_decoder_tokens(model: Model, clip: Clip, stacks: Sequence[str], prepared: Prepared) -> Prepared:
+def with_decoder_tokens(
+    model: Model, clip: Clip, stacks: Sequence[str], prepared: Prepared
+) -> Prepared:
     """Add what the decoder behind a speech encoder is fed, if it is asked about.
 
     Raises
@@ -106,7 +115,8 @@ def with_decoder_tokens(model: Model, clip: Clip, stacks: Sequence[str], prepare
 
 
 def tokens_of_clip(model: Model, clip: Clip) -> tuple[Tokens, Written | None]:
-    """What a decoder behind a speech encoder is fed for a clip: its text, or else what the model itself writes.
+    """What a decoder behind a speech encoder is fed for a clip: its text, or else what the model
+    itself writes.
 
     Raises
     ------
@@ -121,18 +131,21 @@ def tokens_of_clip(model: Model, clip: Clip) -> tuple[Tokens, Written | None]:
 
 
 def feed_as_written(model: Model, prepared: Prepared, written: Written) -> None:
-    """Have a decoder fed the very tokens of the translation that the model wrote, where its text has other tokens."""
+    """Have a decoder fed the very tokens of the translation that the model wrote, where its text
+    has other tokens."""
     prepared.written = written
     if prepared.decoder_tokens.ids != list(written.ids):
         prepared.tokens = _tokens_of(model, written)
         prepared.inputs["decoder_input_ids"] = torch.tensor([written.ids])
 
 
-def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[list[int], int, bool]:
+def greedy_ids(
+    model: Model, clip: Clip, *, max_tokens: int = LONGEST
+) -> tuple[list[int], int, bool]:
     """Ids of the likeliest token after the other, by the rules of the model's generation config.
 
-    Tokens that it suppresses are not written; with timestamps, they come in pairs and in order. So does ``generate`` of
-    transformers without beams.
+    Tokens that it suppresses are not written; with timestamps, they come in pairs and in order. So
+    does ``generate`` of transformers without beams.
 
     Returns
     -------
@@ -152,7 +165,10 @@ def greedy_ids(model: Model, clip: Clip, *, max_tokens: int = LONGEST) -> tuple[
         while len(ids) < limit:
             tokens = torch.tensor([new], device=model.device)
             output = model.module(
-                encoder_outputs=memory, decoder_input_ids=tokens, past_key_values=past, use_cache=True
+                encoder_outputs=memory,
+                decoder_input_ids=tokens,
+                past_key_values=past,
+                use_cache=True,
             )
             scores = output.logits[:, -1].float()
             for rule in rules:
@@ -187,16 +203,25 @@ def translated(model: Model, sentence: Sentence) -> Sentence:
 
 
 def _rules(model: Model, n_prefix: int) -> list[Any]:
-    """What the generation config forbids, as transformers' own functions of (ids, scores), in their order."""
+    """What the generation config forbids, as transformers' own functions of (ids, scores), in their
+    order."""
     from transformers.generation import logits_process
 
     config: Any = copy.deepcopy(getattr(model.module, "generation_config", None))
     rules: list[Any] = []
-    at_begin, suppressed = (getattr(config, name, None) for name in ("begin_suppress_tokens", "suppress_tokens"))
+    at_begin, suppressed = (
+        getattr(config, name, None) for name in ("begin_suppress_tokens", "suppress_tokens")
+    )
     if at_begin:
-        rules.append(logits_process.SuppressTokensAtBeginLogitsProcessor(at_begin, n_prefix, device=str(model.device)))
+        rules.append(
+            logits_process.SuppressTokensAtBeginLogitsProcessor(
+                at_begin, n_prefix, device=str(model.device)
+            )
+        )
     if suppressed:
-        rules.append(logits_process.SuppressTokensLogitsProcessor(suppressed, device=str(model.device)))
+        rules.append(
+            logits_process.SuppressTokensLogitsProcessor(suppressed, device=str(model.device))
+        )
     if model.prefix.timestamps:
         config.no_timestamps_token_id = first_timestamp(model) - 1
         config.eos_token_id = model.tokenizer.eos_token_id
@@ -208,11 +233,14 @@ def _transcript(model: Model, clip: Clip) -> Written:
     what = "translation" if model.prefix.task == "translate" else "transcript"
     ids, n_prefix, ended = greedy_ids(model, clip)
     text = spelled(model, ids[n_prefix:])
-    return Written(tuple(ids), n_prefix, text, f"{what} of the model ({model.label}, greedy)", ended)
+    return Written(
+        tuple(ids), n_prefix, text, f"{what} of the model ({model.label}, greedy)", ended
+    )
 
 
 def _answer(model: Model, clip: Clip) -> Written:
-    """What an audio language model answers, by transformers' own greedy `generate`; the ids of the answer alone."""
+    """What an audio language model answers, by transformers' own greedy `generate`; the ids of the
+    answer alone."""
     from .audio_prompt import prompted
 
     inputs = inputs_to_device(prompted(model, clip), model.device, model.state_dtype)
@@ -229,28 +257,42 @@ def _answer(model: Model, clip: Clip) -> Written:
 
 
 def _tokens_of(model: Model, written: Written) -> Tokens:
-    """Decoder input of what a model wrote, token by token as it wrote it; they are of no word of the clip or sentence."""
+    """Decoder input of what a model wrote, token by token as it wrote it; they are of no word of
+    the clip or sentence."""
     tokenizer, special = model.tokenizer, set(model.tokenizer.all_special_ids)
     ids, n_prefix = list(written.ids), written.n_prefix
     first = first_timestamp(model) if model.prefix.timestamps else model.config.vocab_size
     labels, kinds = tokenizer.convert_ids_to_tokens(ids[:n_prefix]), ["special"] * n_prefix
     for i in ids[n_prefix:]:
         time = i >= first
-        labels.append(timestamp(model, TICK * (i - first))[1] if time else tokenizer.decode([i]).strip() or "␣")
+        labels.append(
+            timestamp(model, TICK * (i - first))[1]
+            if time
+            else tokenizer.decode([i]).strip() or "␣"
+        )
         kinds.append("special" if time or i in special else "token")
     end = tokenizer.eos_token if written.ended else "<next>"
     return Tokens(ids, [*labels, end], [None] * (len(ids) + 1), [*kinds, "special"], ahead=1)
 
 
 def _translation(model: Model, sentence: Sentence) -> Written:
-    """Greedy search of transformers' own `generate`, which knows the family's rules (a language to begin with, no padding)."""
+    """Greedy search of transformers' own `generate`, which knows the family's rules (a language to
+    begin with, no padding)."""
     from .text_tokens import encoded
 
     inputs = {name: tensor.to(model.device) for name, tensor in encoded(model, sentence)[0].items()}
     with model.in_use(model.state_dtype), torch.no_grad():
-        limit = min(_LONGEST_TRANSLATION, getattr(model.config, "max_position_embeddings", _LONGEST_TRANSLATION) - 2)
+        limit = min(
+            _LONGEST_TRANSLATION,
+            getattr(model.config, "max_position_embeddings", _LONGEST_TRANSLATION) - 2,
+        )
         ids = model.module.generate(
-            **inputs, num_beams=1, do_sample=False, max_new_tokens=limit, max_length=None, min_length=0
+            **inputs,
+            num_beams=1,
+            do_sample=False,
+            max_new_tokens=limit,
+            max_length=None,
+            min_length=0,
         )[0].tolist()
     at_end = ids[-1] == model.tokenizer.eos_token_id
     text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()

@@ -1,4 +1,5 @@
-"""Where a clip's words are in a text: characters, by which a decoder's tokens are told which word they are part of."""
+"""Where a clip's words are in a text: characters, by which a decoder's tokens are told which word
+they are part of."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ Characters = tuple[int, int]
 
 
 def places_in_text(words: Sequence[Word], text: str) -> list[tuple[Characters, ...]]:
-    """Characters of each word in a text, a range for each of its parts (*ne ... pas*); none for a word that is not all there.
+    """Characters of each word in a text, a range for each of its parts (*ne ... pas*); none for a
+    word that is not all there.
 
     Examples
     --------
@@ -23,9 +25,13 @@ def places_in_text(words: Sequence[Word], text: str) -> list[tuple[Characters, .
     """
     parts = in_order(words)
     places: list[list[Characters | None]] = [[] for _ in words]
-    for (word, _), place in zip(parts, locate_words([part.text for _, part in parts], text), strict=True):
+    for (word, _), place in zip(
+        parts, locate_words([part.text for _, part in parts], text), strict=True
+    ):
         places[word].append(place)
-    return [() if None in of_word else tuple(place for place in of_word if place) for of_word in places]
+    return [
+        () if None in of_word else tuple(place for place in of_word if place) for of_word in places
+    ]
 
 
 def place_of_target(words: Sequence[Word], target: int, text: str, *, where: str) -> Characters:
@@ -44,7 +50,8 @@ def place_of_target(words: Sequence[Word], target: int, text: str, *, where: str
 
 
 def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
-    """Find each word's characters in a text, left to right, case and apostrophe style aside; None where it is not.
+    """Find each word's characters in a text, left to right, case and apostrophe style aside; None
+    where it is not.
 
     Examples
     --------
@@ -59,9 +66,9 @@ def locate_words(words: list[str], text: str) -> list[tuple[int, int] | None]:
     places: list[tuple[int, int] | None] = []
     for word in words:
         needle = re.escape(plain(word).strip())
-        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(needle).search(
-            haystack, reached
-        )
+        match = re.compile(rf"(?<!\w){needle}(?!\w)").search(haystack, reached) or re.compile(
+            needle
+        ).search(haystack, reached)
         places.append(match.span() if match and needle else None)
         reached = match.end() if match else reached
     return places

@@ -1,7 +1,8 @@
 """What lies in a folder or on the hub: config, trained weights, feature extractor and tokenizer.
 
-In: a folder or hub id. Out: what transformers reads from it. Whatever goes wrong on the way, in a damaged file, in the
-hub's client or in transformers' own imports, is a `ModelError` that says what was wrong.
+In: a folder or hub id. Out: what transformers reads from it. Whatever goes wrong on the way, in a
+damaged file, in the hub's client or in transformers' own imports, is a `ModelError` that says what
+was wrong.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ from .hub import hub_options, hub_problem
 from .model_references import quantised
 from .torchaudio_version import what_is_wrong
 
-# Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and pre-training heads.
+# Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and
+# pre-training heads.
 _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "project_hid")
 
-# For every from_pretrained and from_config of an Auto class: without it transformers asks on the terminal whether to run the
-# Python code that a model folder brings, and runs it after a "y" on standard input.
+# For every from_pretrained and from_config of an Auto class: without it transformers asks on the
+# terminal whether to run the Python code that a model folder brings, and runs it after a "y" on
+# standard input.
 NO_OWN_CODE = {"trust_remote_code": False}
 
 _PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
 
 
 def config_of(source: str, options: dict[str, str]) -> Any:
-    """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its thinker."""
+    """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its
+    thinker."""
     try:
         config = transformers_class("AutoConfig").from_pretrained(
             source, **options, **hub_options(source), **NO_OWN_CODE
@@ -50,14 +54,21 @@ def config_of(source: str, options: dict[str, str]) -> Any:
             raise ModelError(f"cannot load {source!r}: {problem}") from error
         beside, name = Path(source).parent, Path(source).name
         is_near = beside != Path() and beside.is_dir() and not Path(source).exists()
-        nearby = f"; no such folder: {str(beside)!r} is there, but {name!r} is not in it" if is_near else ""
+        nearby = (
+            f"; no such folder: {str(beside)!r} is there, but {name!r} is not in it"
+            if is_near
+            else ""
+        )
         raise ModelError(
-            f"cannot read a model config from {source!r}: expected a hub id or a folder with config.json "
+            f"cannot read a model config from {source!r}: expected a hub id or a folder with "
+            "config.json "
             f"({brief(error)}){nearby}"
         ) from error
 
 
-def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dict[str, str]) -> torch.nn.Module:
+def trained(
+    cls: Any, source: str, config: Any, dtype: torch.dtype, options: dict[str, str]
+) -> torch.nn.Module:
     """Trained weights of a folder or hub id, as transformers reads them."""
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(quantised(source, config.quantization_config))
@@ -84,10 +95,14 @@ def trained(cls: Any, source: str, config: Any, dtype: torch.dtype, options: dic
 
 @contextmanager
 def _without_load_bar() -> Iterator[None]:
-    """Keep transformers' bar of weights being read out of what is printed; downloads show theirs, in a terminal."""
+    """Keep transformers' bar of weights being read out of what is printed; downloads show theirs,
+    in a terminal."""
     from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
 
-    shows_weights, shows_downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    shows_weights, shows_downloads = (
+        logging.is_progress_bar_enabled(),
+        not are_progress_bars_disabled(),
+    )
     if not shows_weights:
         yield
         return
@@ -111,7 +126,9 @@ def transformers_class(name: str) -> Any:
     try:
         return getattr(transformers, name)
     except AttributeError as error:
-        raise ModelError(f"transformers {transformers.__version__} has no {name}: a newer one may") from error
+        raise ModelError(
+            f"transformers {transformers.__version__} has no {name}: a newer one may"
+        ) from error
     except (ImportError, OSError, RuntimeError) as error:
         broken = what_is_wrong()  # transformers imports it before any model
         raise ModelError(broken or f"transformers cannot import {name}: {brief(error)}") from error
@@ -121,7 +138,9 @@ def _refuse_missing(source: str, missing) -> None:
     """transformers fills missing weights with random numbers and goes on; a study cannot."""
     missing = sorted(key for key in missing if not any(part in key for part in _UNUSED_WEIGHTS))
     if missing:
-        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        shown = ", ".join(missing[:4]) + (
+            f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+        )
         raise ModelError(
             f"the checkpoint {source!r} lacks weights ({shown}), which would be filled at random. "
             "Check that the folder is complete and that config.json names the right architecture"
@@ -131,27 +150,39 @@ def _refuse_missing(source: str, missing) -> None:
 def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
-        return transformers_class(auto_class).from_pretrained(source, **options, **hub_options(source), **NO_OWN_CODE)
+        return transformers_class(auto_class).from_pretrained(
+            source, **options, **hub_options(source), **NO_OWN_CODE
+        )
     except Exception as error:  # a damaged file, the hub's client, a library that is not installed
         if needs_own_code(error):
             what = auto_class.removeprefix("Auto").lower()
-            warnings.warn(f"no {what}: {own_code(source)}, and its {what} as processor=", stacklevel=4)
+            warnings.warn(
+                f"no {what}: {own_code(source)}, and its {what} as processor=", stacklevel=4
+            )
             return None
         if Path(source).is_dir():
             return None  # a folder with weights alone is fine for prepared inputs
-        warnings.warn(f"{source}: no {auto_class.removeprefix('Auto')} ({brief(error)})", stacklevel=4)
+        warnings.warn(
+            f"{source}: no {auto_class.removeprefix('Auto')} ({brief(error)})", stacklevel=4
+        )
         return None
 
 
 def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any]:
-    """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from its config alone."""
+    """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from
+    its config alone."""
     if processor is not None and not any(hasattr(processor, name) for name in _PROCESSOR):
         raise InputError(
-            f"processor= takes a processor, feature extractor or tokenizer object, found {processor!r:.80}"
+            "processor= takes a processor, feature extractor or tokenizer object, found "
+            f"{processor!r:.80}"
         )
-    extractor = getattr(processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None)
+    extractor = getattr(
+        processor, "feature_extractor", processor if hasattr(processor, "sampling_rate") else None
+    )
     extractor = getattr(processor, "audio_processor", extractor)
-    tokenizer = getattr(processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None)
+    tokenizer = getattr(
+        processor, "tokenizer", processor if hasattr(processor, "get_vocab") else None
+    )
     if extractor is None and family.name == "whisper" and family.grid is not None:
         seconds = family.grid(config, 0).duration
         if seconds == int(seconds):
@@ -162,7 +193,8 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
 
 
 def prompting(processor: Any, family: Family) -> Any:
-    """The whole processor, where an audio language model needs it to write a prompt around a sound."""
+    """The whole processor, where an audio language model needs it to write a prompt around a
+    sound."""
     return processor if family.projector is not None and hasattr(processor, "audio_token") else None
 
 
@@ -174,13 +206,16 @@ def needs_own_code(error: Exception) -> bool:
 def own_code(source: str) -> str:
     """Message for a model that transformers loads only with the model's own Python code."""
     return (
-        f"{source!r} needs Python code of its own (auto_map in its config), which speechmix never runs: read that code, load "
-        "the model with transformers (trust_remote_code=True) and pass the model object to speechmix.load"
+        f"{source!r} needs Python code of its own (auto_map in its config), which speechmix never "
+        "runs: read that code, load "
+        "the model with transformers (trust_remote_code=True) and pass the model object to "
+        "speechmix.load"
     )
 
 
 def _refuse_kernels(source: str, config: Any) -> None:
-    """Refuse a config that names an attention kernel on the hub, which transformers would download and run.
+    """Refuse a config that names an attention kernel on the hub, which transformers would download
+    and run.
 
     Raises
     ------
@@ -191,7 +226,8 @@ def _refuse_kernels(source: str, config: Any) -> None:
     kernels = [name for name in named if isinstance(name, str) and "/" in name]
     if kernels:
         raise ModelError(
-            f"the config of {source!r} asks for code from the hub, attn_implementation={kernels[0]!r:.100}, which speechmix "
+            f"the config of {source!r} asks for code from the hub, "
+            f"attn_implementation={kernels[0]!r:.100}, which speechmix "
             "never runs: remove that entry from config.json"
         )
 

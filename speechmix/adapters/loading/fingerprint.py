@@ -1,8 +1,9 @@
 """Which model is it? A short hash of all that decides what a model gives for a clip or a text.
 
-In: a module with its feature extractor and tokenizer. Out: 16 hexadecimal digits, the same for the same checkpoint
-wherever it lies and in every process: of the class, the config, every number of every parameter and buffer, the feature
-extractor's settings, and what the tokenizer does with a text (not what a call last asked of it: padding, truncation).
+In: a module with its feature extractor and tokenizer. Out: 16 hexadecimal digits, the same for the
+same checkpoint wherever it lies and in every process: of the class, the config, every number of
+every parameter and buffer, the feature extractor's settings, and what the tokenizer does with a
+text (not what a call last asked of it: padding, truncation).
 """
 
 from __future__ import annotations
@@ -26,8 +27,18 @@ _PLAIN = (int, float, str, type(None))  # bool is an int
 _CHUNK = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
 _DIGITS = 16
 
-_ORIGIN = ("_name_or_path", "name_or_path", "processor_class")  # where a checkpoint lay, what it was saved with
-_LOADING = ("_", "local_files", "is_local", "trust_remote", "use_fast")  # how names of options of loading begin
+_ORIGIN = (
+    "_name_or_path",
+    "name_or_path",
+    "processor_class",
+)  # where a checkpoint lay, what it was saved with
+_LOADING = (
+    "_",
+    "local_files",
+    "is_local",
+    "trust_remote",
+    "use_fast",
+)  # how names of options of loading begin
 
 
 def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any = None) -> str:
@@ -36,37 +47,56 @@ def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any
     Raises
     ------
     ModelError
-        For weights that are not there (on the "meta" device) or not plain numbers (quantised, sparse).
+        For weights that are not there (on the "meta" device) or not plain numbers (quantised,
+        sparse).
     """
     digest = hashlib.sha256(type(module).__qualname__.encode())
     config = getattr(module, "config", None)
     told = _without_origin(config.to_dict() if config is not None else {})
-    generation = getattr(module, "generation_config", None)  # decides a decoder's prefix and what a transcript is
+    generation = getattr(
+        module, "generation_config", None
+    )  # decides a decoder's prefix and what a transcript is
     generation = _without_origin(generation.to_dict()) if generation is not None else {}
-    for settings in (told, generation, _layers(module), _settings(feature_extractor), _text_to_ids(tokenizer)):
+    for settings in (
+        told,
+        generation,
+        _layers(module),
+        _settings(feature_extractor),
+        _text_to_ids(tokenizer),
+    ):
         digest.update(json.dumps(settings, sort_keys=True, default=_as_text).encode())
     tensors = sorted(tensors_of(module), key=lambda named: named[0])
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as workers:  # hashing leaves other threads free
-        for (name, tensor), part in zip(tensors, workers.map(lambda named: _digest(*named), tensors), strict=True):
+    with ThreadPoolExecutor(
+        max_workers=min(8, os.cpu_count() or 1)
+    ) as workers:  # hashing leaves other threads free
+        for (name, tensor), part in zip(
+            tensors, workers.map(lambda named: _digest(*named), tensors), strict=True
+        ):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + part)
     return digest.hexdigest()[:_DIGITS]
 
 
 def _layers(module: nn.Module) -> list[str]:
-    """What parts say of themselves beside their weights: a norm's epsilon, a convolution's stride."""
-    return [f"{name} {type(part).__qualname__} {_as_text(part.extra_repr())}" for name, part in module.named_modules()]
+    """What parts say of themselves beside their weights: a norm's epsilon, a convolution's
+    stride."""
+    return [
+        f"{name} {type(part).__qualname__} {_as_text(part.extra_repr())}"
+        for name, part in module.named_modules()
+    ]
 
 
 class Seen:
-    """The tensors a fingerprint was made of, as they were: has one been exchanged or written to since?
+    """The tensors a fingerprint was made of, as they were: has one been exchanged or written to
+    since?
 
-    Asked in a moment, from torch's own count of writes and from where tensors lie. Not seen is what goes round that count:
-    writes through ``tensor.data`` or through a numpy view of a tensor.
+    Asked in a moment, from torch's own count of writes and from where tensors lie. Not seen is what
+    goes round that count: writes through ``tensor.data`` or through a numpy view of a tensor.
     """
 
     def __init__(self, module: nn.Module, *others: Any):
         self._parts = [
-            (part, [(name, *_state(tensor)) for name, tensor in _own_tensors(part)]) for part in parts_of(module)
+            (part, [(name, *_state(tensor)) for name, tensor in _own_tensors(part)])
+            for part in parts_of(module)
         ]
         self._others = [_state_of_other(other) for other in others]
 
@@ -105,23 +135,34 @@ def _unchanged(states: list[tuple], tensors: list[tuple[str, Tensor | None]]) ->
     for (name_before, before, place, writes), (name, tensor) in zip(states, tensors, strict=True):
         if name != name_before or (None if before is None else before()) is not tensor:
             return False
-        if tensor is not None and (place != _place(tensor) or (writes is not None and writes != tensor._version)):
+        if tensor is not None and (
+            place != _place(tensor) or (writes is not None and writes != tensor._version)
+        ):
             return False
     return True
 
 
 def tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter and buffer with its name, tied ones once; buffers too that no checkpoint stores."""
+    """Every parameter and buffer with its name, tied ones once; buffers too that no checkpoint
+    stores."""
     yield from module.named_parameters()
     yield from module.named_buffers()
 
 
 def _state_of_other(other: Any) -> tuple:
-    """What tells that a feature extractor is another one or set otherwise, a tokenizer added to or set to a language."""
+    """What tells that a feature extractor is another one or set otherwise, a tokenizer added to or
+    set to a language."""
     if hasattr(other, "get_vocab"):
-        return id(other), len(other), getattr(other, "src_lang", None), getattr(other, "tgt_lang", None)
+        return (
+            id(other),
+            len(other),
+            getattr(other, "src_lang", None),
+            getattr(other, "tgt_lang", None),
+        )
     return id(other), {
-        name: value for name, value in getattr(other, "__dict__", {}).items() if isinstance(value, _PLAIN)
+        name: value
+        for name, value in getattr(other, "__dict__", {}).items()
+        if isinstance(value, _PLAIN)
     }
 
 
@@ -130,7 +171,8 @@ def _digest(name: str, tensor: Tensor) -> bytes:
     if tensor.device.type == "meta" or tensor.is_quantized or tensor.layout != torch.strided:
         kind = "not in memory" if tensor.device.type == "meta" else "quantised or sparse"
         raise ModelError(
-            f"the weight {name!r} is {kind}: expected plain numbers. Load the model whole, without device_map= or quantisation"
+            f"the weight {name!r} is {kind}: expected plain numbers. Load the model whole, without "
+            "device_map= or quantisation"
         )
     digest, numbers = hashlib.sha256(), tensor.detach().resolve_conj().resolve_neg().reshape(-1)
     for chunk in numbers.split(max(1, _CHUNK // numbers.element_size())):
@@ -142,7 +184,11 @@ def _settings(feature_extractor: Any) -> dict[str, Any]:
     """A feature extractor's settings; of one that is no transformers class, what it holds."""
     if feature_extractor is None:
         return {}
-    told = feature_extractor.to_dict() if hasattr(feature_extractor, "to_dict") else vars(feature_extractor)
+    told = (
+        feature_extractor.to_dict()
+        if hasattr(feature_extractor, "to_dict")
+        else vars(feature_extractor)
+    )
     return {**_without_origin(told), "class": type(feature_extractor).__qualname__}
 
 
@@ -159,12 +205,23 @@ def _text_to_ids(tokenizer: Any) -> dict[str, Any]:
     }
     if getattr(tokenizer, "is_fast", False):
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
-        return {**told, "rules": {name: part for name, part in rules.items() if name not in ("padding", "truncation")}}
+        return {
+            **told,
+            "rules": {
+                name: part for name, part in rules.items() if name not in ("padding", "truncation")
+            },
+        }
     told["vocabulary"] = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else None
     for name, value in vars(tokenizer).items():
         if hasattr(value, "serialized_model_proto"):  # sentencepiece
             told[name] = hashlib.sha256(value.serialized_model_proto()).hexdigest()
-        elif name in ("bpe_ranks", "word_delimiter_token", "replace_word_delimiter_char", "do_lower_case", "_tgt_lang"):
+        elif name in (
+            "bpe_ranks",
+            "word_delimiter_token",
+            "replace_word_delimiter_char",
+            "do_lower_case",
+            "_tgt_lang",
+        ):
             told[name] = str(value)
     return told
 
@@ -179,7 +236,8 @@ def _without_origin(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> str:
-    """Things JSON has no word for; arrays in full, objects without the address they have in this process."""
+    """Things JSON has no word for; arrays in full, objects without the address they have in this
+    process."""
     if isinstance(value, (np.ndarray, Tensor)):
         return hashlib.sha256(np.ascontiguousarray(np.asarray(value)).tobytes()).hexdigest()
     text = str(value)

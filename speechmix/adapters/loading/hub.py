@@ -1,6 +1,8 @@
-"""Whether the hub can be reached, found out once and soon: its client tries every file again and again, for minutes.
+"""Whether the hub can be reached, found out once and soon: its client tries every file again and
+again, for minutes.
 
-In: a hub id. Out: options of ``from_pretrained`` that keep it to what was downloaded before, where the hub does not answer.
+In: a hub id. Out: options of ``from_pretrained`` that keep it to what was downloaded before, where
+the hub does not answer.
 """
 
 from __future__ import annotations
@@ -13,26 +15,30 @@ _SECONDS = 6.0  # to answer; a slow connection takes one or two
 
 
 def hub_options(source: str) -> dict[str, Any]:
-    """Return options of ``from_pretrained`` for a folder or hub id; none for a folder and while the hub answers."""
+    """Return options of ``from_pretrained`` for a folder or hub id; none for a folder and while the
+    hub answers."""
     return {"local_files_only": True} if hub_problem(source) else {}
 
 
 def hub_problem(source: str) -> str:
-    """Return why the hub cannot be asked for a model, as a message says it; empty if it can, or need not be."""
+    """Return why the hub cannot be asked for a model, as a message says it; empty if it can, or
+    need not be."""
     from huggingface_hub import constants
 
     if Path(source).is_dir() or constants.HF_HUB_OFFLINE:
         return ""
     reason = _unreachable(constants.ENDPOINT)
     return reason and (
-        f"{constants.ENDPOINT} does not answer ({reason}), and {source!r} was not downloaded before: connect to the network, "
+        f"{constants.ENDPOINT} does not answer ({reason}), and {source!r} was not downloaded "
+        "before: connect to the network, "
         "or give the folder of a model"
     )
 
 
 @cache
 def _unreachable(endpoint: str) -> str:
-    """Why an address does not answer, asked as the hub's client would (proxies, certificates); empty if it does."""
+    """Why an address does not answer, asked as the hub's client would (proxies, certificates);
+    empty if it does."""
     from huggingface_hub.utils import get_session
 
     try:

@@ -1,8 +1,10 @@
-"""load(): a model from the hub, a folder or an object already in memory; trained, or a randomly initialised twin.
+"""load(): a model from the hub, a folder or an object already in memory; trained, or a randomly
+initialised twin.
 
-No modelling code: the model is what transformers builds. After loading, a self-check on a tiny input (check.py) makes
-sure that the family's table fits it, so that a wrong path is an error now and not wrong science later. An object given
-stays as it is: it is evaluated within `Model.in_use`, and what has to be converted is a copy.
+No modelling code: the model is what transformers builds. After loading, a self-check on a tiny
+input (check.py) makes sure that the family's table fits it, so that a wrong path is an error now
+and not wrong science later. An object given stays as it is: it is evaluated within `Model.in_use`,
+and what has to be converted is a copy.
 """
 
 from __future__ import annotations
@@ -32,7 +34,14 @@ from .checkpoints import (
     trained,
     transformers_class,
 )
-from .model_references import check_source, check_weights, is_pipeline, named_as_in_transformers, place_of, unwrapped
+from .model_references import (
+    check_source,
+    check_weights,
+    is_pipeline,
+    named_as_in_transformers,
+    place_of,
+    unwrapped,
+)
 from .peft_adapters import base_of, has_adapters, merged, with_adapter
 
 INITS = ("trained", "random")
@@ -52,32 +61,36 @@ def load(
 ) -> Model:
     """Load a model, unmodified.
 
-    A model object stays as its owner has it: it runs in evaluation mode and without gradients while it is measured and is
-    given back as it was, so it may be trained further in between. What is read from a folder is in evaluation mode.
+    A model object stays as its owner has it: it runs in evaluation mode and without gradients while
+    it is measured and is given back as it was, so it may be trained further in between. What is
+    read from a folder is in evaluation mode.
 
     Parameters
     ----------
     source : str, Path, transformers.PreTrainedModel, transformers.Pipeline or peft.PeftModel
-        Hub id ("openai/whisper-small"), folder in hub format, or a model object. Adapters (LoRA), as an object or as a
-        folder with adapter_config.json, are merged into a copy of their model. Of a pipeline: its model and processor.
+        Hub id ("openai/whisper-small"), folder in hub format, or a model object. Adapters (LoRA),
+        as an object or as a folder with adapter_config.json, are merged into a copy of their model.
+        Of a pipeline: its model and processor.
     init : {"trained", "random"}
         "random" builds the untrained twin from the same config.
     seed : int, optional
         Seed of the random initialisation (0 if not given). The same seed gives the same weights.
     processor : optional
-        Processor, feature extractor or tokenizer to use instead of the source's own. A model object needs one for
-        clips, none for prepared inputs.
+        Processor, feature extractor or tokenizer to use instead of the source's own. A model object
+        needs one for clips, none for prepared inputs.
     device : optional
         Where to put the model; by default CUDA if there is one (a model object stays where it is).
     dtype : optional
-        Precision of the weights, float32 by default; "auto" for that of the checkpoint. Scores are never computed in half
-        precision: a half-precision model is run in float32 (see `speechmix.mix`).
+        Precision of the weights, float32 by default; "auto" for that of the checkpoint. Scores are
+        never computed in half precision: a half-precision model is run in float32 (see
+        `speechmix.mix`).
     revision : str, optional
         Branch, tag or commit on the hub.
     check : bool
         Run the self-check (a fraction of a second; it looks at a few frames).
     **named_otherwise
-        `torch_dtype` and `device_map` are taken for dtype and device, as long as the model lies on one device.
+        `torch_dtype` and `device_map` are taken for dtype and device, as long as the model lies on
+        one device.
 
     Returns
     -------
@@ -88,8 +101,8 @@ def load(
     InputError
         For a source or an option that cannot be used.
     ModelError
-        For a folder that is not there, an unsupported architecture, weights that are missing or quantised, or a failed
-        self-check.
+        For a folder that is not there, an unsupported architecture, weights that are missing or
+        quantised, or a failed self-check.
     MissingExtraError
         For a folder with an adapter, without peft.
 
@@ -113,8 +126,12 @@ def load(
     if is_pipeline(source):
         source, processor = source.model, source if processor is None else processor
     check_source(source)
-    with torch.random.fork_rng(devices=[]):  # transformers draws numbers on the way; the caller's state stays as it is
-        torch.default_generator.manual_seed(seed or 0)  # not torch.manual_seed, which sets every GPU's too
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # transformers draws numbers on the way; the caller's state stays as it is
+        torch.default_generator.manual_seed(
+            seed or 0
+        )  # not torch.manual_seed, which sets every GPU's too
         if isinstance(source, torch.nn.Module):
             model = _from_object(unwrapped(source), init, seed, precision, device, processor)
         else:
@@ -131,8 +148,14 @@ def load(
 def _device(device: str | torch.device | None) -> torch.device | None:
     try:
         return None if device is None else torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, TypeError) as error:  # an unknown name; CUDA that is not there
-        raise InputError(f"device should be 'cpu', 'cuda' or the like, found {device!r} ({brief(error)})") from error
+    except (
+        RuntimeError,
+        AssertionError,
+        TypeError,
+    ) as error:  # an unknown name; CUDA that is not there
+        raise InputError(
+            f"device should be 'cpu', 'cuda' or the like, found {device!r} ({brief(error)})"
+        ) from error
 
 
 def _from_object(
@@ -151,7 +174,8 @@ def _from_object(
     config = getattr(module, "config", None)
     if config is None:
         raise ModelError(
-            f"expected a transformers model, found {type(module).__name__}, which has no config: wrap it in a "
+            f"expected a transformers model, found {type(module).__name__}, which has no config: "
+            "wrap it in a "
             "PreTrainedModel and describe it with speechmix.register"
         )
     family = family_of_type(getattr(config, "model_type", None))
@@ -166,11 +190,21 @@ def _from_object(
     if module is not owned:
         module.eval().requires_grad_(False)
     extractor, tokenizer = processors_of(processor, family, config)
-    return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))
+    return Model(
+        module,
+        family,
+        name,
+        init,
+        seed,
+        extractor,
+        tokenizer,
+        processor=prompting(processor, family),
+    )
 
 
 def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """A model with random weights, drawn on the CPU and in float32 wherever and in whatever precision it is wanted.
+    """A model with random weights, drawn on the CPU and in float32 wherever and in whatever
+    precision it is wanted.
 
     Weights drawn in half precision, or on a GPU, would be other weights.
     """
@@ -182,7 +216,9 @@ def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     except Exception as error:  # a config that fits no model
         if needs_own_code(error):
             raise ModelError(own_code("the model")) from error
-        raise ModelError(f"cannot build a random twin from the model's config: {brief(error)}") from error
+        raise ModelError(
+            f"cannot build a random twin from the model's config: {brief(error)}"
+        ) from error
     finally:
         torch.set_default_dtype(default)
 
@@ -192,7 +228,8 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
         return copy.deepcopy(module)
     except Exception as error:  # hooks and modules may hold anything
         raise ModelError(
-            f"{type(module).__name__} should be converted on a copy, but cannot be copied ({brief(error)}): convert it with "
+            f"{type(module).__name__} should be converted on a copy, but cannot be copied "
+            f"({brief(error)}): convert it with "
             ".to(...) and leave dtype= and device= out"
         ) from error
 
@@ -202,13 +239,16 @@ def _converted(
 ) -> torch.nn.Module:
     """Put a module of our own elsewhere, and into another precision.
 
-    As in a model that transformers loads in that precision, buffers that no checkpoint stores are not rounded (rotary
-    tables, which a half-precision model keeps in float32).
+    As in a model that transformers loads in that precision, buffers that no checkpoint stores are
+    not rounded (rotary tables, which a half-precision model keeps in float32).
     """
     if dtype is None:
         return module.to(device)
     for part in module.modules():
-        for tables, not_stored in ((part._parameters, ()), (part._buffers, part._non_persistent_buffers_set)):
+        for tables, not_stored in (
+            (part._parameters, ()),
+            (part._buffers, part._non_persistent_buffers_set),
+        ):
             for name, tensor in tables.items():
                 if (
                     tensor is not None
@@ -253,7 +293,9 @@ def _from_source(
     else:
         module = trained(cls, place, config, dtype, options if base is None else {})
         module = module if base is None else with_adapter(module, source)
-        module = (merged(module) if has_adapters(module) else module).to(device)  # Granite-speech comes with one
+        module = (merged(module) if has_adapters(module) else module).to(
+            device
+        )  # Granite-speech comes with one
         check_weights(module, source)
     module.eval().requires_grad_(False)
     if processor is None and family.projector is not None:
@@ -265,6 +307,17 @@ def _from_source(
         tokenizer = processor_at("AutoTokenizer", place, options)
         about_text = getattr(config, "text_config", None) or config
         if tokenizer is not None and 2 * len(tokenizer) < getattr(about_text, "vocab_size", 0):
-            tokenizer = None  # transformers makes an empty one up where a folder has no tokenizer files
+            tokenizer = (
+                None  # transformers makes an empty one up where a folder has no tokenizer files
+            )
     name = Path(source).resolve().name if Path(source).is_dir() else source
-    return Model(module, family, name, init, seed, extractor, tokenizer, processor=prompting(processor, family))
+    return Model(
+        module,
+        family,
+        name,
+        init,
+        seed,
+        extractor,
+        tokenizer,
+        processor=prompting(processor, family),
+    )

@@ -1,6 +1,7 @@
 """What can be read off a loaded model: what it is made of, what it can do, how it is called.
 
-In: the module, its table and its processors, as `Model` holds them. Out: facts, which nothing here changes.
+In: the module, its table and its processors, as `Model` holds them. Out: facts, which nothing here
+changes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from ..families.specs import Family
 
 
-_SPELLING = ("ForCTC", "ForConditionalGeneration", "ForSpeechToText")  # how names of recognisers end
+_SPELLING = (
+    "ForCTC",
+    "ForConditionalGeneration",
+    "ForSpeechToText",
+)  # how names of recognisers end
 
 
 class Described:
@@ -40,7 +45,8 @@ class Described:
 
     @property
     def has_head(self) -> bool:
-        """True if there is something behind the model's states that predicts (...ForCTC, ...LMHeadModel)."""
+        """True if there is something behind the model's states that predicts (...ForCTC,
+        ...LMHeadModel)."""
         return self.module is not self.base or "For" in type(self.module).__name__
 
     @property
@@ -61,9 +67,12 @@ class Described:
 
     @property
     def projector_step(self) -> tuple[int, int]:
-        """How many frames of the encoder become how many positions of an audio language model's decoder."""
+        """How many frames of the encoder become how many positions of an audio language model's
+        decoder."""
         if self.family.projector is None:
-            raise ModelError(f"{self.name} is no audio language model: no sound is among its decoder's tokens")
+            raise ModelError(
+                f"{self.name} is no audio language model: no sound is among its decoder's tokens"
+            )
         return self.family.projector(self.config)
 
     @property
@@ -79,8 +88,11 @@ class Described:
 
     @property
     def gives_labels(self) -> bool:
-        """True for a model with a head that gives labels of a text, or of a sound (...ForAudioClassification)."""
-        return type(self.module).__name__.endswith(("ForSequenceClassification", "ForAudioClassification"))
+        """True for a model with a head that gives labels of a text, or of a sound
+        (...ForAudioClassification)."""
+        return type(self.module).__name__.endswith(
+            ("ForSequenceClassification", "ForAudioClassification")
+        )
 
     @property
     def config(self):
@@ -88,7 +100,8 @@ class Described:
 
     @property
     def text_config(self):
-        """The part of the config that is about text, in models that hold a language model; else all of it."""
+        """The part of the config that is about text, in models that hold a language model; else all
+        of it."""
         return getattr(self.config, "text_config", None) or self.config
 
     @property
@@ -127,16 +140,19 @@ class Described:
         return self.family.grid(self.config, n_samples)
 
     def describe(self) -> str:
-        """Return a few lines that say what was found: family, stacks, layers, heads, norm order, final norm."""
+        """Return a few lines that say what was found: family, stacks, layers, heads, norm order,
+        final norm."""
         origin = self.init if self.seed is None else f"{self.init}, seed {self.seed}"
         lines = [
-            f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, {self.dtype}, {self.device}"
+            f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, "
+            f"{self.dtype}, {self.device}"
         ]
         for stack in self.stacks.values():
             plan = stack.plan
             last = plan.final_norm or "none"
             lines.append(
-                f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width {stack.width}, "
+                f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width "
+                f"{stack.width}, "
                 f"{plan.norm_order}-norm, final norm: {last}"
             )
         return "\n".join(lines)
@@ -144,8 +160,13 @@ class Described:
     def __repr__(self) -> str:
         """One line: what it is, and its stacks as layers x heads."""
         dtype = str(self.dtype).removeprefix("torch.")
-        stacks = ", ".join(f"{name} {len(stack)} x {stack.heads}" for name, stack in self.stacks.items())
-        return f"Model({self.label}: {type(self.module).__name__}, {self.init}, {dtype} on {self.device}; {stacks})"
+        stacks = ", ".join(
+            f"{name} {len(stack)} x {stack.heads}" for name, stack in self.stacks.items()
+        )
+        return (
+            f"Model({self.label}: {type(self.module).__name__}, {self.init}, {dtype} on "
+            f"{self.device}; {stacks})"
+        )
 
     def _repr_html_(self) -> str:
         """Shown in a notebook: what it is."""

@@ -1,7 +1,9 @@
-"""What can be loaded, by what it is: model objects, folders, hub ids; and what to do with what is none of them.
+"""What can be loaded, by what it is: model objects, folders, hub ids; and what to do with what is
+none of them.
 
-In: whatever was given to `load`. Out: a module that can be measured, or a place to read one from, or an error that says
-what the thing is and what to pass instead. Options go under the names they have in transformers, too.
+In: whatever was given to `load`. Out: a module that can be measured, or a place to read one from,
+or an error that says what the thing is and what to pass instead. Options go under the names they
+have in transformers, too.
 """
 
 from __future__ import annotations
@@ -20,13 +22,20 @@ from ...errors import InputError, ModelError
 if TYPE_CHECKING:
     import transformers
 
-_PLACED_WHOLE = ("auto", "balanced", "balanced_low_0", "sequential")  # where there is one device, all mean that one
+_PLACED_WHOLE = (
+    "auto",
+    "balanced",
+    "balanced_low_0",
+    "sequential",
+)  # where there is one device, all mean that one
 
 _BUNDLED = Path(__file__).parents[2] / "inputs" / "bundled" / "models"
 
 _NO_OPTION = {  # by how their names begin
-    "attn_implementation": "attention is read under torch's own function, whatever the model was loaded with: leave it out",
-    "trust_remote": "only the code of transformers itself is run: load the model with transformers and pass the object",
+    "attn_implementation": "attention is read under torch's own function, whatever the model was "
+    "loaded with: leave it out",
+    "trust_remote": "only the code of transformers itself is run: load the model with transformers "
+    "and pass the object",
     "quantization_config": "quantised weights cannot be measured: load the model as it was saved",
     "load_in_8bit": "quantised weights cannot be measured: load the model as it was saved",
     "load_in_4bit": "quantised weights cannot be measured: load the model as it was saved",
@@ -39,7 +48,9 @@ _NO_OPTION = {  # by how their names begin
 }
 
 
-def named_as_in_transformers(options: dict[str, Any], *, dtype: Any, device: Any) -> tuple[Any, Any]:
+def named_as_in_transformers(
+    options: dict[str, Any], *, dtype: Any, device: Any
+) -> tuple[Any, Any]:
     """Precision and device out of `torch_dtype` and `device_map`; every other option is refused.
 
     Returns
@@ -54,22 +65,29 @@ def named_as_in_transformers(options: dict[str, Any], *, dtype: Any, device: Any
         near = difflib.get_close_matches(
             name, ("init", "seed", "processor", "device", "dtype", "revision", "check"), n=1
         )
-        advice = next((advice for start, advice in _NO_OPTION.items() if name.startswith(start)), None) or (
-            f"did you mean {near[0]}=?" if near else "load the model with transformers, pass it"
-        )
+        advice = next(
+            (advice for start, advice in _NO_OPTION.items() if name.startswith(start)), None
+        ) or (f"did you mean {near[0]}=?" if near else "load the model with transformers, pass it")
         raise InputError(f"load has no option {name}=: {advice}")
     if torch_dtype is not None and dtype is not None:
-        raise InputError(f"dtype={dtype!r} and torch_dtype={torch_dtype!r} are one option: give one of them")
+        raise InputError(
+            f"dtype={dtype!r} and torch_dtype={torch_dtype!r} are one option: give one of them"
+        )
     if device_map is not None and device is not None:
         raise InputError(f"device={device!r} and device_map={device_map!r}: give device= alone")
-    return (dtype if torch_dtype is None else torch_dtype), (device if device_map is None else _one_device(device_map))
+    return (dtype if torch_dtype is None else torch_dtype), (
+        device if device_map is None else _one_device(device_map)
+    )
 
 
 def _one_device(device_map: Any) -> Any:
-    places = set(map(str, device_map.values())) if isinstance(device_map, Mapping) else {str(device_map)}
+    places = (
+        set(map(str, device_map.values())) if isinstance(device_map, Mapping) else {str(device_map)}
+    )
     if len(places) != 1 or places & {"disk", "meta"}:
         raise InputError(
-            f"device_map={device_map!r} spreads a model over {len(places)} places; a layer is run again and again while it "
+            f"device_map={device_map!r} spreads a model over {len(places)} places; a layer is run "
+            "again and again while it "
             "is measured, so the whole model has to lie on one device: give device='cuda', or 'cpu'"
         )
     place = places.pop()
@@ -80,11 +98,15 @@ def _one_device(device_map: Any) -> Any:
 
 def is_pipeline(source: Any) -> TypeGuard[transformers.Pipeline]:
     """True for a transformers pipeline."""
-    return any(cls.__name__ == "Pipeline" and cls.__module__.startswith("transformers") for cls in type(source).__mro__)
+    return any(
+        cls.__name__ == "Pipeline" and cls.__module__.startswith("transformers")
+        for cls in type(source).__mro__
+    )
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the model inside torch.compile's or a data-parallel wrapper; of one that thinks and talks, the thinker."""
+    """Return the model inside torch.compile's or a data-parallel wrapper; of one that thinks and
+    talks, the thinker."""
     while True:
         if type(module).__name__ == "OptimizedModule":
             module = module.get_submodule("_orig_mod")
@@ -108,26 +130,41 @@ def check_source(source: Any) -> None:
         return
     kind = type(source).__name__
     if isinstance(source, type):
-        raise InputError(f"{expected}, found the class {source.__name__}: pass {source.__name__}.from_pretrained(...)")
-    if isinstance(source, Mapping) and any(isinstance(value, torch.Tensor) for value in source.values()):
         raise InputError(
-            f"{expected}, found weights alone (a state dict of {len(source)} tensors): build the model from its config, "
+            f"{expected}, found the class {source.__name__}: pass "
+            f"{source.__name__}.from_pretrained(...)"
+        )
+    if isinstance(source, Mapping) and any(
+        isinstance(value, torch.Tensor) for value in source.values()
+    ):
+        raise InputError(
+            f"{expected}, found weights alone (a state dict of {len(source)} tensors): build the "
+            "model from its config, "
             "load them with model.load_state_dict(...) and pass the model"
         )
     if hasattr(source, "stacks") and hasattr(source, "family"):
-        raise InputError(f"{expected}, found a model that is loaded already; its transformers object is .module")
-    if hasattr(source, "sampling_rate") or hasattr(source, "get_vocab") or hasattr(source, "tokenizer"):
+        raise InputError(
+            f"{expected}, found a model that is loaded already; its transformers object is .module"
+        )
+    if (
+        hasattr(source, "sampling_rate")
+        or hasattr(source, "get_vocab")
+        or hasattr(source, "tokenizer")
+    ):
         raise InputError(f"{expected}, found a {kind}: pass the model, and this as processor=")
     if hasattr(source, "model_type"):
         raise InputError(
             f"{expected}, found a {kind}: a config has no weights. Build the model, for instance "
             "AutoModel.from_config(config), and pass it with init='random'"
         )
-    raise InputError(f"{expected}, found {'None' if source is None else f'{source!r:.60} of type {kind}'}")
+    raise InputError(
+        f"{expected}, found {'None' if source is None else f'{source!r:.60} of type {kind}'}"
+    )
 
 
 def place_of(source: str | os.PathLike) -> str:
-    """Return the folder a path names (as an absolute or relative path that is there), or the hub id.
+    """Return the folder a path names (as an absolute or relative path that is there), or the hub
+    id.
 
     The name of a model that comes with the package ("tiny-french-whisper") is its folder.
 
@@ -147,25 +184,37 @@ def place_of(source: str | os.PathLike) -> str:
         return str(path)
     if exists:
         raise ModelError(
-            f"{text!r} is a file: expected a hub id or a folder with config.json and the weights, as save_pretrained writes "
+            f"{text!r} is a file: expected a hub id or a folder with config.json and the weights, "
+            "as save_pretrained writes "
             f"it; pass the folder ({str(path.parent)!r})"
         )
     if "/" not in text and (_BUNDLED / text / "config.json").is_file():
         return str(_BUNDLED / text)
     if isinstance(source, os.PathLike) or _looks_like_a_path(text):
-        raise ModelError(f"no such folder: {text!r}. Expected a hub id or a folder with config.json ({_nearest(path)})")
+        raise ModelError(
+            f"no such folder: {text!r}. Expected a hub id or a folder with config.json "
+            f"({_nearest(path)})"
+        )
     return text
 
 
 def _looks_like_a_path(text: str) -> bool:
-    return text.startswith((".", "/", "~", "\\")) or text.count("/") > 1 or "\\" in text or text.endswith("/")
+    return (
+        text.startswith((".", "/", "~", "\\"))
+        or text.count("/") > 1
+        or "\\" in text
+        or text.endswith("/")
+    )
 
 
 def _nearest(path: Path) -> str:
     """How much of a path exists."""
     for parent in path.absolute().parents:
         if parent.is_dir():
-            return f"{str(parent)!r} is there, {path.absolute().relative_to(parent).parts[0]!r} is not in it"
+            return (
+                f"{str(parent)!r} is there, {path.absolute().relative_to(parent).parts[0]!r} is "
+                "not in it"
+            )
     return "nothing of it is there"
 
 
@@ -175,9 +224,14 @@ def _check_folder(folder: Path) -> None:
     inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
     names = sorted(path.name for path in folder.iterdir())
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
-    advice = f"did you mean its folder {inside[-1]!r}?" if inside else "save the model there with save_pretrained"
+    advice = (
+        f"did you mean its folder {inside[-1]!r}?"
+        if inside
+        else "save the model there with save_pretrained"
+    )
     raise ModelError(
-        f"the folder {str(folder)!r} has no config.json: expected a hub id or a folder with config.json, "
+        f"the folder {str(folder)!r} has no config.json: expected a hub id or a folder with "
+        "config.json, "
         f"found {shown}; {advice}"
     )
 
@@ -192,7 +246,10 @@ def check_weights(module: nn.Module, name: str) -> None:
     config = getattr(module, "config", None)
     method = getattr(config, "quantization_config", None)
     for part in module.modules():
-        if any(word in type(part).__module__ for word in ("quantized", "bitsandbytes", "torchao", "auto_gptq", "awq")):
+        if any(
+            word in type(part).__module__
+            for word in ("quantized", "bitsandbytes", "torchao", "auto_gptq", "awq")
+        ):
             method = method or type(part).__name__
     if method is not None or getattr(module, "is_quantized", False):
         raise ModelError(quantised(name, method))
@@ -202,19 +259,29 @@ def check_weights(module: nn.Module, name: str) -> None:
             raise ModelError(quantised(name, f"{weight_name} is {weight.dtype}"))
         devices.add(weight.device)
     if not devices:
-        raise ModelError(f"{name} has no weights: expected a whole model, found {type(module).__name__}")
+        raise ModelError(
+            f"{name} has no weights: expected a whole model, found {type(module).__name__}"
+        )
     if len(devices) > 1 or devices == {torch.device("meta")}:
         raise ModelError(
-            f"{name} lies on {', '.join(sorted(map(str, devices)))}: it has to be in memory, whole, on one device. Load it "
+            f"{name} lies on {', '.join(sorted(map(str, devices)))}: it has to be in memory, "
+            "whole, on one device. Load it "
             "without device_map= (or with device_map='cpu')"
         )
 
 
 def quantised(name: str, method: Any) -> str:
     """Return what to say of a quantised model."""
-    kind = method.get("quant_method") if isinstance(method, Mapping) else getattr(method, "quant_method", method)
+    kind = (
+        method.get("quant_method")
+        if isinstance(method, Mapping)
+        else getattr(method, "quant_method", method)
+    )
     return (
-        f"{name} is quantised ({getattr(kind, 'value', kind) or 'its weights are no plain numbers'}): scores are small "
-        "differences of states, which so coarse weights and states round away, and they are computed from the weights "
+        f"{name} is quantised "
+        f"({getattr(kind, 'value', kind) or 'its weights are no plain numbers'}): scores are small "
+        ""
+        "differences of states, which so coarse weights and states round away, and they are "
+        "computed from the weights "
         "themselves. Load the checkpoint it was made from, or pass model.dequantize()"
     )

@@ -1,8 +1,10 @@
-"""Models with adapters (PEFT: LoRA and its kin): what is measured is a copy with the adapters merged into the weights.
+"""Models with adapters (PEFT: LoRA and its kin): what is measured is a copy with the adapters
+merged into the weights.
 
-A LoRA layer adds B A x to W x. Merged, W + B A is one matrix again, so every part is where the family's table says it is
-and scores are those of ``merge_and_unload()``. In: a model object with adapters, or a folder with adapter_config.json and
-the model it was trained on. Out: a plain transformers model; the object given stays as it is.
+A LoRA layer adds B A x to W x. Merged, W + B A is one matrix again, so every part is where the
+family's table says it is and scores are those of ``merge_and_unload()``. In: a model object with
+adapters, or a folder with adapter_config.json and the model it was trained on. Out: a plain
+transformers model; the object given stays as it is.
 """
 
 from __future__ import annotations
@@ -43,10 +45,13 @@ def _merged(copied: nn.Module) -> nn.Module:
         return _without_traces(merge())
     if hasattr(copied, "peft_config") and hasattr(copied, "get_base_model"):
         raise ModelError(
-            f"{type(copied).__name__}: its adapter adds prompts and changes no weights, so there is nothing to merge. Load the "
+            f"{type(copied).__name__}: its adapter adds prompts and changes no weights, so there "
+            "is nothing to merge. Load the "
             "model without it: model.get_base_model()"
         )
-    for path, part in [*copied.named_modules()]:  # adapters set into a plain model (model.add_adapter)
+    for path, part in [
+        *copied.named_modules()
+    ]:  # adapters set into a plain model (model.add_adapter)
         if not path or not type(part).__module__.startswith("peft."):
             continue
         parent, _, name = path.rpartition(".")
@@ -61,7 +66,8 @@ def _merged(copied: nn.Module) -> nn.Module:
 def _without_traces(module: nn.Module) -> nn.Module:
     if has_adapters(module):
         raise ModelError(
-            f"{type(module).__name__}: not all of its adapters can be merged. Merge them and pass the result"
+            f"{type(module).__name__}: not all of its adapters can be merged. Merge them and pass "
+            "the result"
         )
     return module
 
@@ -81,10 +87,13 @@ def base_of(folder: str) -> str | None:
         config = json.loads(read_bounded(path).decode("utf-8"))
         base = config.get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise ModelError(f"cannot read {str(path)!r}: expected the config of an adapter ({error})") from error
+        raise ModelError(
+            f"cannot read {str(path)!r}: expected the config of an adapter ({error})"
+        ) from error
     if not base or not isinstance(base, str) or "\0" in base:
         raise ModelError(
-            f"{str(path)!r} does not say which model the adapter was trained on (base_model_name_or_path): load that model "
+            f"{str(path)!r} does not say which model the adapter was trained on "
+            "(base_model_name_or_path): load that model "
             "with transformers, the adapter with peft, and pass the object"
         )
     beside = Path(folder) / base
@@ -111,21 +120,27 @@ def with_adapter(module: nn.Module, folder: str) -> nn.Module:
         adapted = peft.PeftModel.from_pretrained(module, folder)
     except ModelError:
         raise
-    except Exception as error:  # a damaged file raises the errors of safetensors, pickle, zip, torch and peft
+    except (
+        Exception
+    ) as error:  # a damaged file raises the errors of safetensors, pickle, zip, torch and peft
         raise ModelError(
-            f"cannot load the adapter in {folder!r} into {type(module).__name__}: {brief(error)}. Save it again with peft"
+            f"cannot load the adapter in {folder!r} into {type(module).__name__}: {brief(error)}. "
+            "Save it again with peft"
         ) from error
     stray = sorted(weights.keys() ^ peft.get_peft_model_state_dict(adapted).keys())
     if stray:
         raise ModelError(
-            f"the adapter in {folder!r} does not fit {type(module).__name__}: {len(stray)} of its weights have no place there, "
-            f"or places no weight ({stray[0]}). Load the model it was trained on, the adapter with peft, and pass the object"
+            f"the adapter in {folder!r} does not fit {type(module).__name__}: {len(stray)} of its "
+            "weights have no place there, "
+            f"or places no weight ({stray[0]}). Load the model it was trained on, the adapter with "
+            "peft, and pass the object"
         )
     return _merged(adapted)
 
 
 def _check_ranks(folder: str, weights: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a LoRA config whose rank its weights do not have: peft would reserve memory for it before it compares them.
+    """Refuse a LoRA config whose rank its weights do not have: peft would reserve memory for it
+    before it compares them.
 
     Raises
     ------
@@ -140,6 +155,7 @@ def _check_ranks(folder: str, weights: Mapping[str, torch.Tensor]) -> None:
     too_large = [rank for rank in ranks if isinstance(rank, int) and rank > max(sizes, default=0)]
     if too_large:
         raise ModelError(
-            f"the adapter in {folder!r} is damaged: adapter_config.json has rank {too_large[0]:,}, but no side of its weights "
+            f"the adapter in {folder!r} is damaged: adapter_config.json has rank {too_large[0]:,}, "
+            "but no side of its weights "
             f"is longer than {max(sizes, default=0):,}"
         )

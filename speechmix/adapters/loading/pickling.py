@@ -1,7 +1,8 @@
 """A `Model` as pickle takes it: for worker processes, copies and caches.
 
-A family's table holds functions, which pickle does not take. So it is looked up by the module's `model_type` where the model is
-restored: an architecture of your own must be registered there before. In: a model. Out: what it is made of again.
+A family's table holds functions, which pickle does not take. So it is looked up by the module's
+`model_type` where the model is restored: an architecture of your own must be registered there
+before. In: a model. Out: what it is made of again.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ _NOT_PICKLED = ("module", "family", "stacks", "weight_products", "heard", "_part
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A transformers model by its class, config, weights, and the buffers that no checkpoint stores.
+    """A transformers model by its class, config, weights, and the buffers that no checkpoint
+    stores.
 
-    torch does not pickle modules with parametrized weights (the positional convolution of wav2vec 2.0 and its kin).
+    torch does not pickle modules with parametrized weights (the positional convolution of wav2vec
+    2.0 and its kin).
     """
 
     model_class: type
@@ -42,11 +45,21 @@ class Rebuilt:
     @classmethod
     def of(cls, module: Any) -> Rebuilt:
         """What a module is built again from."""
-        with_gradients = tuple(name for name, weight in module.named_parameters() if weight.requires_grad)
+        with_gradients = tuple(
+            name for name, weight in module.named_parameters() if weight.requires_grad
+        )
         generation = getattr(module, "generation_config", None)
         weights = dict(module.state_dict())
         buffers = {name: buffer for name, buffer in module.named_buffers() if name not in weights}
-        return cls(type(module), module.config, weights, buffers, module.training, with_gradients, generation)
+        return cls(
+            type(module),
+            module.config,
+            weights,
+            buffers,
+            module.training,
+            with_gradients,
+            generation,
+        )
 
     def build(self) -> nn.Module:
         """Build the module.
@@ -62,8 +75,10 @@ class Rebuilt:
             module.load_state_dict(self.weights, assign=True)
         except RuntimeError as error:
             raise ModelError(
-                f"{self.model_class.__name__} was changed after it was built, and torch does not pickle its parametrized "
-                "weights: save it (save_pretrained), and pass the folder to the other process, which loads it there"
+                f"{self.model_class.__name__} was changed after it was built, and torch does not "
+                "pickle its parametrized "
+                "weights: save it (save_pretrained), and pass the folder to the other process, "
+                "which loads it there"
             ) from error
         for name, buffer in self.buffers.items():
             part, _, own_name = name.rpartition(".")
@@ -78,31 +93,42 @@ class Rebuilt:
 
 
 def _cannot_be_pickled(part: nn.Module) -> bool:
-    """Whether a module has parametrized weights, or hooks (transformers leaves some that are local functions)."""
+    """Whether a module has parametrized weights, or hooks (transformers leaves some that are local
+    functions)."""
     return is_parametrized(part) or bool(part._forward_hooks or part._forward_pre_hooks)
 
 
 def contents(model: Model) -> tuple[Any, dict[str, tuple[StackPlan, int, str]], dict[str, Any]]:
-    """The module (or what it is built again from), each stack's plan, heads and `no_sum`, and the other fields."""
-    module = Rebuilt.of(model.module) if any(map(_cannot_be_pickled, model.module.modules())) else model.module
+    """The module (or what it is built again from), each stack's plan, heads and `no_sum`, and the
+    other fields."""
+    module = (
+        Rebuilt.of(model.module)
+        if any(map(_cannot_be_pickled, model.module.modules()))
+        else model.module
+    )
     stacks = {name: (stack.plan, stack.heads, stack.no_sum) for name, stack in model.stacks.items()}
     fields = {name: value for name, value in model.__dict__.items() if name not in _NOT_PICKLED}
     return module, stacks, fields
 
 
-def restored(module: Any, stacks: dict[str, tuple[StackPlan, int, str]], fields: dict[str, Any]) -> Model:
+def restored(
+    module: Any, stacks: dict[str, tuple[StackPlan, int, str]], fields: dict[str, Any]
+) -> Model:
     """Make a model of its contents.
 
     Raises
     ------
     ModelError
-        If its architecture is not registered in this process, or a module with parametrized weights cannot be built again.
+        If its architecture is not registered in this process, or a module with parametrized weights
+        cannot be built again.
     """
     from ..families.registry import family_of_type
     from ..model import Model
 
     module = module.build() if isinstance(module, Rebuilt) else module
-    model = Model(module, family_of_type(getattr(module.config, "model_type", None)), fields["name"])
+    model = Model(
+        module, family_of_type(getattr(module.config, "model_type", None)), fields["name"]
+    )
     model.__dict__.update(fields)
     for name, (plan, heads, no_sum) in stacks.items():
         bound = bind(plan, model.base, heads)

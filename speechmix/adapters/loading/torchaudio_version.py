@@ -1,7 +1,9 @@
-"""torch and torchaudio come in pairs: what to say where the second does not fit the first, or is not there.
+"""torch and torchaudio come in pairs: what to say where the second does not fit the first, or is
+not there.
 
-Two functions of torchaudio are used (forced alignment, edit distance); transformers imports it, where it is installed,
-before any model. A torchaudio made for another torch cannot be imported at all.
+Two functions of torchaudio are used (forced alignment, edit distance); transformers imports it,
+where it is installed, before any model. A torchaudio made for another torch cannot be imported at
+all.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def what_is_wrong() -> str | None:
     """Say why torchaudio cannot be imported and what to do; None if it can, or is not installed."""
     try:
         importlib.import_module("torchaudio")
-    except Exception as error:  # not installed; or a library that is not there, a symbol of another torch
+    except (
+        Exception
+    ) as error:  # not installed; or a library that is not there, a symbol of another torch
         if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
             return None
         lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -48,6 +52,7 @@ def what_is_wrong() -> str | None:
 
 
 _PAIR = (
-    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of machine. Install the pair"
+    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of "
+    "machine. Install the pair"
 )
 _ADVICE = f"{_PAIR} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"

@@ -1,4 +1,5 @@
-"""Measures on trial: do the words that a measure ranks high count for what the model decides? Start at trial.py."""
+"""Measures on trial: do the words that a measure ranks high count for what the model decides? Start
+at trial.py."""
 
 from .blank_out import BlankOut, blank_out
 from .deletion import deletion_curves

@@ -1,12 +1,14 @@
 """blank_out(): the published test of measures in text models, for every measure, layer and model.
 
-Each token (or word) of a sentence is blanked in the input in turn, and the target's probability read again. A measure's row of
-the target (of [MASK]; in a causal model of the position that predicts it) is held against these drops:
+Each token (or word) of a sentence is blanked in the input in turn, and the target's probability
+read again. A measure's row of the target (of [MASK]; in a causal model of the position that
+predicts it) is held against these drops:
 
     Spearman(row over the other tokens, p(target) - p(target | token blanked)), mean over sentences
 
-layer by layer, rolled out, and averaged over layers. Which token blanks is not stated in what can be read of the paper, so
-fills are an option. Mohebbi et al. 2023, Quantifying Context Mixing in Transformers, EACL.
+layer by layer, rolled out, and averaged over layers. Which token blanks is not stated in what can
+be read of the paper, so fills are an option. Mohebbi et al. 2023, Quantifying Context Mixing in
+Transformers, EACL.
 """
 
 from __future__ import annotations
@@ -36,7 +38,18 @@ MEAN_OF_FILLS = "mean of fills"
 _MODEL = ["model", "init", "seed"]
 _KEYS = [*_MODEL, "stack", "measure", "layers", "fill"]
 _COLUMNS = [*_KEYS, "layer", "spearman", "low", "high", "sentences", "groups"]
-_VALUE_COLUMNS = [*_MODEL, "item", "group", "words", "stack", "measure", "layers", "layer", "fill", "spearman"]
+_VALUE_COLUMNS = [
+    *_MODEL,
+    "item",
+    "group",
+    "words",
+    "stack",
+    "measure",
+    "layers",
+    "layer",
+    "fill",
+    "spearman",
+]
 _DROP_COLUMNS = [*_MODEL, "item", "group", "stack", "fill", "unit", "drop"]
 
 
@@ -47,11 +60,12 @@ class BlankOut:
     Parameters
     ----------
     values : DataFrame
-        One rank correlation for each model, sentence, measure, layer and fill: model, init, seed, item, group, words (how many
-        competed), stack, measure, layers ("layer 3", "rollout", "mean", "" of an order), layer, fill, spearman.
+        One rank correlation for each model, sentence, measure, layer and fill: model, init, seed,
+        item, group, words (how many competed), stack, measure, layers ("layer 3", "rollout",
+        "mean", "" of an order), layer, fill, spearman.
     drops : DataFrame
-        What each token's blanking cost: model, init, seed, item, group, stack, fill, unit (position of a token, index of a
-        word), drop.
+        What each token's blanking cost: model, init, seed, item, group, stack, fill, unit (position
+        of a token, index of a word), drop.
     left_out : DataFrame
         Columns model, item ("" for a measure that is not defined for the model), what, reason.
     provenance : dict
@@ -65,14 +79,20 @@ class BlankOut:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Means over sentences with 95 % intervals: a row for each model, stack, measure, layer and fill.
+        """Means over sentences with 95 % intervals: a row for each model, stack, measure, layer and
+        fill.
 
-        Columns model, init, seed, stack, measure, layers, layer, fill, spearman, low, high, sentences, groups. Rows of the
-        baselines ("random", "length", "position") and of the "oracle" (the drops themselves: 1) have no layers.
+        Columns model, init, seed, stack, measure, layers, layer, fill, spearman, low, high,
+        sentences, groups. Rows of the baselines ("random", "length", "position") and of the
+        "oracle" (the drops themselves: 1) have no layers.
         """
         by_model = self.values.groupby(_MODEL, sort=False, dropna=False)
         tables = [_means(part) for _, part in by_model]
-        return pd.concat(tables, ignore_index=True)[_COLUMNS] if tables else pd.DataFrame(columns=_COLUMNS)
+        return (
+            pd.concat(tables, ignore_index=True)[_COLUMNS]
+            if tables
+            else pd.DataFrame(columns=_COLUMNS)
+        )
 
     def text(self, fill: str | None = None) -> str:
         """Layers by measures for each model, as text; see `of_fill`."""
@@ -86,7 +106,8 @@ class BlankOut:
         return "\n\n".join(parts)
 
     def of_fill(self, fill: str | None = None) -> pd.DataFrame:
-        """Rows of `table` of one fill; without a name the mean over a model's fills, or its only one.
+        """Rows of `table` of one fill; without a name the mean over a model's fills, or its only
+        one.
 
         Raises
         ------
@@ -99,7 +120,9 @@ class BlankOut:
         fills = self.table.groupby(_MODEL, sort=False, dropna=False)["fill"].transform("first")
         part = self.table[self.table["fill"] == (fills if fill is None else fill)]
         if part.empty:
-            raise InputError(f"fill should be one of {list(self.values['fill'].unique())}, found {fill!r}")
+            raise InputError(
+                f"fill should be one of {list(self.values['fill'].unique())}, found {fill!r}"
+            )
         return part
 
     def __repr__(self) -> str:
@@ -119,32 +142,35 @@ def blank_out(
     fewest: int = FEWEST_WORDS,
     progress: bool = False,
 ) -> BlankOut:
-    """Blank every token in turn, and ask of each measure and layer how well it ranked what that costs.
+    """Blank every token in turn, and ask of each measure and layer how well it ranked what that
+    costs.
 
-    The target's own tokens and special tokens are left out, for all measures alike; a causal model's row is the one that
-    predicts the target, over the tokens up to it.
+    The target's own tokens and special tokens are left out, for all measures alike; a causal
+    model's row is the one that predicts the target, over the tokens up to it.
 
     Parameters
     ----------
     models : Model or sequence of Model
-        Text models with their head: masked, causal, or classifiers (whose label is then asked for, at [CLS]).
+        Text models with their head: masked, causal, or classifiers (whose label is then asked for,
+        at [CLS]).
     sentences : iterable of Sentence
-        With a target: a word of the text, which a masked model is fed a mask for; or "<mask>" itself (then what the model
-        finds likeliest there is the target).
+        With a target: a word of the text, which a masked model is fed a mask for; or "<mask>"
+        itself (then what the model finds likeliest there is the target).
     measures : str or sequence of str
         One that is not defined for a model is recorded in `left_out`.
     fills : str or sequence of str, optional
-        What blanks: "mask", "unk", "pad", "remove". By default all that a model's tokenizer has; of several, each alone and
-        the mean over their drops.
+        What blanks: "mask", "unk", "pad", "remove". By default all that a model's tokenizer has; of
+        several, each alone and the mean over their drops.
     value : {"probability", "log_probability", "margin"}
-        What the drop is of. For one fill the first two rank alike, but not their means over fills. The margin is
-        log p(target) - log p(foil) and needs the sentence's foil.
+        What the drop is of. For one fill the first two rank alike, but not their means over fills.
+        The margin is log p(target) - log p(foil) and needs the sentence's foil.
     units : {"token", "word"}
     layers : str or sequence of str
-        Of "each", "rollout", "residual rollout", "strength rollout", "mean", "last". Rolled out as published, the identity is
-        added for measures that leave out the residual stream, not for Value Zeroing; "residual rollout" adds it for all, and
-        "strength rollout" weights it by mixing strength (not for measures that hold its size). A gradient measure is not
-        rolled out: its layer 0 is from the input on.
+        Of "each", "rollout", "residual rollout", "strength rollout", "mean", "last". Rolled out as
+        published, the identity is added for measures that leave out the residual stream, not for
+        Value Zeroing; "residual rollout" adds it for all, and "strength rollout" weights it by
+        mixing strength (not for measures that hold its size). A gradient measure is not rolled out:
+        its layer 0 is from the input on.
     fewest : int
         Tokens besides the target that a sentence needs.
     progress : bool
@@ -157,8 +183,9 @@ def blank_out(
     Raises
     ------
     InputError
-        For an option that cannot be, a measure that is defined for none of the models, a model that hears or translates, or no
-        sentences. A sentence that cannot be judged is recorded in `left_out`.
+        For an option that cannot be, a measure that is defined for none of the models, a model that
+        hears or translates, or no sentences. A sentence that cannot be judged is recorded in
+        `left_out`.
 
     Examples
     --------
@@ -175,13 +202,23 @@ def blank_out(
     labels = _told_apart(several)
     for model, label, of_model, missing in zip(several, labels, defined, undefined, strict=True):
         facts = {"model": label, "init": model.init, "seed": model.seed}
-        trial = on_trial(model, sentences, of_model, options, fewest=fewest, progress=progress, told={})
+        trial = on_trial(
+            model, sentences, of_model, options, fewest=fewest, progress=progress, told={}
+        )
         values.append(trial.values.assign(**facts))
         drops.append(trial.drops.assign(**facts))
         left_out.append(pd.concat([pd.DataFrame(missing), trial.left_out]).assign(model=label))
-    told = {"value": value, "units": units, "fills": fills, "fewest": fewest, "sentences": len(sentences)}
+    told = {
+        "value": value,
+        "units": units,
+        "fills": fills,
+        "fewest": fewest,
+        "sentences": len(sentences),
+    }
     return BlankOut(
-        _named(pd.concat(values, ignore_index=True)).rename(columns={"value": "spearman"})[_VALUE_COLUMNS],
+        _named(pd.concat(values, ignore_index=True)).rename(columns={"value": "spearman"})[
+            _VALUE_COLUMNS
+        ],
         _named(pd.concat(drops, ignore_index=True)).rename(columns={"word": "unit"})[_DROP_COLUMNS],
         pd.concat(left_out, ignore_index=True)[["model", "item", "what", "reason"]],
         told,
@@ -189,7 +226,8 @@ def blank_out(
 
 
 def _told_apart(models: Sequence[Model]) -> list[str]:
-    """Names of models; of two alike (with the same weights drawn, or both trained) the second gets a number."""
+    """Names of models; of two alike (with the same weights drawn, or both trained) the second gets
+    a number."""
     seen: dict[tuple, int] = {}
     labels = []
     for model in models:
@@ -202,7 +240,9 @@ def _told_apart(models: Sequence[Model]) -> list[str]:
 def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> dict[str, Any]:
     """Options of the trial, checked."""
     layers = (layers,) if isinstance(layers, str) else tuple(layers)
-    fills = () if fills is None else (fills,) if isinstance(fills, str) else tuple(dict.fromkeys(fills))
+    fills = (
+        () if fills is None else (fills,) if isinstance(fills, str) else tuple(dict.fromkeys(fills))
+    )
     for name, asked, allowed in (("layers", layers, LAYERS), ("fills", fills, TOKEN_FILLS)):
         if set(asked) - set(allowed) or (name == "layers" and not asked):
             raise InputError(f"{name} are some of {allowed}, found {asked!r}")
@@ -211,7 +251,8 @@ def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> 
     other = [model.name for model in models if model.hears or len(model.stacks) > 1]
     if not models or other:
         raise InputError(
-            f"expected masked or causal models or classifiers of texts, found {', '.join(other) or 'none'}: for others see "
+            "expected masked or causal models or classifiers of texts, found "
+            f"{', '.join(other) or 'none'}: for others see "
             "speechmix.faithfulness"
         )
     aggregations = tuple(EACH_LAYER if name == "each" else name for name in layers)
@@ -227,10 +268,15 @@ def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> 
     }
 
 
-def _defined(models: Sequence[Model], names: str | Sequence[str]) -> tuple[list[tuple[str, ...]], list[list[dict]]]:
-    """Measures that are defined for each model, and the others with reasons; one that is defined for none stops everything."""
+def _defined(
+    models: Sequence[Model], names: str | Sequence[str]
+) -> tuple[list[tuple[str, ...]], list[list[dict]]]:
+    """Measures that are defined for each model, and the others with reasons; one that is defined
+    for none stops everything."""
     if names == "all":
-        return [measures_of(model, "all", to_output=False) for model in models], [[] for _ in models]
+        return [measures_of(model, "all", to_output=False) for model in models], [
+            [] for _ in models
+        ]
     defined, undefined = [], []
     for model in models:
         measures: list[str] = []
@@ -244,7 +290,9 @@ def _defined(models: Sequence[Model], names: str | Sequence[str]) -> tuple[list[
         defined.append(tuple(measures))
         undefined.append(missing)
     nowhere = [
-        note for note in undefined[0] if all(note["what"] in {row["what"] for row in rows} for rows in undefined)
+        note
+        for note in undefined[0]
+        if all(note["what"] in {row["what"] for row in rows} for rows in undefined)
     ]
     if nowhere:
         raise InputError(nowhere[0]["reason"])
@@ -261,21 +309,32 @@ def _means(values: pd.DataFrame) -> pd.DataFrame:
     """Means of one model's values, with intervals over groups of sentences."""
     back = {"fill": "judge", "layers": "aggregation", "spearman": "value"}
     table = summary(values.rename(columns=back).assign(metric="spearman", chance=0.0))
-    table["layer"] = pd.to_numeric(table["aggregation"].str.extract(r"^layer (\d+)$", expand=False)).astype("Int64")
+    table["layer"] = pd.to_numeric(
+        table["aggregation"].str.extract(r"^layer (\d+)$", expand=False)
+    ).astype("Int64")
     names = {new: old for old, new in back.items()} | {"clips": "sentences"}
     first = values.iloc[0]
-    return table.rename(columns=names).assign(model=first["model"], init=first["init"], seed=first["seed"])
+    return table.rename(columns=names).assign(
+        model=first["model"], init=first["init"], seed=first["seed"]
+    )
 
 
 def _layers_by_measures(table: pd.DataFrame) -> str:
-    """One model's table: a row for each layer, for the mean and the rollout; baselines, which have no layers, below."""
-    orders = table[table["layers"] == ""].drop_duplicates("measure").set_index("measure")["spearman"]
+    """One model's table: a row for each layer, for the mean and the rollout; baselines, which have
+    no layers, below."""
+    orders = (
+        table[table["layers"] == ""].drop_duplicates("measure").set_index("measure")["spearman"]
+    )
     rows = table[table["layers"] != ""]
     grid = rows.pivot_table(index="layers", columns="measure", values="spearman", sort=False)
     at = {name: place for place, name in enumerate(dict.fromkeys(rows["layers"]))}
-    numbered = sorted((name for name in at if name.startswith("layer ")), key=lambda name: int(name.split()[1]))
+    numbered = sorted(
+        (name for name in at if name.startswith("layer ")), key=lambda name: int(name.split()[1])
+    )
     grid = grid.reindex([*numbered, *(name for name in at if name not in numbered)])
     grid.columns.name, grid.index.name = None, ""
     shown = grid.reset_index().to_string(index=False, na_rep="-", float_format="{:.2f}".format)
-    told = ", ".join(f"{name} {orders[name]:.2f}" for name in (*BASELINES, ORACLE) if name in orders)
+    told = ", ".join(
+        f"{name} {orders[name]:.2f}" for name in (*BASELINES, ORACLE) if name in orders
+    )
     return f"{shown}\n{told}"

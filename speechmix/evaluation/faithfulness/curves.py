@@ -1,13 +1,16 @@
-"""Perturbation curves: the probability of the decision with 1, 2, ... words removed, or kept, most important first.
+"""Perturbation curves: the probability of the decision with 1, 2, ... words removed, or kept, most
+important first.
 
-Words of an item are few, so sets of them recur between measures; each is run once (`Removals`), several in a batch. The soft
-versions leave every word in, scaled by its share: with s_j the share of word j in its row,
+Words of an item are few, so sets of them recur between measures; each is run once (`Removals`),
+several in a batch. The soft versions leave every word in, scaled by its share: with s_j the share
+of word j in its row,
 
-    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is silenced
-    soft sufficiency            samples of word j times s_j          and it alone is left
+    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is
+    silenced soft sufficiency            samples of word j times s_j          and it alone is left
 
-The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log energies: half the amplitude is 6 dB
-less and leaves a word intelligible, so soft numbers are smaller than hard ones.
+The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log
+energies: half the amplitude is 6 dB less and leaves a word intelligible, so soft numbers are
+smaller than hard ones.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from .judges import Removals, Verdict
 from .scores import of_curves, order_of
 
 
-def curves_of(verdict: Verdict, words: Sequence[int], order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def curves_of(
+    verdict: Verdict, words: Sequence[int], order: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """Curves of removal and of insertion, mean over the judge's fills.
 
     Parameters
@@ -48,15 +53,20 @@ def curves_of(verdict: Verdict, words: Sequence[int], order: Sequence[int]) -> t
     return means[0], means[1]
 
 
-def curve_metrics(verdict: Verdict, words: Sequence[int], vectors: Sequence[np.ndarray]) -> list[dict[str, float]]:
+def curve_metrics(
+    verdict: Verdict, words: Sequence[int], vectors: Sequence[np.ndarray]
+) -> list[dict[str, float]]:
     """Metrics of curves for several vectors of word scores [W]; each order is run once."""
     orders = {tuple(order_of(scores)) for scores in vectors}
     by_order = {order: of_curves(*curves_of(verdict, words, order)) for order in orders}
     return [by_order[tuple(order_of(scores))] for scores in vectors]
 
 
-def soft_metrics(removals: Removals, words: Sequence[int], vectors: Sequence[np.ndarray]) -> list[dict[str, float]]:
-    """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and 1.
+def soft_metrics(
+    removals: Removals, words: Sequence[int], vectors: Sequence[np.ndarray]
+) -> list[dict[str, float]]:
+    """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and
+    1.
 
     Raises
     ------
@@ -65,7 +75,10 @@ def soft_metrics(removals: Removals, words: Sequence[int], vectors: Sequence[np.
     """
     gains = [dict.fromkeys(words, 1.0)]
     for shares in vectors:
-        gains += [dict(zip(words, (1 - shares).tolist(), strict=True)), dict(zip(words, shares.tolist(), strict=True))]
+        gains += [
+            dict(zip(words, (1 - shares).tolist(), strict=True)),
+            dict(zip(words, shares.tolist(), strict=True)),
+        ]
     intact, *others = removals.probabilities(removals.attenuated(gains))
     pairs = np.reshape(others, (-1, 2))
     return [

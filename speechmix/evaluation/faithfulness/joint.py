@@ -1,12 +1,15 @@
 """joint_blank_out(): what two tokens cost together, beside what each costs alone.
 
-Where two clues say the same, blanking one costs nothing, because the other is left: single drops then rank a needed token last.
-With f(S) the probability with the tokens S blanked, for each pair i, j:
+Where two clues say the same, blanking one costs nothing, because the other is left: single drops
+then rank a needed token last. With f(S) the probability with the tokens S blanked, for each pair i,
+j:
 
-    together = f() - f(i, j)        alone = (f() - f(i)) + (f() - f(j))        redundancy = together - alone
+    together = f() - f(i, j)        alone = (f() - f(i)) + (f() - f(j))        redundancy = together
+    - alone
 
-The redundancy is above zero for tokens that stand in for each other, below zero for tokens that are needed both, zero where
-neither changes what the other does (up to the curve of the probability itself: use value="log_probability" to take that off).
+The redundancy is above zero for tokens that stand in for each other, below zero for tokens that are
+needed both, zero where neither changes what the other does (up to the curve of the probability
+itself: use value="log_probability" to take that off).
 """
 
 from __future__ import annotations
@@ -55,8 +58,9 @@ def joint_blank_out(
     Returns
     -------
     DataFrame
-        A row for each pair, the most redundant first: first, second (as written), first_unit, second_unit (position of a token,
-        index of a word), first_drop, second_drop (of each alone), together, redundancy. W (W + 1) / 2 + 1 forward passes.
+        A row for each pair, the most redundant first: first, second (as written), first_unit,
+        second_unit (position of a token, index of a word), first_drop, second_drop (of each alone),
+        together, redundancy. W (W + 1) / 2 + 1 forward passes.
 
     Raises
     ------
@@ -64,7 +68,9 @@ def joint_blank_out(
         If the model hears, there is no target, or an option cannot be.
     """
     if model.hears or value not in VALUES:
-        raise InputError(f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}")
+        raise InputError(
+            f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}"
+        )
     sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
     decision = Decision.of(model, sentence.replace(foil=None), units=units)
     sources = source_words(decision, stack_of_side(decision, "text"))

@@ -1,14 +1,16 @@
-"""The package's reference perturbations: what the decision loses without each word. They know nothing of the measures.
+"""The package's reference perturbations: what the decision loses without each word. They know
+nothing of the measures.
 
-    silence      its sound is replaced      mean over digital silence, room tone, noise, another word
-    blank        its tokens are replaced    those a text model or decoder is fed: mean over mask, unknown, padding, removal
-    patch        its sound (tokens) is that of the item's pair, which says the same but for what is asked about
-    knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
-    states       no decision is read, but how far the states of other words move (states.py)
+    silence      its sound is replaced      mean over digital silence, room tone, noise, another
+    word blank        its tokens are replaced    those a text model or decoder is fed: mean over
+    mask, unknown, padding, removal patch        its sound (tokens) is that of the item's pair,
+    which says the same but for what is asked about knock-out    its values are zeroed in all layers
+    of a stack: Value Zeroing's own intervention, so reported apart states       no decision is
+    read, but how far the states of other words move (states.py)
 
-One fill alone, or some, are a reference, too: "silence (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
-`Verdict`s, drops by word in nats (or of the probability), and `Removals`, which answers what happens without several words at
-once (for curves).
+One fill alone, or some, are a reference, too: "silence (zeros)", "blank (mask, unk)". In: a
+decision (and its pair's). Out: `Verdict`s, drops by word in nats (or of the probability), and
+`Removals`, which answers what happens without several words at once (for curves).
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError, SpeechmixError
-from ...interventions.input_ablation import fills_of, inputs_attenuated, inputs_without, sides_of, stack_of_side
+from ...interventions.input_ablation import (
+    fills_of,
+    inputs_attenuated,
+    inputs_without,
+    sides_of,
+    stack_of_side,
+)
 from ...interventions.knock_out import knocked_out
 from ...interventions.patching import patch
 from .perturbations import PERTURBATIONS, package_perturbation, perturbation_named
@@ -88,7 +96,10 @@ class Removals:
         asked = [frozenset(words) for words in removed]
         new = [words for words in dict.fromkeys(asked) if words not in self._margins]
         changed = [
-            inputs_without(self.decision, sorted(self._checked(words)), side=self.side, fill=self.fill) for words in new
+            inputs_without(
+                self.decision, sorted(self._checked(words)), side=self.side, fill=self.fill
+            )
+            for words in new
         ]
         self._margins |= dict(zip(new, self.decision.of_many_inputs(changed), strict=True))
         return np.array([self._margins[words] for words in asked])
@@ -102,29 +113,49 @@ class Removals:
             If it is no sound.
         """
         if self.side != "sound":
-            raise InputError(f"{self.decision.name}: soft metrics scale the sound of words; tokens are there or not")
-        return np.array(self.decision.of_many_inputs([(inputs_attenuated(self.decision, g), None) for g in gains]))
+            raise InputError(
+                f"{self.decision.name}: soft metrics scale the sound of words; tokens are there or "
+                "not"
+            )
+        return np.array(
+            self.decision.of_many_inputs(
+                [(inputs_attenuated(self.decision, g), None) for g in gains]
+            )
+        )
 
     def probabilities(self, margins: np.ndarray) -> np.ndarray:
-        """Probability of the decision: of the target against its foil, or of the target without one."""
+        """Probability of the decision: of the target against its foil, or of the target without
+        one."""
         with np.errstate(over="ignore"):
             return 1 / (1 + np.exp(-margins)) if self.decision.has_foil else np.exp(margins)
 
     def _checked(self, words: frozenset[int]) -> frozenset[int]:
         sources = self.decision.sources_of(stack_of_side(self.decision, self.side), sorted(words))
-        read = [source.label for source in sources if set(source.positions) & set(self.decision.read_at)]
+        read = [
+            source.label for source in sources if set(source.positions) & set(self.decision.read_at)
+        ]
         if self.fill == "remove" and read:
-            raise InputError(f"{self.decision.name}: the decision is read at {read[0]!r}, which cannot be removed")
+            raise InputError(
+                f"{self.decision.name}: the decision is read at {read[0]!r}, which cannot be "
+                "removed"
+            )
         return words
 
 
 def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
     """Return the reference perturbations that an item has by default."""
-    return tuple(name for name, one in PERTURBATIONS.items() if one.applies and one.applies(decision, has_pair))
+    return tuple(
+        name
+        for name, one in PERTURBATIONS.items()
+        if one.applies and one.applies(decision, has_pair)
+    )
 
 
-def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, value: str = "margin") -> list[Verdict]:
-    """Return the effects of a reference perturbation on an item: one verdict, of knock-outs one for each stack.
+def verdicts(
+    judge: str, decision: Decision, pair: Decision | None = None, *, value: str = "margin"
+) -> list[Verdict]:
+    """Return the effects of a reference perturbation on an item: one verdict, of knock-outs one for
+    each stack.
 
     Parameters
     ----------
@@ -143,8 +174,14 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, va
     """
     perturbation, fills = perturbation_named(judge)
     if value != "margin" and "value" not in perturbation.takes:
-        raise InputError(f"{judge} gives drops of the margin, of words; found {value} of {decision.units}s")
-    options = {name: given for name, given in {"fills": fills, "value": value}.items() if name in perturbation.takes}
+        raise InputError(
+            f"{judge} gives drops of the margin, of words; found {value} of {decision.units}s"
+        )
+    options = {
+        name: given
+        for name, given in {"fills": fills, "value": value}.items()
+        if name in perturbation.takes
+    }
     found = perturbation.function(decision, pair, **options)
     if isinstance(found, Mapping):
         found = [Verdict(judge, _stacks_of(decision, perturbation.side), dict(found))]
@@ -152,14 +189,21 @@ def verdicts(judge: str, decision: Decision, pair: Decision | None = None, *, va
 
 
 def each_fill(verdict: Verdict) -> list[Verdict]:
-    """A verdict that is the mean over several fills, and what each of them says; of one fill, that alone."""
+    """A verdict that is the mean over several fills, and what each of them says; of one fill, that
+    alone."""
     fills = zip(verdict.by_fill.items(), verdict.removals, strict=True)
-    alone = [Verdict(judge, verdict.stacks, drops, (removals,)) for (judge, drops), removals in fills]
+    alone = [
+        Verdict(judge, verdict.stacks, drops, (removals,)) for (judge, drops), removals in fills
+    ]
     return alone if len(alone) == 1 else [verdict, *alone]
 
 
 def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
-    stacks = ("encoder", "cross", COMPOSED) if stack_of_side(decision, side) == "encoder" else ("decoder",)
+    stacks = (
+        ("encoder", "cross", COMPOSED)
+        if stack_of_side(decision, side) == "encoder"
+        else ("decoder",)
+    )
     return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
 
 
@@ -169,7 +213,9 @@ def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
     side="sound",
     applies=lambda decision, has_pair: "sound" in sides_of(decision),
 )
-def _silence(decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"):
+def _silence(
+    decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"
+):
     return [_by_removal("silence", decision, "sound", fills, value)]
 
 
@@ -179,29 +225,43 @@ def _silence(decision: Decision, pair: Decision | None, *, fills: Sequence[str] 
     side="text",
     applies=lambda decision, has_pair: "text" in sides_of(decision),
 )
-def _blank(decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"):
+def _blank(
+    decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"
+):
     return [_by_removal("blank", decision, "text", fills, value)]
 
 
-def _by_removal(kind: str, decision: Decision, side: str, of_fills: Sequence[str], value: str) -> Verdict:
+def _by_removal(
+    kind: str, decision: Decision, side: str, of_fills: Sequence[str], value: str
+) -> Verdict:
     if side not in sides_of(decision):
-        raise InputError(f"{decision.model.name} with {decision.name} has no {side} to take words out of")
+        raise InputError(
+            f"{decision.model.name} with {decision.name} has no {side} to take words out of"
+        )
     words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
     removals, by_fill, notes = [], {}, []
     for fill in fills_of(decision, side, of_fills or None):
         removal = Removals(decision, side, fill)
         try:
             margins = removal.margins([(), *((word,) for word in words)])
-            intact, *without = (margins if value == "margin" else removal.probabilities(margins)).tolist()
+            intact, *without = (
+                margins if value == "margin" else removal.probabilities(margins)
+            ).tolist()
         except SpeechmixError as error:
             notes.append(f"{fill}: {error}")
             continue
         removals.append(removal)
-        by_fill[f"{kind} ({fill})"] = {word: intact - left for word, left in zip(words, without, strict=True)}
+        by_fill[f"{kind} ({fill})"] = {
+            word: intact - left for word, left in zip(words, without, strict=True)
+        }
     if not removals:
         named = f"{kind} ({', '.join(of_fills)})" if of_fills else kind
-        raise InputError(f"{decision.name}: {named} is not possible: {'; '.join(notes) or 'no such fill'}")
-    drops = {word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words}
+        raise InputError(
+            f"{decision.name}: {named} is not possible: {'; '.join(notes) or 'no such fill'}"
+        )
+    drops = {
+        word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words
+    }
     return Verdict(kind, _stacks_of(decision, side), drops, tuple(removals), by_fill, tuple(notes))
 
 
@@ -212,9 +272,13 @@ def _by_removal(kind: str, decision: Decision, side: str, of_fills: Sequence[str
 )
 def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
     if decision.units != "word":
-        raise InputError(f"patch gives drops of the margin, of words; found margin of {decision.units}s")
+        raise InputError(
+            f"patch gives drops of the margin, of words; found margin of {decision.units}s"
+        )
     if pair is None or pair.item is None or decision.item is None:
-        raise InputError(f"{decision.name}: no other member of its pair to take words from (meta['pair'])")
+        raise InputError(
+            f"{decision.name}: no other member of its pair to take words from (meta['pair'])"
+        )
     table = patch(decision.model, decision.item, pair.item, what="input").table
     stacks = _stacks_of(decision, "sound" if decision.model.hears else "text")
     return [Verdict("patch", stacks, dict(zip(table["word"], table["drop"], strict=True)))]
@@ -227,7 +291,10 @@ def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
     apart=True,
 )
 def _knock_out(decision: Decision, pair: Decision | None) -> list[Verdict]:
-    tables = {stack: knocked_out(decision, stacks=[stack], window="all").table for stack in decision.sources}
+    tables = {
+        stack: knocked_out(decision, stacks=[stack], window="all").table
+        for stack in decision.sources
+    }
     return [
         Verdict("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))
         for stack, table in tables.items()

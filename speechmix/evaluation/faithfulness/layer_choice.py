@@ -1,4 +1,5 @@
-"""The best layer of a measure, without the optimism of choosing it: chosen on one half of the groups, read on the other.
+"""The best layer of a measure, without the optimism of choosing it: chosen on one half of the
+groups, read on the other.
 
 In: numbers of every layer, by item. Out: the numbers of one layer for each half.
 """
@@ -16,10 +17,11 @@ _WITHIN = ["stack", "measure", "judge", "metric"]
 
 
 def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
-    """Replace the rows of all layers by those of the best layer, cross-fitted over two halves of the groups.
+    """Replace the rows of all layers by those of the best layer, cross-fitted over two halves of
+    the groups.
 
-    A layer's mean is over groups, so a group with many clips counts once. Groups are split by turns in the order of their first
-    clip's name. Of equal layers the lowest is chosen.
+    A layer's mean is over groups, so a group with many clips counts once. Groups are split by turns
+    in the order of their first clip's name. Of equal layers the lowest is chosen.
 
     Parameters
     ----------
@@ -29,8 +31,8 @@ def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Without rows of aggregation "layer", with rows of "best layer", whose column layer says which it was. One group has no
-        other half, so it has no best layer.
+        Without rows of aggregation "layer", with rows of "best layer", whose column layer says
+        which it was. One group has no other half, so it has no best layer.
     """
     is_layer = values["aggregation"] == LAYER
     layers, others = values[is_layer], values[~is_layer]
@@ -39,7 +41,8 @@ def with_best_layer(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_on_the_other_half(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one measure and metric: each half of the groups in the layer that is best in the other half."""
+    """Rows of one measure and metric: each half of the groups in the layer that is best in the
+    other half."""
     metric = rows["metric"].iloc[0]
     means = group_means(rows, by=["layer"]).sort_index()  # [layers, groups], groups in order
     if metric in LOWER_IS_BETTER:

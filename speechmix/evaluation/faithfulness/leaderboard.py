@@ -1,14 +1,17 @@
-"""From one number an item to a leaderboard: means over groups of clips, the baselines, and the measure that ranks words best.
+"""From one number an item to a leaderboard: means over groups of clips, the baselines, and the
+measure that ranks words best.
 
-A row is a way to score words: a measure, in a stack, aggregated over layers. It is *better than the baselines* if its paired
-differences to random orders (their mean, over twenty), to the order by length and to the order by position are all above zero.
-The differences of all rows to one baseline are tested together (`sign_flips`), and a row's p is the largest of its three (an
-intersection-union test). A row that is no better than some baseline is no better than the best baseline, so this bounds the
-probability that any such row is named (simulated in `benchmarks/leaderboard.py`).
+A row is a way to score words: a measure, in a stack, aggregated over layers. It is *better than the
+baselines* if its paired differences to random orders (their mean, over twenty), to the order by
+length and to the order by position are all above zero. The differences of all rows to one baseline
+are tested together (`sign_flips`), and a row's p is the largest of its three (an intersection-union
+test). A row that is no better than some baseline is no better than the best baseline, so this
+bounds the probability that any such row is named (simulated in `benchmarks/leaderboard.py`).
 
-A row needs `FEWEST_GROUPS` groups in which it and the baselines have a number. A row with fewer is shown below the others
-with the note `TOO_FEW`; it is not tested, not ranked, and changes no other row. The winner is the best of many rows, so its
-own number is a little too good; that it beats the baselines is what was corrected for.
+A row needs `FEWEST_GROUPS` groups in which it and the baselines have a number. A row with fewer is
+shown below the others with the note `TOO_FEW`; it is not tested, not ranked, and changes no other
+row. The winner is the best of many rows, so its own number is a little too good; that it beats the
+baselines is what was corrected for.
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ def summary(values: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns `TABLE_COLUMNS`; chance is what an order drawn at random gets, where that is known. There is no interval (NaN)
-        of fewer than `FEWEST_GROUPS` groups, and of numbers that are all the same.
+        Columns `TABLE_COLUMNS`; chance is what an order drawn at random gets, where that is known.
+        There is no interval (NaN) of fewer than `FEWEST_GROUPS` groups, and of numbers that are all
+        the same.
     """
     tables = []
     for key, part in values.groupby(["judge", "metric"], sort=False):
@@ -52,23 +56,35 @@ def summary(values: pd.DataFrame) -> pd.DataFrame:
         table["value"] = _means(by_group.to_numpy())
         table["low"], table["high"] = mean_intervals(by_group.to_numpy())
         counts = part.dropna(subset="value").groupby(ROW, sort=False)
-        counted = counts.agg(chance=("chance", "mean"), clips=("item", "nunique"), groups=("group", "nunique"))
+        counted = counts.agg(
+            chance=("chance", "mean"), clips=("item", "nunique"), groups=("group", "nunique")
+        )
         tables.append(table.merge(counted.reset_index(), on=ROW).assign(judge=judge, metric=metric))
-    return pd.concat(tables, ignore_index=True)[TABLE_COLUMNS] if tables else pd.DataFrame(columns=TABLE_COLUMNS)
+    return (
+        pd.concat(tables, ignore_index=True)[TABLE_COLUMNS]
+        if tables
+        else pd.DataFrame(columns=TABLE_COLUMNS)
+    )
 
 
 def group_means(values: pd.DataFrame, by: Sequence[str] = ROW) -> pd.DataFrame:
-    """Return the mean of each group: index as `by`, a column for each group, in the order of the groups' first clips.
+    """Return the mean of each group: index as `by`, a column for each group, in the order of the
+    groups' first clips.
 
     Numbers of one item are averaged first, so an item that is there twice counts once.
     """
     by_item = values.groupby([*by, "group", "item"], sort=False)["value"].mean()
-    order = values.astype({"item": str}).groupby("group")["item"].min().sort_values(kind="stable").index
-    return by_item.groupby([*by, "group"], sort=False).mean().unstack("group").reindex(columns=order)
+    order = (
+        values.astype({"item": str}).groupby("group")["item"].min().sort_values(kind="stable").index
+    )
+    return (
+        by_item.groupby([*by, "group"], sort=False).mean().unstack("group").reindex(columns=order)
+    )
 
 
 def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
-    """Spearman between judges over the words of an item, mean over groups: how well a measure can be expected to do.
+    """Spearman between judges over the words of an item, mean over groups: how well a measure can
+    be expected to do.
 
     Parameters
     ----------
@@ -78,16 +94,21 @@ def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each stack and pair of judges: stack, judge, other, rho, low, high (95 % over groups), items.
+        One row for each stack and pair of judges: stack, judge, other, rho, low, high (95 % over
+        groups), items.
     """
     rows = []
     for (stack, item, group), part in drops.groupby(["stack", "item", "group"], sort=False):
-        by_judge = part.drop_duplicates(["judge", "word"]).pivot(index="word", columns="judge", values="drop")
+        by_judge = part.drop_duplicates(["judge", "word"]).pivot(
+            index="word", columns="judge", values="drop"
+        )
         for judge, other in itertools.combinations(part["judge"].unique(), 2):
             rho = spearman(by_judge[judge].to_numpy(float), by_judge[other].to_numpy(float))
             place = {"stack": stack, "item": item, "group": group}
             rows.append({**place, "judge": judge, "other": other, "rho": rho})
-    table = pd.DataFrame(rows, columns=["stack", "item", "group", "judge", "other", "rho"]).dropna(subset="rho")
+    table = pd.DataFrame(rows, columns=["stack", "item", "group", "judge", "other", "rho"]).dropna(
+        subset="rho"
+    )
     keys = ["stack", "judge", "other"]
     if table.empty:
         return pd.DataFrame(columns=[*keys, "rho", "low", "high", "items"])
@@ -99,7 +120,8 @@ def judge_agreement(drops: pd.DataFrame) -> pd.DataFrame:
 
 
 def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFrame:
-    """Return the rows of one judge and metric, best first, each compared with the baselines and with the first row.
+    """Return the rows of one judge and metric, best first, each compared with the baselines and
+    with the first row.
 
     Parameters
     ----------
@@ -110,11 +132,13 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
     Returns
     -------
     DataFrame
-        Columns of `TABLE_COLUMNS` without judge and metric; note (`TOO_FEW`, or ""); over_random, over_length, over_position
-        (paired differences, above zero if the row is better, also where a small number is good), p_random, p_length, p_position
-        (corrected for all rows), p (the largest of them), better (p < 0.05), and behind, behind_low, behind_high
-        (how far behind the first row of a measure, with its interval). Baselines, the oracle, and measures that remove words
-        as the judge does have a row without p. Rows with a note come last, unless all measures have it.
+        Columns of `TABLE_COLUMNS` without judge and metric; note (`TOO_FEW`, or ""); over_random,
+        over_length, over_position (paired differences, above zero if the row is better, also where
+        a small number is good), p_random, p_length, p_position (corrected for all rows), p (the
+        largest of them), better (p < 0.05), and behind, behind_low, behind_high (how far behind the
+        first row of a measure, with its interval). Baselines, the oracle, and measures that remove
+        words as the judge does have a row without p. Rows with a note come last, unless all
+        measures have it.
 
     Raises
     ------
@@ -125,7 +149,8 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
     if part.empty:
         pairs = sorted(set(zip(values["judge"], values["metric"], strict=True)))
         raise InputError(
-            f"nothing by {judge!r} and {metric!r}; there is {', '.join(map(str, pairs)) or 'nothing at all'}"
+            f"nothing by {judge!r} and {metric!r}; there is "
+            f"{', '.join(map(str, pairs)) or 'nothing at all'}"
         )
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
     table = summary(part).drop(columns=["judge", "metric"])
@@ -140,8 +165,14 @@ def leaderboard(values: pd.DataFrame, *, judge: str, metric: str) -> pd.DataFram
         table[f"p_{name}"] = corrected_p(tested[:, index])
     table["p"] = table[[f"p_{name}" for name in BASELINES]].max(axis=1, skipna=False)
     table["better"] = table["p"] < _LEVEL
-    is_last = is_few & _is_compared(table, judge).any()  # where no row has groups enough, all are in order
-    order = table.assign(last=is_last, rank=-sign * table["value"]).sort_values(["last", "rank", *ROW]).index
+    is_last = (
+        is_few & _is_compared(table, judge).any()
+    )  # where no row has groups enough, all are in order
+    order = (
+        table.assign(last=is_last, rank=-sign * table["value"])
+        .sort_values(["last", "rank", *ROW])
+        .index
+    )
     table, by_group = table.loc[order].reset_index(drop=True), by_group.iloc[order]
     compared = by_group[_is_compared(table, judge).to_numpy()].to_numpy()
     behind = (compared[:1] if len(compared) else np.nan) - by_group.to_numpy()
@@ -156,20 +187,29 @@ def _is_compared(table: pd.DataFrame, judge: str) -> pd.Series:
 
 
 def is_measure(table: pd.DataFrame, judge: str) -> pd.Series:
-    """Which rows are measures on trial by a judge: no baselines, and none that take words away as the judge does."""
+    """Which rows are measures on trial by a judge: no baselines, and none that take words away as
+    the judge does."""
     is_own = table["measure"].map(lambda name: same_removal(name, judge)).astype(bool)
     return ~table["measure"].isin([*BASELINES, ORACLE]) & ~is_own
 
 
 def _over_baselines(table: pd.DataFrame, by_group: pd.DataFrame, judge: str) -> np.ndarray:
-    """Paired differences of each row to each baseline of its stack [rows, baselines, groups]; NaN for what is not on trial."""
+    """Paired differences of each row to each baseline of its stack [rows, baselines, groups]; NaN
+    for what is not on trial."""
     numbers = dict(zip(by_group.index, by_group.to_numpy(), strict=True))
     missing = np.full(by_group.shape[1], np.nan)
-    return np.array([
-        [numbers[stack, measure, how] - (numbers.get((stack, name, ""), missing) if is_tested else missing)
-         for name in BASELINES]
-        for (stack, measure, how), is_tested in zip(numbers, is_measure(table, judge), strict=True)
-    ])  # fmt: skip
+    return np.array(
+        [
+            [
+                numbers[stack, measure, how]
+                - (numbers.get((stack, name, ""), missing) if is_tested else missing)
+                for name in BASELINES
+            ]
+            for (stack, measure, how), is_tested in zip(
+                numbers, is_measure(table, judge), strict=True
+            )
+        ]
+    )
 
 
 def _means(values: np.ndarray) -> np.ndarray:
@@ -179,7 +219,8 @@ def _means(values: np.ndarray) -> np.ndarray:
 
 
 def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
-    """Return the leaderboard in words: which measure is best and how sure that is, or that none beats the baselines."""
+    """Return the leaderboard in words: which measure is best and how sure that is, or that none
+    beats the baselines."""
     by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
     end = f"{_too_few(board, judge)}{_aside(board, judge)}"
     measures = board[is_measure(board, judge)]
@@ -189,23 +230,33 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
     if compared.empty:
         first = measures.iloc[0]
         return (
-            f"{by} no measure can be compared: that needs {FEWEST_GROUPS} groups (all items that share a pair, sentence or "
-            f"word are one group). The first is {_row(first)}; {_baselines(board, first)}.{_aside(board, judge)}"
+            f"{by} no measure can be compared: that needs {FEWEST_GROUPS} groups (all items that "
+            "share a pair, sentence or "
+            f"word are one group). The first is {_row(first)}; "
+            f"{_baselines(board, first)}.{_aside(board, judge)}"
         )
     first, winners = compared.iloc[0], compared[compared["better"]]
     if winners.empty:
         return (
-            f"{by} none of {len(compared)} ways to rank words is surely better than {_unbeaten(compared)}. The first is "
+            f"{by} none of {len(compared)} ways to rank words is surely better than "
+            f"{_unbeaten(compared)}. The first is "
             f"{_row(first)}; {_baselines(board, first)}.{end}"
         )
     winner = winners.iloc[0]
     above = (
-        "" if winners.index[0] == compared.index[0] else f" Above it, but not surely better than they: {_row(first)}."
+        ""
+        if winners.index[0] == compared.index[0]
+        else f" Above it, but not surely better than they: {_row(first)}."
     )
     close = int((~(compared["behind_low"] > 0)).sum()) - 1
-    also = f" {close} of the other {len(compared) - 1} ways cannot be told from the first." if close else ""
+    also = (
+        f" {close} of the other {len(compared) - 1} ways cannot be told from the first."
+        if close
+        else ""
+    )
     return (
-        f"{by} {_row(winner)} ranks words best; {_baselines(board, winner)}. It is better than each of these "
+        f"{by} {_row(winner)} ranks words best; {_baselines(board, winner)}. It is better than "
+        "each of these "
         f"(p = {winner['p']:.3f}, corrected for all {len(compared)} ways).{above}{also}{end}"
     )
 
@@ -214,20 +265,36 @@ def _too_few(board: pd.DataFrame, judge: str) -> str:
     """The measures that are not compared."""
     few = board[is_measure(board, judge) & (board["note"] == TOO_FEW)]
     names = ", ".join(f"{row.measure} ({row.stack}, {row.aggregation})" for row in few.itertuples())
-    return f" Not compared, because fewer than {FEWEST_GROUPS} groups have a number: {names}." if names else ""
+    return (
+        f" Not compared, because fewer than {FEWEST_GROUPS} groups have a number: {names}."
+        if names
+        else ""
+    )
 
 
 def _aside(board: pd.DataFrame, judge: str) -> str:
     """The measures that take words away as the judge does."""
     names = list(dict.fromkeys(name for name in board["measure"] if same_removal(name, judge)))
-    return f" Not on trial, for this judge takes words away as they do: {', '.join(names)}." if names else ""
+    return (
+        f" Not on trial, for this judge takes words away as they do: {', '.join(names)}."
+        if names
+        else ""
+    )
 
 
 def _unbeaten(measures: pd.DataFrame) -> str:
-    """The baselines that no row is surely better than; all of them where each is beaten by another row."""
-    names = {"random": "random scores", "length": "the order by length", "position": "the order by position"}
+    """The baselines that no row is surely better than; all of them where each is beaten by another
+    row."""
+    names = {
+        "random": "random scores",
+        "length": "the order by length",
+        "position": "the order by position",
+    }
     unbeaten = [told for name, told in names.items() if not (measures[f"p_{name}"] < _LEVEL).any()]
-    return " and ".join(part for part in (", ".join(unbeaten[:-1]), *unbeaten[-1:]) if part) or "all three baselines"
+    return (
+        " and ".join(part for part in (", ".join(unbeaten[:-1]), *unbeaten[-1:]) if part)
+        or "all three baselines"
+    )
 
 
 def _counts(board: pd.DataFrame) -> str:
@@ -236,9 +303,14 @@ def _counts(board: pd.DataFrame) -> str:
 
 
 def _row(row: pd.Series) -> str:
-    interval = f" [{row['low']:.2f}, {row['high']:.2f}]" if np.isfinite([row["low"], row["high"]]).all() else ""
+    interval = (
+        f" [{row['low']:.2f}, {row['high']:.2f}]"
+        if np.isfinite([row["low"], row["high"]]).all()
+        else ""
+    )
     return (
-        f"{row['measure'].replace('_', ' ')} ({row['stack']}, {row['aggregation']}) with {row['value']:.2f}{interval}"
+        f"{row['measure'].replace('_', ' ')} ({row['stack']}, {row['aggregation']}) with "
+        f"{row['value']:.2f}{interval}"
     )
 
 

@@ -1,7 +1,8 @@
-"""What a trial of measures is asked: options with their defaults, checked; which measures are defined for a model.
+"""What a trial of measures is asked: options with their defaults, checked; which measures are
+defined for a model.
 
-In: options of `faithfulness`, a model. Out: the same as a dictionary that decides, with model and item, what is found of an
-item; names of measures.
+In: options of `faithfulness`, a model. Out: the same as a dictionary that decides, with model and
+item, what is found of an item; names of measures.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
-from ...mixing.maps.measure_registry import FACTS, check_gives_maps, facts_of, is_installed, names_of_scope
+from ...mixing.maps.measure_registry import (
+    FACTS,
+    check_gives_maps,
+    facts_of,
+    is_installed,
+    names_of_scope,
+)
 from ...mixing.measures.availability import check_defined
 from ...mixing.passes.input_attribution import check_reaches_the_sound
 from ...mixing.passes.logit_contributions import check_takes_apart
@@ -26,11 +33,18 @@ if TYPE_CHECKING:
 
 DEFAULT_MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "gradient_input")
 DEFAULT_METRICS = tuple(metric for metric in METRICS if metric not in SOFT_METRICS)
-DEFAULT_AGGREGATIONS = tuple(name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT))
+DEFAULT_AGGREGATIONS = tuple(
+    name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT)
+)
 FEWEST_WORDS = 3
 # Named settings: options of `faithfulness`, and whether foils are left aside.
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    "blank-out": {"judges": ("blank",), "aggregations": ("rollout",), "metrics": ("spearman",), "foils": "aside"},
+    "blank-out": {
+        "judges": ("blank",),
+        "aggregations": ("rollout",),
+        "metrics": ("spearman",),
+        "foils": "aside",
+    },
 }
 
 
@@ -42,9 +56,14 @@ def trial_options(
     protocol: str | None = None,
     units: str = "word",
 ) -> dict[str, Any]:
-    """Options of `faithfulness` as they were asked for, checked, with those of a protocol, as `judged` takes them."""
+    """Options of `faithfulness` as they were asked for, checked, with those of a protocol, as
+    `judged` takes them."""
     judges = (judges,) if isinstance(judges, str) else judges
-    options: dict[str, Any] = {"judges": judges, "aggregations": tuple(aggregations), "metrics": tuple(metrics)}
+    options: dict[str, Any] = {
+        "judges": judges,
+        "aggregations": tuple(aggregations),
+        "metrics": tuple(metrics),
+    }
     options |= {"foils": "used", "value": "margin", "each_fill": False, "units": units}
     if protocol is not None:
         if protocol not in PROTOCOLS:
@@ -59,15 +78,22 @@ def trial_options(
     return options
 
 
-def measures_of(model: Model, asked: str | Sequence[str], *, to_output: bool = True) -> tuple[str, ...]:
-    """Names of measures: maps, each defined for every stack of the model, and what has no maps but goes to the output.
+def measures_of(
+    model: Model, asked: str | Sequence[str], *, to_output: bool = True
+) -> tuple[str, ...]:
+    """Names of measures: maps, each defined for every stack of the model, and what has no maps but
+    goes to the output.
 
-    Of the latter "all" has those whose parts add up to a logit, where they are defined; asked for by name, what is not defined
-    for an item is a note of the item.
+    Of the latter "all" has those whose parts add up to a logit, where they are defined; asked for
+    by name, what is not defined for an item is a note of the item.
     """
     if asked == "all":
         scopes = ("layer", "model", "logit") if to_output else ("layer", "model")
-        names = [name for name in names_of_scope(*scopes) if not FACTS[name].slow and _is_defined(model, name)]
+        names = [
+            name
+            for name in names_of_scope(*scopes)
+            if not FACTS[name].slow and _is_defined(model, name)
+        ]
     else:
         names = [asked] if isinstance(asked, str) else list(asked)
         for name in names:
@@ -85,7 +111,9 @@ def _check_ranks_words(model: Model, name: str) -> None:
         check_defined(facts_of(name), stack)
     if name not in FACTS:
         maps = ", ".join(names_of_scope("layer", "model"))
-        raise InputError(f"{name} gives one number a target and ranks no words; measures are {maps}")
+        raise InputError(
+            f"{name} gives one number a target and ranks no words; measures are {maps}"
+        )
 
 
 def _is_defined(model: Model, name: str) -> bool:
@@ -100,7 +128,8 @@ def _is_defined(model: Model, name: str) -> bool:
 
 
 def check_trial(options: Mapping[str, Any], fewest: int) -> None:
-    """Raise `InputError` for units that cannot be, and where any order would be right half of the time."""
+    """Raise `InputError` for units that cannot be, and where any order would be right half of the
+    time."""
     if options["units"] not in TEXT_UNITS:
         raise InputError(f"units should be one of {TEXT_UNITS}, found {options['units']!r}")
     if fewest < 2:

@@ -1,7 +1,9 @@
-"""Reference perturbations by name: what is changed in the input or in the model, to see which words a decision needs.
+"""Reference perturbations by name: what is changed in the input or in the model, to see which words
+a decision needs.
 
-In: a name as in ``judges=``, alone ("silence") or with fills ("silence (zeros)"). Out: its `Perturbation`, which says what it
-changes and computes the effects of it. `register_perturbation` adds a custom one.
+In: a name as in ``judges=``, alone ("silence") or with fills ("silence (zeros)"). Out: its
+`Perturbation`, which says what it changes and computes the effects of it. `register_perturbation`
+adds a custom one.
 """
 
 from __future__ import annotations
@@ -30,17 +32,19 @@ class Perturbation:
     description : str
         What it changes, in one line.
     function : callable
-        ``function(decision, pair, **options)`` returns the effect of removing each word, dict of word index to drop (nats), or
-        a list of `judges.Verdict`; `pair` is the decision of the pair's other member, or None. Of ``reads="states"``:
-        ``function(model, item, stack, **options)`` returns maps of how far states move, and notes of what was not possible. It
-        has keyword arguments for the options that it reads: `fills` (names, empty for all) and `value` ("margin",
-        "probability").
+        ``function(decision, pair, **options)`` returns the effect of removing each word, dict of
+        word index to drop (nats), or a list of `judges.Verdict`; `pair` is the decision of the
+        pair's other member, or None. Of ``reads="states"``: ``function(model, item, stack,
+        **options)`` returns maps of how far states move, and notes of what was not possible. It has
+        keyword arguments for the options that it reads: `fills` (names, empty for all) and `value`
+        ("margin", "probability").
     side : {"", "sound", "text"}
         The side of the input that it changes; empty if neither, or if the item decides.
     reads : {"decision", "states"}
         What shows the effect.
     applies : callable, optional
-        ``applies(decision, has_pair)``: whether it is used by default for an item. A custom one is used when it is named.
+        ``applies(decision, has_pair)``: whether it is used by default for an item. A custom one is
+        used when it is named.
     apart : bool
         True if a measure that is evaluated intervenes in the same way: it is reported last.
     """
@@ -58,19 +62,27 @@ class Perturbation:
     def takes(self) -> tuple[str, ...]:
         """The options that the function reads."""
         parameters = inspect.signature(self.function).parameters.values()
-        return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+        return tuple(
+            parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
+        )
 
     @property
     def identity(self) -> str:
-        """What a stored result knows it by: its name, of a custom one with a hash of its function."""
-        return self.name if self.of_the_package else f"{self.name} {code_fingerprint(self.function)}"
+        """What a stored result knows it by: its name, of a custom one with a hash of its
+        function."""
+        return (
+            self.name if self.of_the_package else f"{self.name} {code_fingerprint(self.function)}"
+        )
 
 
 PERTURBATIONS: dict[str, Perturbation] = {}
 
 
-def register_perturbation(name: str, *, description: str, **facts: Any) -> Callable[[Callable], Callable]:
-    """Add a custom reference perturbation, by decorating its function; see `Perturbation` for what it gets and returns.
+def register_perturbation(
+    name: str, *, description: str, **facts: Any
+) -> Callable[[Callable], Callable]:
+    """Add a custom reference perturbation, by decorating its function; see `Perturbation` for what
+    it gets and returns.
 
     Parameters
     ----------
@@ -83,7 +95,8 @@ def register_perturbation(name: str, *, description: str, **facts: Any) -> Calla
     Raises
     ------
     InputError
-        If the name is taken, a fact is unknown, or the function has a keyword argument that no caller has.
+        If the name is taken, a fact is unknown, or the function has a keyword argument that no
+        caller has.
 
     Examples
     --------
@@ -96,7 +109,9 @@ def register_perturbation(name: str, *, description: str, **facts: Any) -> Calla
     """
     unknown = set(facts) - {"side", "reads", "apart"}
     if unknown:
-        raise InputError(f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, apart")
+        raise InputError(
+            f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, apart"
+        )
 
     def add(function: Callable) -> Callable:
         perturbation = Perturbation(name, description, function, **facts)
@@ -141,13 +156,15 @@ def perturbation_named(name: str) -> tuple[Perturbation, tuple[str, ...]]:
     found = PERTURBATIONS.get(kind)
     if found is None or (fills and "fills" not in found.takes):
         raise InputError(
-            f"judges are {', '.join(PERTURBATIONS)}, and of one fill, as 'silence (zeros)'; found {name!r}"
+            f"judges are {', '.join(PERTURBATIONS)}, and of one fill, as 'silence (zeros)'; found "
+            f"{name!r}"
         )
     return found, fills
 
 
 def is_apart(name: str) -> bool:
-    """Whether a perturbation is reported apart; False for an unknown name, as in a table of another session."""
+    """Whether a perturbation is reported apart; False for an unknown name, as in a table of another
+    session."""
     found = PERTURBATIONS.get(name_and_fills(name)[0])
     return found is not None and found.apart
 
@@ -159,7 +176,8 @@ def side_of(name: str) -> str:
 
 
 def custom_perturbations(names: Iterable[str]) -> dict[str, str]:
-    """Identities of the custom perturbations among some names: what a stored result is known by, besides the names."""
+    """Identities of the custom perturbations among some names: what a stored result is known by,
+    besides the names."""
     found = (PERTURBATIONS.get(name_and_fills(name)[0]) for name in names)
     return {one.name: one.identity for one in found if one is not None and not one.of_the_package}
 
@@ -179,11 +197,20 @@ def name_and_fills(name: str) -> tuple[str, tuple[str, ...]]:
 def _check(perturbation: Perturbation) -> None:
     name, taken = perturbation.name, PERTURBATIONS.get(perturbation.name)
     if not re.fullmatch(r"[\w-]+", name) or (taken is not None and taken.of_the_package):
-        raise InputError(f"a custom perturbation needs a name of its own, of letters, digits, - and _; found {name!r}")
-    if perturbation.reads not in ("decision", "states") or perturbation.side not in ("", "sound", "text"):
+        raise InputError(
+            "a custom perturbation needs a name of its own, of letters, digits, - and _; found "
+            f"{name!r}"
+        )
+    if perturbation.reads not in ("decision", "states") or perturbation.side not in (
+        "",
+        "sound",
+        "text",
+    ):
         raise InputError(f"{name}: reads 'decision' or 'states', of side 'sound' or 'text'")
     if perturbation.reads == "decision" and not perturbation.side:
         raise InputError(f"{name}: say which words it changes, with side='sound' or side='text'")
     unknown = set(perturbation.takes) - set(OPTIONS)
     if unknown:
-        raise InputError(f"{name}: no caller has the option {', '.join(sorted(unknown))}; there are {OPTIONS}")
+        raise InputError(
+            f"{name}: no caller has the option {', '.join(sorted(unknown))}; there are {OPTIONS}"
+        )

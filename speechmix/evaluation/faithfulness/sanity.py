@@ -1,12 +1,14 @@
-"""Is a measure reading the model at all? Layers randomised from the top down; and do models of other training seeds agree?
+"""Is a measure reading the model at all? Layers randomised from the top down; and do models of
+other training seeds agree?
 
-Cascading randomisation (Adebayo et al. 2018, Sanity Checks for Saliency Maps, NeurIPS): the layers of a copy get the weights of
-a random twin, one after the other from the last to the first, then everything else. At each step every measure's maps are
-compared with those of the trained model. A measure whose maps stay the same is not reading what was exchanged; the last step
-is the twin itself, exactly.
+Cascading randomisation (Adebayo et al. 2018, Sanity Checks for Saliency Maps, NeurIPS): the layers
+of a copy get the weights of a random twin, one after the other from the last to the first, then
+everything else. At each step every measure's maps are compared with those of the trained model. A
+measure whose maps stay the same is not reading what was exchanged; the last step is the twin
+itself, exactly.
 
-Agreement of models trained from several seeds (as the MultiBERTs, Sellam et al. 2022): what of a map is the task's, and what
-the draw's.
+Agreement of models trained from several seeds (as the MultiBERTs, Sellam et al. 2022): what of a
+map is the task's, and what the draw's.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
     from ...mixing.maps.mixing_map import Maps, MixingMap
 
 NOTHING, EVERYTHING = "nothing", "everything"
-_BEHIND_THE_INPUT = ("decoder", "encoder")  # stacks from the top down; cross-attention lies in the decoder's layers
+_BEHIND_THE_INPUT = (
+    "decoder",
+    "encoder",
+)  # stacks from the top down; cross-attention lies in the decoder's layers
 
 
 def cascading_randomisation(
@@ -43,7 +48,8 @@ def cascading_randomisation(
     measures: Sequence[str] = ("value_zeroing", "attention", "attention_norm"),
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Rank correlation of a model's maps with themselves while its layers are randomised from the top down.
+    """Rank correlation of a model's maps with themselves while its layers are randomised from the
+    top down.
 
     Parameters
     ----------
@@ -57,9 +63,9 @@ def cascading_randomisation(
     Returns
     -------
     DataFrame
-        One row for each step, measure and stack: step (from 0), randomised ("nothing", "decoder 2", ..., "everything"),
-        measure, stack, rho (Spearman over the cells of a layer without the diagonal, mean over layers and items), low, high
-        (95 % over items), items.
+        One row for each step, measure and stack: step (from 0), randomised ("nothing", "decoder 2",
+        ..., "everything"), measure, stack, rho (Spearman over the cells of a layer without the
+        diagonal, mean over layers and items), low, high (95 % over items), items.
 
     Raises
     ------
@@ -69,7 +75,8 @@ def cascading_randomisation(
     items = list(items)
     if not items or "random" in measures:
         raise InputError(
-            f"expected items, and measures that read the model; found {len(items)} items, {list(measures)}"
+            f"expected items, and measures that read the model; found {len(items)} items, "
+            f"{list(measures)}"
         )
     original = [mix_one(model, item, measures=measures) for item in items]
     rows = [
@@ -82,7 +89,8 @@ def cascading_randomisation(
 
 
 def randomised_copies(model: Model, *, seed: int = 0) -> Iterator[tuple[str, Model]]:
-    """A copy of a model with the layers from the last to the first those of a random twin, one more at each step.
+    """A copy of a model with the layers from the last to the first those of a random twin, one more
+    at each step.
 
     Parameters
     ----------
@@ -94,7 +102,8 @@ def randomised_copies(model: Model, *, seed: int = 0) -> Iterator[tuple[str, Mod
     Yields
     ------
     str, Model
-        What was randomised now, from "nothing" to "everything", and the copy, which the next step changes.
+        What was randomised now, from "nothing" to "everything", and the copy, which the next step
+        changes.
     """
     twin = load(model.module, init="random", seed=seed, check=False)
     changed = replace(model, module=copy.deepcopy(model.module))
@@ -126,8 +135,8 @@ def seed_agreement(
     Returns
     -------
     DataFrame
-        One row for each measure and stack: rho (as in `cascading_randomisation`, mean over pairs of models, layers and items),
-        low, high (95 % over items), items, pairs.
+        One row for each measure and stack: rho (as in `cascading_randomisation`, mean over pairs of
+        models, layers and items), low, high (95 % over items), items, pairs.
 
     Raises
     ------
@@ -138,20 +147,24 @@ def seed_agreement(
     items = list(items)
     if len(models) < 2 or len(shapes) != 1 or not items:
         raise InputError(
-            f"expected items and at least two models of one architecture; found {len(items)} items, {len(models)} models "
+            f"expected items and at least two models of one architecture; found {len(items)} "
+            f"items, {len(models)} models "
             f"with {len(shapes)} shapes"
         )
     rows = []
     for index, item in enumerate(items):
         maps = [mix_one(model, item, measures=measures) for model in models]
         for first_map, second_map in itertools.combinations(maps, 2):
-            rows += [{"item": index, **agreement} for agreement in _agreements(first_map, second_map)]
+            rows += [
+                {"item": index, **agreement} for agreement in _agreements(first_map, second_map)
+            ]
     pairs = len(models) * (len(models) - 1) // 2
     return _means(pd.DataFrame(rows), ["measure", "stack"]).assign(pairs=pairs)
 
 
 def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
-    """Spearman between the shares of two maps, layer by layer without the diagonal, mean over layers; NaN where none varies.
+    """Spearman between the shares of two maps, layer by layer without the diagonal, mean over
+    layers; NaN where none varies.
 
     Raises
     ------
@@ -161,12 +174,22 @@ def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
     from scipy.stats import spearmanr
 
     if first_map.scores.shape != second_map.scores.shape:
-        raise InputError(f"maps of one shape expected, found {first_map.scores.shape} and {second_map.scores.shape}")
-    shares = [normalize_rows(mixing_map.mean_heads().scores.astype(float)) for mixing_map in (first_map, second_map)]
+        raise InputError(
+            f"maps of one shape expected, found {first_map.scores.shape} and "
+            f"{second_map.scores.shape}"
+        )
+    shares = [
+        normalize_rows(mixing_map.mean_heads().scores.astype(float))
+        for mixing_map in (first_map, second_map)
+    ]
     rows, columns = shares[0].shape[-2:]
     cells = np.ones((rows, columns), bool)
     if first_map.stack != "cross":
-        cells = np.tril(cells, -1) if first_map.stack == "decoder" else ~np.eye(rows, columns, dtype=bool)
+        cells = (
+            np.tril(cells, -1)
+            if first_map.stack == "decoder"
+            else ~np.eye(rows, columns, dtype=bool)
+        )
     pairs = [(a[cells], b[cells]) for a, b in zip(*shares, strict=True)]
     rhos = [spearmanr(a, b)[0] for a, b in pairs if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0]
     return float(np.mean(rhos)) if rhos else float("nan")
@@ -192,5 +215,13 @@ def _means(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     for key, part in by_item.groupby(by, sort=False):
         low, high = mean_interval(part["rho"])
         told = dict(zip(by, key, strict=True))
-        rows.append({**told, "rho": part["rho"].mean(), "low": low, "high": high, "items": int(part["rho"].count())})
+        rows.append(
+            {
+                **told,
+                "rho": part["rho"].mean(),
+                "low": low,
+                "high": high,
+                "items": int(part["rho"].count()),
+            }
+        )
     return pd.DataFrame(rows)

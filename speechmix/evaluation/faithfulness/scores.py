@@ -1,16 +1,19 @@
 """How well scores of words agree with what a judge says of them, one number each.
 
-Conventions: all words of one item, the target left out; `scores` [W] of a measure, `drops` [W] of a judge (what the decision
-loses without the word); a *curve* [W + 1] is the probability of the decision with 0, 1, ..., W words removed (or kept), most
-important first. Scores are compared by their order alone. A measure that gives all words the same has no order: it gets 0 as
-a correlation, and shares the hit. A judge that says the same of all words judges nothing: NaN.
+Conventions: all words of one item, the target left out; `scores` [W] of a measure, `drops` [W] of a
+judge (what the decision loses without the word); a *curve* [W + 1] is the probability of the
+decision with 0, 1, ..., W words removed (or kept), most important first. Scores are compared by
+their order alone. A measure that gives all words the same has no order: it gets 0 as a correlation,
+and shares the hit. A judge that says the same of all words judges nothing: NaN.
 
 References
-- top-1, Spearman, Kendall: rank agreement with ablation, as the blank-out evaluation of Mohebbi et al. 2023, EACL
-- comprehensiveness, sufficiency: DeYoung et al. 2020, ERASER, ACL; over 1, 2, ... words as their area over the perturbation
-  curve (AOPC), without the ends, where the order of words plays no part
+- top-1, Spearman, Kendall: rank agreement with ablation, as the blank-out evaluation of Mohebbi et
+  al. 2023, EACL
+- comprehensiveness, sufficiency: DeYoung et al. 2020, ERASER, ACL; over 1, 2, ... words as their
+  area over the perturbation curve (AOPC), without the ends, where the order of words plays no part
 - deletion, insertion: Petsiuk et al. 2018, RISE, BMVC
-- soft versions: Zhao & Aletras 2023, Incorporating Attribution Importance for Improving Faithfulness Metrics, ACL
+- soft versions: Zhao & Aletras 2023, Incorporating Attribution Importance for Improving
+  Faithfulness Metrics, ACL
 """
 
 from __future__ import annotations
@@ -94,7 +97,8 @@ def order_of(scores: np.ndarray) -> list[int]:
 
 
 def comprehensiveness(removed: np.ndarray) -> float:
-    """Mean drop of the probability with 1, ..., W - 1 words removed: large if the words removed first are needed.
+    """Mean drop of the probability with 1, ..., W - 1 words removed: large if the words removed
+    first are needed.
 
     Examples
     --------
@@ -105,7 +109,8 @@ def comprehensiveness(removed: np.ndarray) -> float:
 
 
 def sufficiency(kept: np.ndarray) -> float:
-    """Mean drop of the probability with only 1, ..., W - 1 words kept: small if the words kept first are enough.
+    """Mean drop of the probability with only 1, ..., W - 1 words kept: small if the words kept
+    first are enough.
 
     Examples
     --------
@@ -143,13 +148,15 @@ def of_ranks(vectors: Sequence[np.ndarray], drops: np.ndarray) -> list[dict[str,
 
     ranks = [tuple(rankdata(scores)) for scores in vectors]
     by_order = {
-        order: {name: function(np.array(order), drops) for name, function in _OF_RANKS.items()} for order in set(ranks)
+        order: {name: function(np.array(order), drops) for name, function in _OF_RANKS.items()}
+        for order in set(ranks)
     }
     return [by_order[order] for order in ranks]
 
 
 def chance_of(metric: str, count: int) -> float:
-    """What an order drawn at random gets on average, with so many words; NaN where that is not known."""
+    """What an order drawn at random gets on average, with so many words; NaN where that is not
+    known."""
     return {"top_1": 1 / count, "spearman": 0.0, "kendall": 0.0}.get(metric, float("nan"))
 
 

@@ -1,12 +1,15 @@
-"""Scores of words by measures that go from the input to the output: one number a word, of each side that a model reads.
+"""Scores of words by measures that go from the input to the output: one number a word, of each side
+that a model reads.
 
-In: a decision and a measure. Out: `WordScores` of aggregation "to the output", in the stack of a model that has one; of several
-in "composed" (what the encoder is given) and "decoder" (what the decoder is fed).
+In: a decision and a measure. Out: `WordScores` of aggregation "to the output", in the stack of a
+model that has one; of several in "composed" (what the encoder is given) and "decoder" (what the
+decoder is fed).
 
-    gradients        of the margin that judges read, at the states that enter the first layer of each stack (sizes)
-    chefer           sizes, of a sum of logits that stands for the margin (`measures.sums_of_logits`)
-    alti_logit, decompx, lrp    parts of that sum of logits, which have a sign
-    occlusion, shapley          nats that words take away, one by one and in all sets, with one fill, as references do
+    gradients        of the margin that judges read, at the states that enter the first layer of
+    each stack (sizes) chefer           sizes, of a sum of logits that stands for the margin
+    (`measures.sums_of_logits`) alti_logit, decompx, lrp    parts of that sum of logits, which have
+    a sign occlusion, shapley          nats that words take away, one by one and in all sets, with
+    one fill, as references do
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ def takes_away(measure: str) -> bool:
 
 
 def check_taking_away(measure: str) -> None:
-    """Raise `InputError` unless it is a measure of scope "removal", by itself or with one fill, as "shapley (room)"."""
+    """Raise `InputError` unless it is a measure of scope "removal", by itself or with one fill, as
+    "shapley (room)"."""
     fills = name_and_fills(measure)[1]
     if not takes_away(measure) or len(fills) > 1 or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}:
         raise InputError(
@@ -54,7 +58,8 @@ def check_taking_away(measure: str) -> None:
 
 
 def same_removal(measure: str, judge: str) -> bool:
-    """Whether a measure takes words away as a judge does, with its fill or one of its fills: it then knows the answer.
+    """Whether a measure takes words away as a judge does, with its fill or one of its fills: it
+    then knows the answer.
 
     Examples
     --------
@@ -73,7 +78,8 @@ def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
     ----------
     decision : Decision
     measure : str
-        Of scope "logit", of one number, or of scope "removal"; the last by their first fill, which the row is named by.
+        Of scope "logit", of one number, or of scope "removal"; the last by their first fill, which
+        the row is named by.
 
     Raises
     ------
@@ -90,7 +96,9 @@ def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.
     check_reaches_the_sound(decision.model, measure)
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
-    columns, _ = from_input(decision.model, decision.item, measure, [_numbers(decision, measure)], units=decision.units)
+    columns, _ = from_input(
+        decision.model, decision.item, measure, [_numbers(decision, measure)], units=decision.units
+    )
     for side in decision.sources:
         stack = _stack_of(decision, side)
         if side == "cross" or (side == "decoder" and decision.model.converses):
@@ -116,7 +124,9 @@ def _by_removals(decision: Decision, measure: str) -> Iterator[tuple[str, str, n
     sides = [side for side in sides_of(decision) if side != "both"]
     fill_of = {side: fills_of(decision, side, asked or None)[:1] for side in sides}
     if not any(fill_of.values()):
-        raise InputError(f"{decision.name}: nothing that can be taken away has the fill {', '.join(asked)}")
+        raise InputError(
+            f"{decision.name}: nothing that can be taken away has the fill {', '.join(asked)}"
+        )
     for side, fills in fill_of.items():
         stack = _stack_of(decision, stack_of_side(decision, side))
         words = [word.index for word in source_words(decision, stack)]

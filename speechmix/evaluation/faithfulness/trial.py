@@ -1,11 +1,13 @@
 """faithfulness(): which measure can be believed about this model, and how surely.
 
-In: a model with its head, items with a target (clips with words, sentences), measures and judges by name. Out: a `Trial`: for
-every measure, stack and way to aggregate layers the agreement of its ranking of words with what each judge says, beside
-random scores, the orders by length and by position, and the judge as its own oracle.
+In: a model with its head, items with a target (clips with words, sentences), measures and judges by
+name. Out: a `Trial`: for every measure, stack and way to aggregate layers the agreement of its
+ranking of words with what each judge says, beside random scores, the orders by length and by
+position, and the judge as its own oracle.
 
-References: Mohebbi et al. 2023, EACL (blank-out evaluation); Shen, Mohebbi et al. 2025, Interspeech (attribution in speech);
-DeYoung et al. 2020, ACL; Zhao & Aletras 2023, ACL; Petsiuk et al. 2018, BMVC.
+References: Mohebbi et al. 2023, EACL (blank-out evaluation); Shen, Mohebbi et al. 2025, Interspeech
+(attribution in speech); DeYoung et al. 2020, ACL; Zhao & Aletras 2023, ACL; Petsiuk et al. 2018,
+BMVC.
 """
 
 from __future__ import annotations
@@ -61,27 +63,32 @@ def faithfulness(
     model : Model
         With its head; without one, measures are judged by "states".
     items : iterable of Clip or Sentence
-        With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
-        ``meta["pair"]`` judge each other by patching. A classifier of texts needs no target: it is asked for its label.
+        With a target (and a foil, for a choice between two spellings); with a cue for average
+        precision. Members of one ``meta["pair"]`` judge each other by patching. A classifier of
+        texts needs no target: it is asked for its label.
     measures : str or sequence of str
-        Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"), "occlusion" and "shapley" (or
-        with a fill, as "shapley (noise)"). "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take
-        up to a minute a clip, and the last two, which take words away as judges do: name them. Random scores are a
-        baseline, not a measure.
+        Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"),
+        "occlusion" and "shapley" (or with a fill, as "shapley (noise)"). "all" that are defined for
+        the model but `hta` and `hta_input`, whose Jacobians take up to a minute a clip, and the
+        last two, which take words away as judges do: name them. Random scores are a baseline, not a
+        measure.
     judges : str or sequence of str, optional
-        "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence (zeros)" and "blank (unk)". By
-        default all that the items can have but "states"; that alone for a model without a head.
+        "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence
+        (zeros)" and "blank (unk)". By default all that the items can have but "states"; that alone
+        for a model without a head.
     aggregations : sequence of str
-        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "strength rollout" and "composed" (layers weighted
-        by their mixing strengths), "to the output" (of measures that explain the margin itself, from the input on): each is a
-        row of its own. When asked for: "each layer"; "residual rollout".
+        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "strength rollout" and
+        "composed" (layers weighted by their mixing strengths), "to the output" (of measures that
+        explain the margin itself, from the input on): each is a row of its own. When asked for:
+        "each layer"; "residual rollout".
     metrics : sequence of str
-        Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the model for each vector of
-        scores, and are left out by default.
+        Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the
+        model for each vector of scores, and are left out by default.
     protocol : {"blank-out"}, optional
-        The text protocol of the Value Zeroing paper: probability of the target at [MASK], each word blanked, Spearman against
-        the rolled-out row of [MASK]; foils are left aside. The token that blanks is `judges`, by default the mean over all:
-        ``judges=("blank (unk)",)``. Per token, per layer and for several models: `speechmix.blank_out`.
+        The text protocol of the Value Zeroing paper: probability of the target at [MASK], each word
+        blanked, Spearman against the rolled-out row of [MASK]; foils are left aside. The token that
+        blanks is `judges`, by default the mean over all: ``judges=("blank (unk)",)``. Per token,
+        per layer and for several models: `speechmix.blank_out`.
     units : {"word", "token"}
         What is taken out of a text, and ranked. A clip has words.
     fewest : int
@@ -96,15 +103,18 @@ def faithfulness(
     Raises
     ------
     InputError
-        For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that cannot be judged is recorded
-        in `Trial.left_out`, and the trial goes on; so is a decision that a model without a head is asked for.
+        For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that
+        cannot be judged is recorded in `Trial.left_out`, and the trial goes on; so is a decision
+        that a model without a head is asked for.
 
     Examples
     --------
     >>> trial = speechmix.faithfulness(model, clips, judges=["silence"])                  # doctest: +SKIP
     >>> print(trial.sentence())                                                           # doctest: +SKIP
     """
-    options = trial_options(protocol=protocol, judges=judges, aggregations=aggregations, metrics=metrics, units=units)
+    options = trial_options(
+        protocol=protocol, judges=judges, aggregations=aggregations, metrics=metrics, units=units
+    )
     names = measures_of(model, measures)
     told = {"measures": list(names), "fewest": fewest, "protocol": protocol}
     return on_trial(model, items, names, options, fewest=fewest, progress=progress, told=told)
@@ -129,7 +139,8 @@ def on_trial(
     names : sequence of str
         Measures that are defined for the model.
     options : dict
-        judges, aggregations, metrics, foils ("used", "needed", "aside"), units, value ("margin", "probability"), each_fill.
+        judges, aggregations, metrics, foils ("used", "needed", "aside"), units, value ("margin",
+        "probability"), each_fill.
     told : dict
         For the provenance.
 
@@ -160,7 +171,8 @@ def judged(
     *,
     fewest: int,
 ) -> Judged:
-    """Judge one item: its part of a trial, which needs no other item but the other member of its pair.
+    """Judge one item: its part of a trial, which needs no other item but the other member of its
+    pair.
 
     Parameters
     ----------
@@ -219,13 +231,22 @@ def trial_of(results: Iterable[Judged], table: pd.DataFrame, told: Mapping[str, 
 
 def model_facts(model: Model) -> dict[str, Any]:
     """What a trial's provenance says of a model."""
-    return {"model": model.name, "init": model.init, "seed": model.seed, "weights": model.fingerprint}
+    return {
+        "model": model.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+    }
 
 
 def _decision(model: Model, item: Clip | Sentence, options: Mapping[str, Any]) -> Decision:
     if options["foils"] == "needed" and item.foil is None:
         raise InputError(f"{item.name!r}: the margin needs foil=, the target's other spelling")
-    return Decision.of(model, item.replace(foil=None) if options["foils"] == "aside" else item, units=options["units"])
+    return Decision.of(
+        model,
+        item.replace(foil=None) if options["foils"] == "aside" else item,
+        units=options["units"],
+    )
 
 
 def _quietly(model: Model, item: Clip | Sentence, options: Mapping[str, Any]) -> Decision | None:

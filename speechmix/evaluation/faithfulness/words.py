@@ -1,13 +1,14 @@
-"""One score for each source word (or token), out of a measure's maps: the target's row, aggregated over layers in every way.
+"""One score for each source word (or token), out of a measure's maps: the target's row, aggregated
+over layers in every way.
 
-In: the maps of one item and its decision. Out: vectors [W] (or [L, W]) of shares over the words that compete. Those are the
-sources of a stack but the target: its own column says how much it keeps, no judge takes it away. Special tokens and what
-belongs to no word are left out before rows are normalised, for all measures alike; in a decoder so are words that the
-deciding row cannot see.
+In: the maps of one item and its decision. Out: vectors [W] (or [L, W]) of shares over the words
+that compete. Those are the sources of a stack but the target: its own column says how much it
+keeps, no judge takes it away. Special tokens and what belongs to no word are left out before rows
+are normalised, for all measures alike; in a decoder so are words that the deciding row cannot see.
 
-The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the one where the decision is
-read (`Decision.read_at`), of a classifier the one that its head reads, for gradient measures the only one. Scores of measures
-that go to the output are in `to_output`.
+The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the
+one where the decision is read (`Decision.read_at`), of a classifier the one that its head reads,
+for gradient measures the only one. Scores of measures that go to the output are in `to_output`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ RESIDUAL_ROLLOUT = "residual rollout"
 STRENGTH_ROLLOUT = "strength rollout"
 TO_THE_OUTPUT = "to the output"  # of measures that explain the margin itself; see `to_output`
 COMPOSED = "composed"
-AGGREGATIONS: tuple[str, ...] = ("best layer", EACH_LAYER, "mean", "last", "rollout", RESIDUAL_ROLLOUT)
+AGGREGATIONS: tuple[str, ...] = (
+    "best layer",
+    EACH_LAYER,
+    "mean",
+    "last",
+    "rollout",
+    RESIDUAL_ROLLOUT,
+)
 AGGREGATIONS += (STRENGTH_ROLLOUT, COMPOSED, TO_THE_OUTPUT)
 
 
@@ -47,7 +55,8 @@ class WordScores(NamedTuple):
     ----------
     stack, measure : str
     aggregation : str
-        Of `AGGREGATIONS`, `LAYER`, or "layer 3" of each layer by itself; "" of an order that no maps are behind.
+        Of `AGGREGATIONS`, `LAYER`, or "layer 3" of each layer by itself; "" of an order that no
+        maps are behind.
     layer : int or None
     scores : ndarray [W]
     """
@@ -60,14 +69,16 @@ class WordScores(NamedTuple):
 
 
 def source_words(decision: Decision, stack: str) -> list[Source]:
-    """What competes in a stack: its sources, without the target and what the deciding row cannot see."""
+    """What competes in a stack: its sources, without the target and what the deciding row cannot
+    see."""
     target = target_word(decision)
     sources = decision.sources["encoder" if stack == COMPOSED else stack]
     last = max(decision.rows_at, default=None) if stack == "decoder" else None
     return [
         source
         for source in sources
-        if (target is None or source.of_word != target) and (last is None or min(source.positions) <= last)
+        if (target is None or source.of_word != target)
+        and (last is None or min(source.positions) <= last)
     ]
 
 
@@ -81,11 +92,14 @@ def lengths(decision: Decision, stack: str) -> np.ndarray:
     """Order by length: frames (or tokens) of each word, letters of each token, [W]."""
     words = source_words(decision, stack)
     of_tokens = decision.units == "token"
-    return np.array([len(word.label) if of_tokens else len(word.positions) for word in words], dtype=float)
+    return np.array(
+        [len(word.label) if of_tokens else len(word.positions) for word in words], dtype=float
+    )
 
 
 def nearness(decision: Decision, stack: str) -> np.ndarray:
-    """Order by position: how near each word is to the target, [W]; the nearest has the highest number.
+    """Order by position: how near each word is to the target, [W]; the nearest has the highest
+    number.
 
     Words are counted; tokens, and the words that a classifier reads, from the row that decides.
     """
@@ -120,7 +134,9 @@ def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -
     if missing:
         raise InputError(f"{decision.name}: no column of {', '.join(missing)} in {mixing_map!r}")
     rows = mixing_map.mean_heads().scores[:, _rows(mixing_map, decision)].astype(float)  # [L, R, K]
-    by_word = np.stack([rows[..., of_word].sum(axis=-1) for of_word in columns], axis=-1)  # [L, R, W]
+    by_word = np.stack(
+        [rows[..., of_word].sum(axis=-1) for of_word in columns], axis=-1
+    )  # [L, R, W]
     return normalize_rows(by_word).mean(axis=1)
 
 
@@ -157,43 +173,61 @@ def word_scores(
     measure : str
     decision : Decision
     aggregations : sequence of str
-        Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later; "each layer" gives them to
-        be kept; "mean" of layers' shares; "last"; "rollout", where targets and sources are the same units; "residual rollout",
-        the identity added for every measure; "strength rollout", layers weighted by their mixing strengths, for measures that
-        do not hold the size of the residual stream themselves; "composed", encoder, cross and decoder in one, weighted
-        likewise: a row of what the encoder is given, and one of what the decoder is fed.
+        Of `AGGREGATIONS`: "best layer" gives every layer by itself, from which it is chosen later;
+        "each layer" gives them to be kept; "mean" of layers' shares; "last"; "rollout", where
+        targets and sources are the same units; "residual rollout", the identity added for every
+        measure; "strength rollout", layers weighted by their mixing strengths, for measures that do
+        not hold the size of the residual stream themselves; "composed", encoder, cross and decoder
+        in one, weighted likewise: a row of what the encoder is given, and one of what the decoder
+        is fed.
     """
     stacks = [stack for name, stack in maps if name == measure]
     for stack in stacks:
         mixing_map, words = maps[measure, stack], source_words(decision, stack)
         if words and _has_row(mixing_map, decision):
-            yield from scores_by_layers(mixing_map, partial(shares, decision=decision, words=words), aggregations)
-    if COMPOSED in aggregations and {"encoder", "cross", "decoder"} <= set(stacks) and _is_of_layers(measure):
+            yield from scores_by_layers(
+                mixing_map, partial(shares, decision=decision, words=words), aggregations
+            )
+    if (
+        COMPOSED in aggregations
+        and {"encoder", "cross", "decoder"} <= set(stacks)
+        and _is_of_layers(measure)
+    ):
         whole = maps.composed(measure)
         rows, columns = _rows(whole, decision), columns_of_composed(whole)
         for stack, side in ((COMPOSED, "encoder"), ("decoder", "decoder")):
             words = source_words(decision, stack)
             if words:
                 values = values_at(columns, [(side, word.positions) for word in words])[rows]
-                yield WordScores(stack, measure, COMPOSED, None, normalize_rows(values).mean(axis=0))
+                yield WordScores(
+                    stack, measure, COMPOSED, None, normalize_rows(values).mean(axis=0)
+                )
 
 
 def scores_by_layers(
     mixing_map: MixingMap, shares_of: Callable[[MixingMap], np.ndarray], aggregations: Sequence[str]
 ) -> Iterator[WordScores]:
-    """Scores of words by one map, in every way that its layers can be aggregated; `shares_of` a map is [L, W]."""
+    """Scores of words by one map, in every way that its layers can be aggregated; `shares_of` a map
+    is [L, W]."""
     stack, measure, by_layer = mixing_map.stack, mixing_map.measure, shares_of(mixing_map)
     layers = list(zip(mixing_map.layers, by_layer, strict=True))
     if "best layer" in aggregations:
         yield from (WordScores(stack, measure, LAYER, layer, row) for layer, row in layers)
     if EACH_LAYER in aggregations:
-        yield from (WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers)
+        yield from (
+            WordScores(stack, measure, f"layer {layer}", layer, row) for layer, row in layers
+        )
     aggregated = {"mean": by_layer.mean(axis=0), "last": by_layer[-1]}
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
         if name in aggregations and stack != "cross" and _is_of_layers(measure):
             aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
     by_strength = mixing_map.mixing_strength is not None and composed_by_strength(measure)
-    if STRENGTH_ROLLOUT in aggregations and stack != "cross" and by_strength and _is_of_layers(measure):
+    if (
+        STRENGTH_ROLLOUT in aggregations
+        and stack != "cross"
+        and by_strength
+        and _is_of_layers(measure)
+    ):
         aggregated[STRENGTH_ROLLOUT] = shares_of(mixing_map.rollout(residual="strength"))[-1]
     for name in [name for name in aggregated if name in aggregations]:
         yield WordScores(stack, measure, name, None, aggregated[name])

@@ -1,9 +1,10 @@
 """The cases: which way a cue goes through a model, as data; with the edges that are then true.
 
-Positions are the same in all: the first is empty (what idle heads look at, a special token left out of every score), then
-CUE, OTHER and TARGET with bystanders between them. A case says what heads and neurons stand in its layer (offset 0) and the
-next one (offset 1); `planting` puts them into a stack of a model. Content is +1 or -1; that of CUE is always -1, which the
-model says aloud at TARGET as "no". Where nothing arrives it says "yes".
+Positions are the same in all: the first is empty (what idle heads look at, a special token left out
+of every score), then CUE, OTHER and TARGET with bystanders between them. A case says what heads and
+neurons stand in its layer (offset 0) and the next one (offset 1); `planting` puts them into a stack
+of a model. Content is +1 or -1; that of CUE is always -1, which the model says aloud at TARGET as
+"no". Where nothing arrives it says "yes".
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _erased(channel: str) -> tuple[Neuron, Neuron]:
     return Neuron({channel: 1}, {channel: -1}), Neuron({channel: -1}, {channel: 1})
 
 
-# answer = sign(sum) where |sum| is above 0.7, nothing below 0.3, and the sum itself is taken off: one cue is as good as two.
+# answer = sign(sum) where |sum| is above 0.7, nothing below 0.3, and the sum itself is taken off:
+# one cue is as good as two.
 _EITHER = (
     Neuron({"sum": 1}, {"answer": 2.5}, bias=-0.3),
     Neuron({"sum": 1}, {"answer": -2.5}, bias=-0.7),
@@ -137,7 +139,10 @@ _IN_ORDER = (
         "norm decoy, output",
         5,
         "copy; and two heads bring large vectors that the output matrix adds to zero",
-        heads=((0, _COPY), *((0, Head(_DECEIVED, "content", "large", gain=gain)) for gain in (3.0, -3.0))),
+        heads=(
+            (0, _COPY),
+            *((0, Head(_DECEIVED, "content", "large", gain=gain)) for gain in (3.0, -3.0)),
+        ),
         edges=((0, TARGET, CUE),),
         reached=((TARGET, CUE),),
         decisive=(CUE,),
@@ -162,7 +167,8 @@ _IN_ORDER = (
     Case(
         "round attention",
         6,
-        "the positional convolution carries each frame's content to the frame four behind, before the first layer",
+        "the positional convolution carries each frame's content to the frame four behind, before "
+        "the first layer",
         shift=TARGET - CUE,
         reached=tuple((target, target - (TARGET - CUE)) for target in (5, 6, 7)),
         decisive=(CUE,),

@@ -1,10 +1,13 @@
-"""BERT, GPT-2, wav2vec2 and Whisper with their weights set by hand (long: four classes, each with its own way in and out).
+"""BERT, GPT-2, wav2vec2 and Whisper with their weights set by hand (long: four classes, each with
+its own way in and out).
 
-In: the matrices of every layer between channels (`weights`), and a basis. Out: the unmodified Hugging Face model, and functions
-that make its inputs of contents. Each class is configured, never changed: three layers, four heads, ReLU in the feed-forward,
-output weights of their own. States enter as constant + content + position. The front ends pass contents through without
-distortion: convolutions as wide as their stride, features that a layer norm leaves as they are, and, where GELU is built
-in, an offset of 50 on all dimensions, behind which it is linear and which the next layer norm takes off.
+In: the matrices of every layer between channels (`weights`), and a basis. Out: the unmodified
+Hugging Face model, and functions that make its inputs of contents. Each class is configured, never
+changed: three layers, four heads, ReLU in the feed-forward, output weights of their own. States
+enter as constant + content + position. The front ends pass contents through without distortion:
+convolutions as wide as their stride, features that a layer norm leaves as they are, and, where GELU
+is built in, an offset of 50 on all dimensions, behind which it is linear and which the next layer
+norm takes off.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from .hand_set_weights import (
 
 N_LAYERS = 3
 
-# Tokens: the empty one (a CTC model's blank), contents, what is said, and a few more words with content.
+# Tokens: the empty one (a CTC model's blank), contents, what is said, and a few more words with
+# content.
 EMPTY, TOKEN_OF, YES, NO, _N_TOKENS = 0, {1: 1, -1: 2}, 3, 4, 8
 _CONTENT_OF = {1: 1, 2: -1, 5: 1, 6: -1, 7: 1}
 # What is said where nothing arrives: yes, with this part of the margin that an answer makes.
@@ -108,7 +112,8 @@ def _blank(module: Any, constant: float) -> Any:
 
 
 def _write(part: Any, matrix: Tensor, bias: Tensor | None = None) -> None:
-    """Write a matrix [in, out] into a linear layer (whose weight is [out, in]) or a Conv1D of GPT-2 ([in, out])."""
+    """Write a matrix [in, out] into a linear layer (whose weight is [out, in]) or a Conv1D of GPT-2
+    ([in, out])."""
     part.weight.copy_(matrix.T if isinstance(part, nn.Linear) else matrix)
     if bias is not None:
         part.bias.copy_(bias)
@@ -151,7 +156,12 @@ def bert(blueprint: Blueprint) -> Any:
     embeddings.position_embeddings.weight[:N_POSITIONS] = blueprint.positions
     for part, layer in zip(module.bert.encoder.layer, blueprint.layers["encoder"], strict=True):
         own = part.attention.self
-        parts = {"query": own.query, "key": own.key, "value": own.value, "output": part.attention.output.dense}
+        parts = {
+            "query": own.query,
+            "key": own.key,
+            "value": own.value,
+            "output": part.attention.output.dense,
+        }
         _write_attention(layer.attention, basis, **parts)
         _write_feed_forward(layer.feed_forward, basis, part.intermediate.dense, part.output.dense)
     _write_masked_head(module.cls.predictions, blueprint)
@@ -159,13 +169,17 @@ def bert(blueprint: Blueprint) -> Any:
 
 
 def _write_masked_head(head: Any, blueprint: Blueprint) -> None:
-    """Neuron 0 holds the answer's positive part, 1 its negative part, 2 the constant that keeps the head's norm linear."""
+    """Neuron 0 holds the answer's positive part, 1 its negative part, 2 the constant that keeps the
+    head's norm linear."""
     weights = torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double)
     weights[:, 0], weights[:, 1] = (blueprint.readout[:, token] / _SHARPNESS for token in (YES, NO))
     weights[CHANNELS["constant"], 2] = 1
     _write(head.transform.dense, blueprint.basis.T @ weights)
     for token, sign in ((YES, 1), (NO, -1)):
-        head.decoder.weight[token, 0], head.decoder.weight[token, 1] = sign * _SHARPNESS, -sign * _SHARPNESS
+        head.decoder.weight[token, 0], head.decoder.weight[token, 1] = (
+            sign * _SHARPNESS,
+            -sign * _SHARPNESS,
+        )
 
 
 # ---------------------------------------------------------------- GPT-2: pre-norm, causal
@@ -198,7 +212,8 @@ def gpt2(blueprint: Blueprint) -> Any:
     return module
 
 
-# ---------------------------------------------------------------- wav2vec2: pre-norm encoder over a waveform
+# ---------------------------------------------------------------- wav2vec2: pre-norm encoder over a
+# waveform
 
 # The samples of a frame spell its features: which content (1, -1, none), which position.
 _CONTENTS = (1, -1, 0)
@@ -231,38 +246,55 @@ def wav2vec2(blueprint: Blueprint) -> Any:
     _write_positional_convolution(base.encoder.pos_conv_embed.conv, blueprint)
     for part, layer in zip(base.encoder.layers, blueprint.layers["encoder"], strict=True):
         own, feed_forward = part.attention, part.feed_forward
-        parts = {"query": own.q_proj, "key": own.k_proj, "value": own.v_proj, "output": own.out_proj}
+        parts = {
+            "query": own.q_proj,
+            "key": own.k_proj,
+            "value": own.v_proj,
+            "output": own.out_proj,
+        }
         _write_attention(layer.attention, basis, **parts)
-        _write_feed_forward(layer.feed_forward, basis, feed_forward.intermediate_dense, feed_forward.output_dense)
+        _write_feed_forward(
+            layer.feed_forward, basis, feed_forward.intermediate_dense, feed_forward.output_dense
+        )
     _write(module.lm_head, basis.T @ blueprint.readout)
     return module
 
 
 def _write_front_end(base: Any, blueprint: Blueprint) -> None:
-    """The convolution hands the samples on as features; two of them are 1, so both layer norms know mean and deviation."""
+    """The convolution hands the samples on as features; two of them are 1, so both layer norms know
+    mean and deviation."""
     front = base.feature_extractor.conv_layers[0]
     front.conv.weight.copy_(torch.eye(_N_FEATURES)[:, None])
     mean = 2 / _N_FEATURES
     for norm in (front.layer_norm, base.feature_projection.layer_norm):
         norm.weight.fill_((mean - mean**2 + norm.eps) ** 0.5)
         norm.bias.fill_(mean)
-    contents = torch.stack([content * blueprint.basis[CHANNELS["content"]] for content in _CONTENTS])
+    contents = torch.stack(
+        [content * blueprint.basis[CHANNELS["content"]] for content in _CONTENTS]
+    )
     _write(base.feature_projection.projection, torch.cat([contents, blueprint.positions]))
 
 
 def _write_positional_convolution(conv: Any, blueprint: Blueprint) -> None:
-    """Weights [D, D, taps] are stored as directions and lengths, each tap of a length of its own."""
-    lengths, directions = conv.parametrizations.weight.original0, conv.parametrizations.weight.original1
+    """Weights [D, D, taps] are stored as directions and lengths, each tap of a length of its
+    own."""
+    lengths, directions = (
+        conv.parametrizations.weight.original0,
+        conv.parametrizations.weight.original1,
+    )
     lengths.zero_()
     directions.fill_(1)
     if blueprint.shift:
         tap = N_POSITIONS - 1 - blueprint.shift
-        directions[..., tap] = torch.outer(*(blueprint.basis[CHANNELS[name]] for name in ("answer", "content")))
+        directions[..., tap] = torch.outer(
+            *(blueprint.basis[CHANNELS[name]] for name in ("answer", "content"))
+        )
         lengths[..., tap] = 1
         conv.bias.fill_(_OFFSET)
 
 
-# ---------------------------------------------------------------- Whisper: encoder, decoder, cross-attention
+# ---------------------------------------------------------------- Whisper: encoder, decoder,
+# cross-attention
 
 _LOUD = 10.0  # GELU is the identity there too
 
@@ -300,7 +332,12 @@ def whisper(blueprint: Blueprint) -> Any:
                 (layer.cross, getattr(part, "encoder_attn", None)),
             ):
                 if attention is not None and own is not None:
-                    parts = {"query": own.q_proj, "key": own.k_proj, "value": own.v_proj, "output": own.out_proj}
+                    parts = {
+                        "query": own.q_proj,
+                        "key": own.k_proj,
+                        "value": own.v_proj,
+                        "output": own.out_proj,
+                    }
                     _write_attention(attention, basis, **parts)
             _write_feed_forward(layer.feed_forward, basis, part.fc1, part.fc2)
     _write(module.proj_out, basis.T @ blueprint.readout)
@@ -308,11 +345,14 @@ def whisper(blueprint: Blueprint) -> Any:
 
 
 def _write_ears(encoder: Any, blueprint: Blueprint) -> None:
-    """Mel bin i is dimension i behind the first convolution; behind the second stands the content, far from GELU's bend."""
+    """Mel bin i is dimension i behind the first convolution; behind the second stands the content,
+    far from GELU's bend."""
     middle = encoder.conv1.weight.shape[-1] // 2
     for index, content in enumerate(_CONTENTS):
         encoder.conv1.weight[index, index, middle] = 1
-        encoder.conv2.weight[:, index, middle] = content / _LOUD * blueprint.basis[CHANNELS["content"]]
+        encoder.conv2.weight[:, index, middle] = (
+            content / _LOUD * blueprint.basis[CHANNELS["content"]]
+        )
     encoder.conv2.bias.fill_(_FAR)
     encoder.embed_positions.weight.copy_(blueprint.positions - _FAR)
 
@@ -322,7 +362,8 @@ def _write_ears(encoder: Any, blueprint: Blueprint) -> None:
 
 @dataclass(frozen=True)
 class PlantedFamily:
-    """A class of models that cases are planted in: how it is built, which stacks it has, which take in contents."""
+    """A class of models that cases are planted in: how it is built, which stacks it has, which take
+    in contents."""
 
     build: Callable[[Blueprint], nn.Module]
     stacks: tuple[str, ...]
@@ -348,13 +389,18 @@ def inputs_of(family: str, contents: Mapping[str, Sequence[int]]) -> dict[str, T
     Returns
     -------
     dict of str to Tensor
-        `input_ids` [1, N]; `input_values` [1, samples]; or `input_features` [1, 3, 2 N] and `decoder_input_ids` [1, N].
+        `input_ids` [1, N]; `input_values` [1, samples]; or `input_features` [1, 3, 2 N] and
+        `decoder_input_ids` [1, N].
     """
     if family in ("bert", "gpt2"):
         return {"input_ids": _ids(next(iter(contents.values())))}
-    spelled = torch.eye(len(_CONTENTS), dtype=torch.double)[[_CONTENTS.index(c) for c in contents["encoder"]]]  # [N, 3]
+    spelled = torch.eye(len(_CONTENTS), dtype=torch.double)[
+        [_CONTENTS.index(c) for c in contents["encoder"]]
+    ]  # [N, 3]
     if family == "wav2vec2":
         positions = torch.eye(N_POSITIONS, dtype=torch.double)
         return {"input_values": torch.cat([spelled, positions], dim=1).reshape(1, -1)}
-    features = _LOUD * spelled.T.repeat_interleave(2, dim=1)  # two mel frames a position, the first of which is heard
+    features = _LOUD * spelled.T.repeat_interleave(
+        2, dim=1
+    )  # two mel frames a position, the first of which is heard
     return {"input_features": features[None], "decoder_input_ids": _ids(contents["decoder"])}

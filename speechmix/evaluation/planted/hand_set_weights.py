@@ -1,9 +1,12 @@
-"""Weights set by hand: named channels, a basis for them, and what a head or a neuron is as matrices between channels.
+"""Weights set by hand: named channels, a basis for them, and what a head or a neuron is as matrices
+between channels.
 
-In: what a layer should do (`Head`, `Neuron`). Out: its matrices between channels, to be written into a model by a basis
-[C, D] whose rows are orthonormal and orthogonal to the all-ones vector. A layer norm takes off the mean, which such states do
-not have, and divides by their length, which the constant channel holds near C: with every gain at sqrt((C^2 + 3) / D) it is
-the identity up to a factor 1 + O(1 / C^2), in any such basis. So a model can be written down in channels and turned at will.
+In: what a layer should do (`Head`, `Neuron`). Out: its matrices between channels, to be written
+into a model by a basis [C, D] whose rows are orthonormal and orthogonal to the all-ones vector. A
+layer norm takes off the mean, which such states do not have, and divides by their length, which the
+constant channel holds near C: with every gain at sqrt((C^2 + 3) / D) it is the identity up to a
+factor 1 + O(1 / C^2), in any such basis. So a model can be written down in channels and turned at
+will.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ def position_channel(position: int) -> int:
 
 
 def basis_of(rotation_seed: int | None) -> Tensor:
-    """Directions [C, D] of the channels in the hidden states: orthonormal, and orthogonal to the all-ones vector.
+    """Directions [C, D] of the channels in the hidden states: orthonormal, and orthogonal to the
+    all-ones vector.
 
     Parameters
     ----------
     rotation_seed : int or None
-        None for pairs of neighbouring axes, (e_1 - e_2) / sqrt 2 and so on; a number for a random basis.
+        None for pairs of neighbouring axes, (e_1 - e_2) / sqrt 2 and so on; a number for a random
+        basis.
 
     Examples
     --------
@@ -68,13 +73,14 @@ class Head:
     Parameters
     ----------
     looks : mapping of int to tuple of int
-        Target position to the source positions it looks at, in equal parts. Every other position looks at the empty first one.
+        Target position to the source positions it looks at, in equal parts. Every other position
+        looks at the empty first one.
     reads, writes : str
         Channels of the source and of the target.
     gain : float
     logit : float
-        Of what is looked at; of everything else it is 0. At 4, one position of eight has 0.89 of the attention, and each of the
-        others 0.016.
+        Of what is looked at; of everything else it is 0. At 4, one position of eight has 0.89 of
+        the attention, and each of the others 0.016.
     glances : float
         Logits of everything else are drawn between minus this and this.
     """
@@ -92,7 +98,8 @@ _IDLE = Head({}, "constant", "constant", gain=0)
 
 @dataclass(frozen=True)
 class Neuron:
-    """A unit of the feed-forward, relu(sum of what it reads + bias), added to the channels it writes."""
+    """A unit of the feed-forward, relu(sum of what it reads + bias), added to the channels it
+    writes."""
 
     reads: Mapping[str, float]
     writes: Mapping[str, float]
@@ -119,9 +126,11 @@ class FeedForward:
 
 
 class Noise:
-    """What is drawn: Gaussian noise on matrices between channels, and where heads look a little; the same for the same seed.
+    """What is drawn: Gaussian noise on matrices between channels, and where heads look a little;
+    the same for the same seed.
 
-    What reads the constant channel is left alone: noise there would be one common vector, C times as large as all other.
+    What reads the constant channel is left alone: noise there would be one common vector, C times
+    as large as all other.
     """
 
     def __init__(self, scale: float, seed: int):
@@ -129,7 +138,10 @@ class Noise:
 
     def glances(self) -> Tensor:
         """Logits [N, N] between -1 and 1, of positions that a head does not look at."""
-        return 2 * torch.rand(N_POSITIONS, N_POSITIONS, generator=self._generator, dtype=torch.double) - 1
+        return (
+            2 * torch.rand(N_POSITIONS, N_POSITIONS, generator=self._generator, dtype=torch.double)
+            - 1
+        )
 
     def on(self, matrix: Tensor, *, of_channels: bool) -> Tensor:
         """Return the matrix with noise; its rows are channels or not."""
@@ -140,17 +152,24 @@ class Noise:
 
 
 def attention_of(heads: Sequence[Head], noise: Noise) -> Attention:
-    """Matrices of up to four heads; a head that is not given looks at the empty first position and gives nothing."""
+    """Matrices of up to four heads; a head that is not given looks at the empty first position and
+    gives nothing."""
     head_width = WIDTH // N_HEADS
-    query, key, value, output = (torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double) for _ in range(4))
+    query, key, value, output = (
+        torch.zeros(N_CHANNELS, WIDTH, dtype=torch.double) for _ in range(4)
+    )
     for index in range(N_HEADS):
         first = index * head_width
         head = heads[index] if index < len(heads) else _IDLE
         logits = head.glances * noise.glances()
-        for position in range(N_POSITIONS):  # a key is its position; a query says how hard each position is looked at
+        for position in range(
+            N_POSITIONS
+        ):  # a key is its position; a query says how hard each position is looked at
             key[position_channel(position), first + position] = 1
             logits[position, list(head.looks.get(position, (0,)))] = head.logit
-            query[position_channel(position), first : first + N_POSITIONS] = logits[position] * head_width**0.5
+            query[position_channel(position), first : first + N_POSITIONS] = (
+                logits[position] * head_width**0.5
+            )
         value[CHANNELS[head.reads], first] = head.gain != 0
         output[CHANNELS[head.writes], first] = head.gain
     query, key, value = (noise.on(matrix, of_channels=True) for matrix in (query, key, value))

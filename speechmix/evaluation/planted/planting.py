@@ -1,7 +1,8 @@
 """plant(): a case, in a stack of a model, with the edges that are true of it.
 
-In: a case, a family of models, a stack and a layer; a seed for contents and noise, another for the basis of the hidden states.
-Out: a `Planted`: an unmodified Hugging Face model as a speechmix `Model`, its prepared inputs, and the truth.
+In: a case, a family of models, a stack and a layer; a seed for contents and noise, another for the
+basis of the hidden states. Out: a `Planted`: an unmodified Hugging Face model as a speechmix
+`Model`, its prepared inputs, and the truth.
 """
 
 from __future__ import annotations
@@ -17,17 +18,31 @@ from ...adapters.model import Model
 from ...errors import InputError
 from .case_table import CUE, TARGET, Case, case_named
 from .hand_set_models import FAMILIES, N_LAYERS, NO, YES, Blueprint, Layer, PlantedFamily, inputs_of
-from .hand_set_weights import N_POSITIONS, Head, Neuron, Noise, attention_of, basis_of, feed_forward_of
+from .hand_set_weights import (
+    N_POSITIONS,
+    Head,
+    Neuron,
+    Noise,
+    attention_of,
+    basis_of,
+    feed_forward_of,
+)
 
-# Every position copies its own content to itself and a little of everybody's, and a decoder's a little of every frame's (1 to
-# 5 % of a planted edge): no layer but those of "nothing" is idle, and there is a background that an edge has to rise above.
-_OWN = Head({p: (p,) for p in range(N_POSITIONS)}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
+# Every position copies its own content to itself and a little of everybody's, and a decoder's a
+# little of every frame's (1 to
+# 5 % of a planted edge): no layer but those of "nothing" is idle, and there is a background that an
+# edge has to rise above.
+_OWN = Head(
+    {p: (p,) for p in range(N_POSITIONS)}, "content", "own", gain=0.5, logit=2.8, glances=0.7
+)
 _OVERHEAR = Head({}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
 # What the encoder knows of the answer comes to the decoder by this head, in the last layer.
 _READ_OUT = Head({TARGET: (TARGET,)}, "answer", "answer")
 
 Edge = tuple[str, int, int, int]  # stack, layer, target, source
-Path = tuple[str, int, str, int]  # stack and position of the final state, stack and position of the input
+Path = tuple[
+    str, int, str, int
+]  # stack and position of the final state, stack and position of the input
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,8 @@ class Planted:
     contents : mapping of str to tuple of int
         +1 or -1 at each position, by stack that takes in contents; 0 at the empty first one.
     edges : frozenset of (stack, layer, target, source)
-        Pairs of positions where the layer's output at the target changes with the source's state. Not a position's own.
+        Pairs of positions where the layer's output at the target changes with the source's state.
+        Not a position's own.
     reached : frozenset of (stack, target, stack, source)
         Final states that hold something of another position's input.
     decisive : frozenset of (stack, source)
@@ -86,7 +102,8 @@ class Planted:
         return self.position, self.target_id, self.foil_id
 
     def flipped(self, inputs: Collection[tuple[str, int]] | None = None) -> dict[str, Tensor]:
-        """Prepared inputs with the contents of some positions negated: the other member of a minimal pair.
+        """Prepared inputs with the contents of some positions negated: the other member of a
+        minimal pair.
 
         Parameters
         ----------
@@ -102,7 +119,9 @@ class Planted:
     def margin(self, item: Mapping[str, Tensor] | None = None) -> float:
         """Logit of the target less that of the foil, where something is said."""
         with self.model.in_use(), torch.no_grad():
-            logits = self.model.module(**(self.item if item is None else item)).logits[0, self.position]
+            logits = self.model.module(**(self.item if item is None else item)).logits[
+                0, self.position
+            ]
         return float(logits[self.target_id] - logits[self.foil_id])
 
 
@@ -125,8 +144,9 @@ def plant(
         Of `speechmix.planted.cases()`.
     family : {"bert", "gpt2", "wav2vec2", "whisper"}
     stack : str, optional
-        Where the edges are; by default the family's only stack, for Whisper "cross". What arrives in Whisper's encoder is read
-        out in the last layer of cross-attention; of a relay in "cross" the first edge is in the encoder.
+        Where the edges are; by default the family's only stack, for Whisper "cross". What arrives
+        in Whisper's encoder is read out in the last layer of cross-attention; of a relay in "cross"
+        the first edge is in the encoder.
     layer : int
         Counted from 0; of three.
     seed : int
@@ -134,9 +154,11 @@ def plant(
     rotation_seed : int, optional
         Of the basis; None for one along pairs of axes.
     noise : float
-        Deviation of the Gaussian noise on every weight between channels, of which those in use are 1 or more.
+        Deviation of the Gaussian noise on every weight between channels, of which those in use are
+        1 or more.
     constant : float
-        C, the constant channel. Layer norms are linear up to 1 / C^2, and what is mixed is 1 / C of a state's length.
+        C, the constant channel. Layer norms are linear up to 1 / C^2, and what is mixed is 1 / C of
+        a state's length.
 
     Returns
     -------
@@ -193,13 +215,18 @@ def _stack_of(home: PlantedFamily, family: str, stack: str | None) -> str:
 
 def _check(case: Case, family: str, layer: int, noise: float, constant: float) -> None:
     if case.families and family not in case.families:
-        raise InputError(f"{case.name!r} can be planted in {', '.join(case.families)}, not in {family}")
+        raise InputError(
+            f"{case.name!r} can be planted in {', '.join(case.families)}, not in {family}"
+        )
     if not 0 <= layer <= N_LAYERS - case.span:
         raise InputError(
-            f"{case.name!r} takes {case.span} of {N_LAYERS} layers: layer should be 0 to {N_LAYERS - case.span}, found {layer}"
+            f"{case.name!r} takes {case.span} of {N_LAYERS} layers: layer should be 0 to "
+            f"{N_LAYERS - case.span}, found {layer}"
         )
     if not noise >= 0 or not constant >= 5:
-        raise InputError(f"expected noise of 0 or more and a constant of 5 or more, found {noise} and {constant}")
+        raise InputError(
+            f"expected noise of 0 or more and a constant of 5 or more, found {noise} and {constant}"
+        )
 
 
 def _contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
@@ -214,7 +241,8 @@ def _sources_from(stack: str) -> str:
 
 
 def _stack_at(case: Case, stack: str, offset: int) -> str:
-    """Where a step of the case happens: what comes before the last step into a decoder's cross-attention, in the encoder."""
+    """Where a step of the case happens: what comes before the last step into a decoder's
+    cross-attention, in the encoder."""
     return "encoder" if stack == "cross" and offset < case.span - 1 else stack
 
 
@@ -222,8 +250,11 @@ def _read_out(case: Case, home: PlantedFamily, stack: str) -> bool:
     return "cross" in home.stacks and stack == "encoder" and not case.idle
 
 
-def _layers(case: Case, home: PlantedFamily, stack: str, first: int, noise: Noise) -> dict[str, list[Layer]]:
-    """Layers of every stack that has layers of its own, the planted heads and neurons in their places."""
+def _layers(
+    case: Case, home: PlantedFamily, stack: str, first: int, noise: Noise
+) -> dict[str, list[Layer]]:
+    """Layers of every stack that has layers of its own, the planted heads and neurons in their
+    places."""
     own, overhear = ([], []) if case.idle else ([_OWN], [_OVERHEAR])
     heads: dict[tuple[str, int], list[Head]] = {}
     neurons: dict[tuple[str, int], list[Neuron]] = {}
@@ -240,31 +271,44 @@ def _layers(case: Case, home: PlantedFamily, stack: str, first: int, noise: Nois
         return Layer(
             attention_of([*heads.get((name, index), []), *own], noise),
             feed_forward_of(neurons.get((name, index), []), noise),
-            attention_of([*heads.get(("cross", index), []), *overhear], noise) if has_cross else None,
+            attention_of([*heads.get(("cross", index), []), *overhear], noise)
+            if has_cross
+            else None,
         )
 
     return {name: [layer_at(name, index) for index in range(N_LAYERS)] for name in home.inputs}
 
 
 def _edges(case: Case, home: PlantedFamily, stack: str, first: int) -> frozenset[Edge]:
-    edges = {(_stack_at(case, stack, o), first + o, target, source) for o, target, source in case.edges}
+    edges = {
+        (_stack_at(case, stack, o), first + o, target, source) for o, target, source in case.edges
+    }
     if _read_out(case, home, stack):
         edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))
     return frozenset(edges)
 
 
 def _reached(case: Case, home: PlantedFamily, stack: str) -> frozenset[Path]:
-    """Final states that hold something of another input: the case's own, and what is read out of the encoder."""
+    """Final states that hold something of another input: the case's own, and what is read out of
+    the encoder."""
     source_stack, paths = _sources_from(stack), set()
     for target, source in case.reached:
         in_encoder = stack == "cross" and target != TARGET  # the third token of a relay is a frame
-        paths.add(("encoder" if in_encoder else "decoder" if stack == "cross" else stack, target, source_stack, source))
+        paths.add(
+            (
+                "encoder" if in_encoder else "decoder" if stack == "cross" else stack,
+                target,
+                source_stack,
+                source,
+            )
+        )
     if _read_out(case, home, stack):
         paths |= {("decoder", TARGET, *source) for source in _decisive(case, home, stack)}
     return frozenset(paths)
 
 
 def _decisive(case: Case, home: PlantedFamily, stack: str) -> frozenset[tuple[str, int]]:
-    """Other inputs on which the answer depends: a frame that speaks for itself is none to the encoder, and one to a decoder."""
+    """Other inputs on which the answer depends: a frame that speaks for itself is none to the
+    encoder, and one to a decoder."""
     alone = (TARGET,) if TARGET in case.contents and _read_out(case, home, stack) else ()
     return frozenset((_sources_from(stack), source) for source in (*case.decisive, *alone))

@@ -2,13 +2,15 @@
 
 Three questions, each a ranking of pairs (target, source) with the true ones marked:
 
-    layer            raw maps of the planted stack, all layers in one ranking         truth: `Planted.edges`
-    input to output  maps of all layers put together (rollout, flow, mean, max, last; composed)   `Planted.reached`
-    decision         the row of the position that says something                      `Planted.decisive`
+    layer            raw maps of the planted stack, all layers in one ranking         truth:
+    `Planted.edges` input to output  maps of all layers put together (rollout, flow, mean, max,
+    last; composed)   `Planted.reached` decision         the row of the position that says something
+    `Planted.decisive`
 
-The empty first position (a special token) and a position's own column are left out; so are pairs that a causal mask forbids.
-Average precision judges the order alone. Precision and recall are of the pairs reported as edges: those with more than an even
-share of their row (1 / sources that the row sees), the row normalised with the target's own column and the first's in it.
+The empty first position (a special token) and a position's own column are left out; so are pairs
+that a causal mask forbids. Average precision judges the order alone. Precision and recall are of
+the pairs reported as edges: those with more than an even share of their row (1 / sources that the
+row sees), the row normalised with the target's own column and the first's in it.
 """
 
 from __future__ import annotations
@@ -73,14 +75,17 @@ class Ranking(NamedTuple):
         >>> shares = np.array([0.6, 0.1, 0.3, 0.0])
         >>> ranking = Ranking(shares, shares, np.array([True, True, False, False]), yes, np.full(4, 0.25))
         >>> {name: round(value, 2) for name, value in ranking.judged().items()}
-        {'average_precision': 0.83, 'precision': 0.5, 'recall': 0.5, 'n_pairs': 4, 'n_edges': 2, 'n_reported': 2}
+        {'average_precision': 0.83, 'precision': 0.5, 'recall': 0.5, 'n_pairs': 4, 'n_edges': 2,
+        'n_reported': 2}
         """
         is_edge, scores = self.is_edge[self.is_pair], self.scores[self.is_pair]
         is_reported = (self.shares > self.even)[self.is_pair]
         n_edges, n_reported = int(is_edge.sum()), int(is_reported.sum())
         hits = int((is_edge & is_reported).sum())
         return {
-            "average_precision": float(average_precision(scores, is_edge)) if n_edges else float("nan"),
+            "average_precision": float(average_precision(scores, is_edge))
+            if n_edges
+            else float("nan"),
             "precision": hits / n_reported if n_reported else float("nan"),
             "recall": hits / n_edges if n_edges else float("nan"),
             "n_pairs": len(is_edge),
@@ -106,8 +111,8 @@ def trial(
     Parameters
     ----------
     measures : sequence of str, optional
-        All there are by default (DeepLift if captum is installed), those of your own too, and those whose parts add up to a
-        logit.
+        All there are by default (DeepLift if captum is installed), those of your own too, and those
+        whose parts add up to a logit.
     cases, families : iterable of str, optional
         All by default.
     seeds : iterable of int
@@ -119,14 +124,16 @@ def trial(
     aggregations : sequence of {"rollout", "flow", "mean", "max", "last"}
         How layers of self-attention are put together; flow takes longest.
     decision_maps : mapping of str to callable, optional
-        By name: functions of a `Planted` that give an effect on the margin for each layer and source of the planted stack,
-        ndarray [L, S], or [S]. The largest absolute effect over layers is the source's score. By default `DECISION_MAPS`.
+        By name: functions of a `Planted` that give an effect on the margin for each layer and
+        source of the planted stack, ndarray [L, S], or [S]. The largest absolute effect over layers
+        is the source's score. By default `DECISION_MAPS`.
 
     Returns
     -------
     DataFrame
-        A row for each measure, aggregation and question: case, family, stack, layer, seed, measure, aggregation, level
-        ("layer", "input to output", "decision"), average_precision, precision, recall, n_pairs, n_edges, n_reported.
+        A row for each measure, aggregation and question: case, family, stack, layer, seed, measure,
+        aggregation, level ("layer", "input to output", "decision"), average_precision, precision,
+        recall, n_pairs, n_edges, n_reported.
 
     Raises
     ------
@@ -159,7 +166,10 @@ def judge(
 ) -> Iterator[dict[str, Any]]:
     """Rows of `trial` for one planted model, without its identity."""
     if unknown := set(aggregations) - set(AGGREGATIONS):
-        raise InputError(f"aggregations should be of {AGGREGATIONS}, found {', '.join(map(repr, sorted(unknown)))}")
+        raise InputError(
+            f"aggregations should be of {AGGREGATIONS}, found "
+            f"{', '.join(map(repr, sorted(unknown)))}"
+        )
     of_layers = [name for name in measures if facts_of(name).is_layerwise]
     maps = _maps(planted, of_layers)
     for name in of_layers:
@@ -167,7 +177,9 @@ def judge(
             yield from _judged_maps(planted, maps, name, aggregations)
     for name in measures:
         if name not in of_layers:
-            yield from (_judged_gradient if facts_of(name).gives_maps else _judged_parts)(planted, name)
+            yield from (_judged_gradient if facts_of(name).gives_maps else _judged_parts)(
+                planted, name
+            )
     for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
         yield _row(name, "max", "decision", _decision(planted, _effects(planted, name, effects_of)))
 
@@ -183,7 +195,8 @@ def _measures(names: Sequence[str] | None) -> list[str]:
             )
         if name not in FACTS:
             raise InputError(
-                f"{name} is a number for each target, which ranks no pairs; trial takes {', '.join(names_of_scope(*_SCOPES))}"
+                f"{name} is a number for each target, which ranks no pairs; trial takes "
+                f"{', '.join(names_of_scope(*_SCOPES))}"
             )
     return list(names)
 
@@ -201,8 +214,21 @@ def _fields(
     for family in FAMILIES if families is None else families:
         for case, stack in _places(cases_tried, family):
             for seed in seeds:
-                where: dict[str, Any] = {"family": family, "stack": stack, "layer": seed % (N_LAYERS - case.span + 1)}
-                yield plant(case.name, **where, seed=seed, rotation_seed=seed if rotated else None, **options), seed
+                where: dict[str, Any] = {
+                    "family": family,
+                    "stack": stack,
+                    "layer": seed % (N_LAYERS - case.span + 1),
+                }
+                yield (
+                    plant(
+                        case.name,
+                        **where,
+                        seed=seed,
+                        rotation_seed=seed if rotated else None,
+                        **options,
+                    ),
+                    seed,
+                )
 
 
 def _places(cases_tried: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
@@ -227,7 +253,8 @@ def _row(measure: str, aggregation: str, level: str, ranking: Ranking) -> dict[s
 
 
 def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
-    """Maps of the measures that are defined, in the planted stack and, where there is a cross-attention, in all three."""
+    """Maps of the measures that are defined, in the planted stack and, where there is a
+    cross-attention, in all three."""
     model = planted.model
     maps: dict[tuple[str, str], MixingMap] = {}
     for name, stack in model.stacks.items():
@@ -249,16 +276,25 @@ def _is_defined(measure: str, stack: Any) -> bool:
     return True
 
 
-def _judged_maps(planted: Planted, maps: Maps, measure: str, aggregations: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _judged_maps(
+    planted: Planted, maps: Maps, measure: str, aggregations: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
     stack, own = planted.stack, maps[measure, planted.stack]
-    from_input = FACTS[measure].scope == "model"  # its last map is of inputs and final states already
+    from_input = (
+        FACTS[measure].scope == "model"
+    )  # its last map is of inputs and final states already
     if not from_input:
         yield _row(measure, "none", "layer", _edges(planted, own))
     if stack != "cross":
         ways = {"last": own.scores[-1]} if from_input else _together(own, aggregations)
         for aggregation, scores in ways.items():
-            yield _row(measure, aggregation, "input to output", _paths(planted, scores, (stack,), own.measure))
+            yield _row(
+                measure,
+                aggregation,
+                "input to output",
+                _paths(planted, scores, (stack,), own.measure),
+            )
             if "cross" not in planted.model.stacks:
                 yield _row(measure, aggregation, "decision", _decision(planted, scores[TARGET]))
     if all((measure, name) in maps for name in ("encoder", "cross", "decoder")):
@@ -285,28 +321,36 @@ def _together(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, n
 
 def _judged_gradient(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
     """The row of a measure of one number that gives maps."""
-    yield _row(measure, "first layer", "decision", _decision(planted, _gradient_row(planted, measure)))
+    yield _row(
+        measure, "first layer", "decision", _decision(planted, _gradient_row(planted, measure))
+    )
 
 
 def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
-    """What each input counts for the margin by a gradient measure, [S], or [S_encoder + S_decoder]."""
+    """What each input counts for the margin by a gradient measure, [S], or [S_encoder +
+    S_decoder]."""
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
     if "steps" in measure_named(measure).options:
         options["steps"] = _STEPS
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="integrated gradients of the")  # on a way round a bend
+        warnings.filterwarnings(
+            "ignore", message="integrated gradients of the"
+        )  # on a way round a bend
         maps = mix_one(planted.model, planted.item, measures=[measure], **options)
     return np.concatenate([maps[measure, stack].scores[0, 0] for stack in stacks])
 
 
 def _judged_parts(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
-    """The row of a measure whose parts add up to the margin, by their sizes; none where it is not defined."""
+    """The row of a measure whose parts add up to the margin, by their sizes; none where it is not
+    defined."""
     try:
         check_takes_apart(planted.model, measure)
     except InputError:
         return
-    answer = logit_contributions(planted.model, planted.item, measure=measure, objective=planted.objective)
+    answer = logit_contributions(
+        planted.model, planted.item, measure=measure, objective=planted.objective
+    )
     parts = answer[0] if isinstance(answer, list) else answer
     sizes = np.abs(np.concatenate([parts.total(stack) for stack in planted.contents]))
     yield _row(measure, "parts", "decision", _decision(planted, sizes))
@@ -314,12 +358,15 @@ def _judged_parts(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
 
 def _knocked_out(planted: Planted) -> np.ndarray:
     """Drops [L, S] with each source's values zeroed in one layer of the planted stack."""
-    drops = knock_out(planted.model, planted.item, stacks=[planted.stack], objective=planted.objective)
+    drops = knock_out(
+        planted.model, planted.item, stacks=[planted.stack], objective=planted.objective
+    )
     return drops.scores(planted.stack)
 
 
 def _patched(planted: Planted, *, layers: slice) -> np.ndarray:
-    """Drops [L, S] with each source's states, as they enter a layer, those of the same input with all contents negated."""
+    """Drops [L, S] with each source's states, as they enter a layer, those of the same input with
+    all contents negated."""
     stack = planted.sources_from
     options: dict[str, Any] = {"what": "states", "stacks": [stack], "objective": planted.objective}
     return patch(planted.model, planted.item, planted.flipped(), **options).scores(stack)[layers]
@@ -333,12 +380,17 @@ DECISION_MAPS: dict[str, DecisionMaker] = {
 }
 
 
-def _effects(planted: Planted, name: str, effects_of: Callable[[Planted], np.ndarray]) -> np.ndarray:
-    """What each input counts by a decision map; nothing, for inputs of a stack that is not asked about."""
+def _effects(
+    planted: Planted, name: str, effects_of: Callable[[Planted], np.ndarray]
+) -> np.ndarray:
+    """What each input counts by a decision map; nothing, for inputs of a stack that is not asked
+    about."""
     effects = np.atleast_2d(np.abs(np.asarray(effects_of(planted), dtype=float)))
     own = planted.contents[planted.sources_from]
     if effects.ndim != 2 or effects.shape[1] != len(own):
-        raise InputError(f"{name}: expected effects [layers, {len(own)} sources], found shape {effects.shape}")
+        raise InputError(
+            f"{name}: expected effects [layers, {len(own)} sources], found shape {effects.shape}"
+        )
     rows = [
         effects.max(axis=0) if stack == planted.sources_from else np.zeros(len(row))
         for stack, row in planted.contents.items()
@@ -357,13 +409,21 @@ def _edges(planted: Planted, mixing_map: MixingMap) -> Ranking:
         if name == stack:
             is_edge[layer, target, source] = True
     causal = stack == "decoder"
-    is_pair, n_seen = _pairs(scores.shape[-2], scores.shape[-1], causal=causal, own=stack == "cross")
-    is_pair, even = np.broadcast_to(is_pair, scores.shape), np.broadcast_to(1 / n_seen, scores.shape)
+    is_pair, n_seen = _pairs(
+        scores.shape[-2], scores.shape[-1], causal=causal, own=stack == "cross"
+    )
+    is_pair, even = (
+        np.broadcast_to(is_pair, scores.shape),
+        np.broadcast_to(1 / n_seen, scores.shape),
+    )
     return Ranking(scores, _shares(scores, mixing_map.measure, stack), is_edge, is_pair, even)
 
 
-def _paths(planted: Planted, scores: np.ndarray, source_stacks: Sequence[str], measure: str) -> Ranking:
-    """A map [W_t, W_s] from inputs to final states; its columns are the inputs of one stack, or of several in turn."""
+def _paths(
+    planted: Planted, scores: np.ndarray, source_stacks: Sequence[str], measure: str
+) -> Ranking:
+    """A map [W_t, W_s] from inputs to final states; its columns are the inputs of one stack, or of
+    several in turn."""
     target_stack = source_stacks[-1]
     n_targets, first = len(scores), 0
     is_edge, parts = np.zeros(scores.shape, dtype=bool), []
@@ -372,7 +432,9 @@ def _paths(planted: Planted, scores: np.ndarray, source_stacks: Sequence[str], m
         for path in planted.reached:
             if (path[0], path[2]) == (target_stack, stack):
                 is_edge[path[1], first + path[3]] = True
-        parts.append(_pairs(n_targets, n_sources, causal=stack == "decoder", own=stack != target_stack))
+        parts.append(
+            _pairs(n_targets, n_sources, causal=stack == "decoder", own=stack != target_stack)
+        )
         first += n_sources
     is_pair = np.concatenate([part for part, _ in parts], axis=1)
     even = np.broadcast_to(1 / sum(n_seen for _, n_seen in parts), scores.shape)
@@ -380,8 +442,13 @@ def _paths(planted: Planted, scores: np.ndarray, source_stacks: Sequence[str], m
 
 
 def _decision(planted: Planted, row: np.ndarray) -> Ranking:
-    """The deciding position's row over all inputs: [S], or those of the encoder and then the decoder's."""
-    inputs = [(stack, position) for stack, contents in planted.contents.items() for position in range(len(contents))]
+    """The deciding position's row over all inputs: [S], or those of the encoder and then the
+    decoder's."""
+    inputs = [
+        (stack, position)
+        for stack, contents in planted.contents.items()
+        for position in range(len(contents))
+    ]
     said_in = list(planted.contents)[-1]
     is_edge = np.array([place in planted.decisive for place in inputs])
     later = [stack == said_in == "decoder" and position > TARGET for stack, position in inputs]
@@ -392,7 +459,9 @@ def _decision(planted: Planted, row: np.ndarray) -> Ranking:
     return Ranking(row, normalize_rows(row), is_edge, is_pair, even)
 
 
-def _pairs(n_targets: int, n_sources: int, *, causal: bool, own: bool) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(
+    n_targets: int, n_sources: int, *, causal: bool, own: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Which pairs [T, S] are judged, and how many sources each row sees, [T, 1]."""
     target, source = np.ogrid[:n_targets, :n_sources]
     is_seen = (source <= target) if causal else np.ones((n_targets, n_sources), dtype=bool)
@@ -401,6 +470,7 @@ def _pairs(n_targets: int, n_sources: int, *, causal: bool, own: bool) -> tuple[
 
 
 def _shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
-    """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as they are."""
+    """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as
+    they are."""
     is_share = stack == "cross" and FACTS[measure].residual == "share"
     return scores if is_share else normalize_rows(scores)

@@ -1,4 +1,5 @@
-"""What can be read off a model's states, layer by layer: probes with their baselines. Start at probe.py."""
+"""What can be read off a model's states, layer by layer: probes with their baselines. Start at
+probe.py."""
 
 from .probe import Probes, probe
 

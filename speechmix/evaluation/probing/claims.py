@@ -1,11 +1,16 @@
-"""Where a label can be read, and where better than off untrained models: what may be said of probes.
+"""Where a label can be read, and where better than off untrained models: what may be said of
+probes.
 
-In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions kept apart:
+In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions
+kept apart:
 
-    read    is accuracy above the larger of majority and control? the interval over groups leaves it out, at a level that is
+    read    is accuracy above the larger of majority and control? the interval over groups leaves it
+    out, at a level that is
             corrected over all rows of the model (Bonferroni)
-            (random labels for few words are read below chance, so the control alone would be too low a bar)
-    more    is it above untrained models of the architecture? the rank among the twins and the interval over groups, as in
+            (random labels for few words are read below chance, so the control alone would be too
+            low a bar)
+    more    is it above untrained models of the architecture? the rank among the twins and the
+    interval over groups, as in
             `twin_comparison.compare_with_twins`, in one test over all rows of the model
 
 A decoder whose own input holds the answer is read
@@ -37,8 +42,8 @@ def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns `KEYS`, layer, accuracy, low, high, majority, control, groups, n; untrained (mean accuracy of twins), twins,
-        read (bool), p_twins, more (bool). Empty without a trained model.
+        Columns `KEYS`, layer, accuracy, low, high, majority, control, groups, n; untrained (mean
+        accuracy of twins), twins, read (bool), p_twins, more (bool). Empty without a trained model.
     """
     by = [*KEYS, "layer"]
     rows = table[table["init"] == "trained"].set_index(by)
@@ -60,7 +65,9 @@ def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
     result["read"] = (pd.Series(lowest).reindex(result.index) > bar) | (
         pd.Series(always).reindex(result.index) & (result["accuracy"] > bar)
     )
-    scores = answers.rename(columns={"item": "clip"}).assign(contribution=100 * answers["right"].astype(float))
+    scores = answers.rename(columns={"item": "clip"}).assign(
+        contribution=100 * answers["right"].astype(float)
+    )
     against = compare_with_twins(scores, by=by, group="group").set_index(by)
     result["untrained"] = against["random"].reindex(result.index) / 100
     result["twins"] = against["twins"].reindex(result.index)
@@ -70,7 +77,8 @@ def probe_claims(table: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentences(claims: pd.DataFrame, names: Mapping[str, str] | None = None) -> list[str]:
-    """One sentence for each model, part, stack and position off which something can be read; nothing is said of others.
+    """One sentence for each model, part, stack and position off which something can be read;
+    nothing is said of others.
 
     Parameters
     ----------
@@ -79,7 +87,10 @@ def sentences(claims: pd.DataFrame, names: Mapping[str, str] | None = None) -> l
     names : mapping of model to str, optional
         What models are called in the text.
     """
-    told = [_sentence(key, rows.sort_values("layer"), names or {}) for key, rows in claims.groupby(KEYS, sort=False)]
+    told = [
+        _sentence(key, rows.sort_values("layer"), names or {})
+        for key, rows in claims.groupby(KEYS, sort=False)
+    ]
     return [sentence for sentence in told if sentence]
 
 
@@ -91,14 +102,21 @@ def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
     off = {"deciding": "the deciding position", "between": "the words between"}.get(position)
     off = off or (f"word {position}" if position.isdigit() else f"the {position}")
     best = rows[rows["read"]].sort_values("accuracy", kind="stable").iloc[-1].to_dict()
-    text = f"{where}: {label} can be read off {off} in the {stack} {_layers(rows, 'read')} ({_numbers(best)})"
+    text = (
+        f"{where}: {label} can be read off {off} in the {stack} {_layers(rows, 'read')} "
+        f"({_numbers(best)})"
+    )
     if rows["twins"].max() < TWINS_NEEDED:
         twins = f"{rows['twins'].max():.0f} untrained twins"
-        return f"{text}; with {twins} nothing is claimed of what training added ({TWINS_NEEDED} are needed)."
+        return (
+            f"{text}; with {twins} nothing is claimed of what training added ({TWINS_NEEDED} "
+            "are needed)."
+        )
     rows = rows.assign(both=rows["read"] & rows["more"])
     if not rows["both"].any():
         return (
-            f"{text}, but whether better than off untrained models is inconclusive ({100 * best['untrained']:.0f} %)."
+            f"{text}, but whether better than off untrained models is inconclusive "
+            f"({100 * best['untrained']:.0f} %)."
         )
     same = rows["both"].tolist() == rows["read"].tolist()
     layers = "" if same else f" {_layers(rows, 'both')}"
@@ -106,8 +124,14 @@ def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
 
 
 def _numbers(row: Mapping[Hashable, Any]) -> str:
-    accuracy = f"at best {100 * row['accuracy']:.0f} % right [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
-    return f"{accuracy}; random labels {100 * row['control']:.0f} %, most frequent label {100 * row['majority']:.0f} %"
+    accuracy = (
+        f"at best {100 * row['accuracy']:.0f} % right [{100 * row['low']:.0f}, "
+        f"{100 * row['high']:.0f}]"
+    )
+    return (
+        f"{accuracy}; random labels {100 * row['control']:.0f} %, most frequent label "
+        f"{100 * row['majority']:.0f} %"
+    )
 
 
 def _layers(rows: pd.DataFrame, column: str) -> str:
@@ -126,5 +150,9 @@ def _layers(rows: pd.DataFrame, column: str) -> str:
         return "from its input on" if holds[0] < 0 else f"from layer {holds[0]} on"
     named = [str(layer) for layer in holds if layer >= 0]
     word = "layer" if len(named) == 1 else "layers"
-    inner = f"in {word} {' and '.join(part for part in (', '.join(named[:-1]), *named[-1:]) if part)}" if named else ""
+    inner = (
+        f"in {word} {' and '.join(part for part in (', '.join(named[:-1]), *named[-1:]) if part)}"
+        if named
+        else ""
+    )
     return " and ".join(part for part in ("in its input" if holds[0] < 0 else "", inner) if part)

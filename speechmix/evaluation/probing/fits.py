@@ -1,6 +1,8 @@
-"""From states to numbers: a probe for each stack, position and layer of a model, with its baselines.
+"""From states to numbers: a probe for each stack, position and layer of a model, with its
+baselines.
 
-In: states of a task's items by one model, and how to probe. Out: rows of the tidy table, and what was said of each item.
+In: states of a task's items by one model, and how to probe. Out: rows of the tidy table, and what
+was said of each item.
 """
 
 from __future__ import annotations
@@ -55,14 +57,19 @@ class Settings:
     def __post_init__(self):
         for name, allowed in (("method", METHODS), ("solver", SOLVERS), ("mode", MODES)):
             if getattr(self, name) not in allowed:
-                raise InputError(f"{name} should be one of {allowed}, found {getattr(self, name)!r}")
+                raise InputError(
+                    f"{name} should be one of {allowed}, found {getattr(self, name)!r}"
+                )
         if self.folds < 2 or self.controls < 0:
             raise InputError(
-                f"expected folds of 2 or more and controls of 0 or more, found {self.folds}, {self.controls}"
+                f"expected folds of 2 or more and controls of 0 or more, found {self.folds}, "
+                f"{self.controls}"
             )
 
 
-def fitted(states: StatesOfItems, task: Task, settings: Settings) -> tuple[list[Row], list[Row], list[Row]]:
+def fitted(
+    states: StatesOfItems, task: Task, settings: Settings
+) -> tuple[list[Row], list[Row], list[Row]]:
     """Fit the probes of one model.
 
     Parameters
@@ -101,7 +108,8 @@ def fitted(states: StatesOfItems, task: Task, settings: Settings) -> tuple[list[
 
 
 class _Probed:
-    """The items of one stack and position: folds and control labels are the same in all layers and models."""
+    """The items of one stack and position: folds and control labels are the same in all layers and
+    models."""
 
     def __init__(self, task: Task, places: np.ndarray, position: Position, settings: Settings):
         self._settings = settings
@@ -110,28 +118,44 @@ class _Probed:
         types = task.types_at(position)[places]
         grouped: dict[str, Any] = {"folds": settings.folds, "seed": settings.seed}
         self._fold = folds_of(self._labels, self._groups, **grouped, grouped=settings.grouped)
-        # With one type there is nothing to draw; with types that are all different nothing to learn by heart.
+        # With one type there is nothing to draw; with types that are all different nothing to learn
+        # by heart.
         draws = range(settings.controls if len(set(types)) > 1 else 0)
-        self._controls = [control_labels(self._labels, types, seed=settings.seed + draw) for draw in draws]
+        self._controls = [
+            control_labels(self._labels, types, seed=settings.seed + draw) for draw in draws
+        ]
         self._control_folds = [self._folds_of_control(control) for control in self._controls]
         by_heart = settings.method == "logistic" and len(set(types)) < len(types)
         self._shared_fold = folds_of(self._labels, self._names, **grouped) if by_heart else None
 
     def _folds_of_control(self, control: np.ndarray) -> np.ndarray:
-        """Folds even in the control's own labels: where they are not, a probe that knows nothing falls below chance."""
+        """Folds even in the control's own labels: where they are not, a probe that knows nothing
+        falls below chance."""
         settings = self._settings
         try:
-            return folds_of(control, self._groups, folds=settings.folds, seed=settings.seed, grouped=settings.grouped)
+            return folds_of(
+                control,
+                self._groups,
+                folds=settings.folds,
+                seed=settings.seed,
+                grouped=settings.grouped,
+            )
         except InputError:  # a label of one group alone
             return self._fold
 
     def fit(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         """Numbers of one layer, and what was said of each item."""
-        row, of_items = self._logistic(states) if self._settings.method == "logistic" else self._code(states)
+        row, of_items = (
+            self._logistic(states) if self._settings.method == "logistic" else self._code(states)
+        )
         counts = {"n": len(self._labels), "groups": len(set(self._groups))}
         items = zip(self._names, self._groups, self._labels, strict=True)
-        keys = [{"item": name, "group": str(group), "true": str(true)} for name, group, true in items]
-        return {**row, **counts}, [{**key, **of_item} for key, of_item in zip(keys, of_items, strict=True)]
+        keys = [
+            {"item": name, "group": str(group), "true": str(true)} for name, group, true in items
+        ]
+        return {**row, **counts}, [
+            {**key, **of_item} for key, of_item in zip(keys, of_items, strict=True)
+        ]
 
     def _logistic(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         labels = self._labels
@@ -150,23 +174,34 @@ class _Probed:
             if self._shared_fold is not None
         ]
         row = {
-            "accuracy": accuracy, "low": low, "high": high, "majority": majority, "control": float(control.mean()),
+            "accuracy": accuracy,
+            "low": low,
+            "high": high,
+            "majority": majority,
+            "control": float(control.mean()),
             "gain_over_baseline": accuracy - float(np.fmax(control.mean(), majority)),
             "memorised": float(np.mean(learned)) if learned else np.nan,
             "macro_f1": self._mean_of_folds(macro_f1, predicted),
-        }  # fmt: skip
+        }
         verdicts = zip(predicted, right, control, strict=True)
-        return row, [{"predicted": str(p), "right": float(r), "control": float(c)} for p, r, c in verdicts]
+        return row, [
+            {"predicted": str(p), "right": float(r), "control": float(c)} for p, r, c in verdicts
+        ]
 
     def _mean_of_folds(self, score: Callable[..., float], predicted: np.ndarray) -> float:
-        """Score of all items; with the published folds the mean of the folds' scores, as published."""
+        """Score of all items; with the published folds the mean of the folds' scores, as
+        published."""
         if self._settings.grouped:
             return score(self._labels, predicted)
         folds = [self._fold == number for number in np.unique(self._fold)]
-        return float(np.mean([score(self._labels[is_here], predicted[is_here]) for is_here in folds]))
+        return float(
+            np.mean([score(self._labels[is_here], predicted[is_here]) for is_here in folds])
+        )
 
     def _predicted(self, states: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> np.ndarray:
-        return predicted_labels(states, labels, fold, solver=self._settings.solver, scale=self._settings.scale)
+        return predicted_labels(
+            states, labels, fold, solver=self._settings.solver, scale=self._settings.scale
+        )
 
     def _code(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         settings, uniform = self._settings, float(np.log2(len(set(self._labels))))
@@ -181,11 +216,16 @@ class _Probed:
         costs = np.where(np.isnan(code.of_items), 0, code.of_items)
         low, high = ratio_interval(costs, self._groups)  # of the cost of an item
         control = float(np.mean(drawn)) if drawn else np.nan
-        frequencies = online_code(np.zeros((len(states), 1)), self._labels, groups, **options).compression
+        frequencies = online_code(
+            np.zeros((len(states), 1)), self._labels, groups, **options
+        ).compression
         row = {
-            "bits": code.length, "compression": code.compression, "low": uniform / high,
+            "bits": code.length,
+            "compression": code.compression,
+            "low": uniform / high,
             "high": np.inf if low <= 0 else uniform / low,
-            "frequencies": frequencies, "control": control,
+            "frequencies": frequencies,
+            "control": control,
             "gain_over_baseline": code.compression - float(np.fmax(control, frequencies)),
-        }  # fmt: skip
+        }
         return row, [{"bits": float(cost)} for cost in code.of_items]

@@ -1,11 +1,14 @@
-"""What the receiver of an online code predicts: logistic regressions of several strengths, and label frequencies.
+"""What the receiver of an online code predicts: logistic regressions of several strengths, and
+label frequencies.
 
-In: states and class numbers that were sent, states of the next block. Out: log2 probabilities of each predictor.
+In: states and class numbers that were sent, states of the next block. Out: log2 probabilities of
+each predictor.
 
-A single strength of the penalty suits neither all numbers of items nor all labels: where labels are random, a weak penalty
-costs twice the bits of a uniform code; where labels are separable, a strong one forgoes most of the compression. So
-`online_code` mixes all of them (`mixture_costs`). Two predictors ignore the states: the uniform code and the frequencies of
-the labels sent so far. They keep a code of unreadable labels as short as one without a probe.
+A single strength of the penalty suits neither all numbers of items nor all labels: where labels are
+random, a weak penalty costs twice the bits of a uniform code; where labels are separable, a strong
+one forgoes most of the compression. So `online_code` mixes all of them (`mixture_costs`). Two
+predictors ignore the states: the uniform code and the frequencies of the labels sent so far. They
+keep a code of unreadable labels as short as one without a probe.
 """
 
 from __future__ import annotations
@@ -15,16 +18,28 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Receives states [n, D] and class numbers [n] that were sent, the number of classes, and states [m, D] to predict.
+# Receives states [n, D] and class numbers [n] that were sent, the number of classes, and states [m,
+# D] to predict.
 Predictors = Callable[[np.ndarray, np.ndarray, int, np.ndarray], np.ndarray]
 
-STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)  # C of scikit-learn: the inverse of the L2 penalty's weight
+STRENGTHS = (
+    1e-4,
+    1e-3,
+    1e-2,
+    0.1,
+    1.0,
+    10.0,
+    100.0,
+)  # C of scikit-learn: the inverse of the L2 penalty's weight
 SWITCH = 0.1  # probability that the best predictor changes from one block to the next
 _ITERATIONS = 5000
 
 
-def logistic_predictors(states: np.ndarray, classes: np.ndarray, count: int, scored: np.ndarray) -> np.ndarray:
-    """Log2 probabilities by the uniform code, label frequencies, and a logistic regression of each of `STRENGTHS`.
+def logistic_predictors(
+    states: np.ndarray, classes: np.ndarray, count: int, scored: np.ndarray
+) -> np.ndarray:
+    """Log2 probabilities by the uniform code, label frequencies, and a logistic regression of each
+    of `STRENGTHS`.
 
     Parameters
     ----------
@@ -53,20 +68,26 @@ def logistic_predictors(states: np.ndarray, classes: np.ndarray, count: int, sco
     bits = np.broadcast_to(smoothed, shape).copy()
     bits[0] = -np.log2(count)
     if len(seen) > 1:
-        # A class that was never sent keeps its smoothed probability; the classifier divides the rest.
+        # A class that was never sent keeps its smoothed probability; the classifier divides the
+        # rest.
         share_seen = np.logaddexp2.reduce(smoothed[seen])
         for row, strength in enumerate(STRENGTHS, start=2):
             bits[row][:, seen] = share_seen + _logistic_bits(states, classes, scored, strength)
     return bits
 
 
-def _logistic_bits(states: np.ndarray, classes: np.ndarray, scored: np.ndarray, strength: float) -> np.ndarray:
+def _logistic_bits(
+    states: np.ndarray, classes: np.ndarray, scored: np.ndarray, strength: float
+) -> np.ndarray:
     """Log2 probabilities of the classes that were sent, [m, classes sent]."""
     import sklearn
     from scipy.special import log_softmax
     from sklearn.linear_model import LogisticRegression
 
-    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True), warnings.catch_warnings():
+    with (
+        sklearn.config_context(assume_finite=True, skip_parameter_validation=True),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore", RuntimeWarning)
         fitted = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(states, classes)
         logits = fitted.decision_function(scored)
@@ -88,7 +109,8 @@ def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     Returns
     -------
     costs : ndarray [m]
-        Bits. Their sum is -log2 sum_p weights[p] 2^(sum of bits[p]), at most -log2 weights[p] more than any predictor alone.
+        Bits. Their sum is -log2 sum_p weights[p] 2^(sum of bits[p]), at most -log2 weights[p] more
+        than any predictor alone.
     weights : ndarray [P]
 
     Examples
@@ -98,11 +120,14 @@ def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     (2.913, [0.941, 0.059])
     """
     with np.errstate(divide="ignore"):
-        sums = np.log2(weights)[:, None] + np.cumsum(np.column_stack([np.zeros(len(bits)), bits]), axis=1)
+        sums = np.log2(weights)[:, None] + np.cumsum(
+            np.column_stack([np.zeros(len(bits)), bits]), axis=1
+        )
     sent = np.logaddexp2.reduce(sums, axis=0)
     return -np.diff(sent), 2 ** (sums[:, -1] - sent[-1])
 
 
 def switched(weights: np.ndarray) -> np.ndarray:
-    """Weights before the next block: another predictor may be the best once more is known (van Erven et al. 2012)."""
+    """Weights before the next block: another predictor may be the best once more is known (van
+    Erven et al. 2012)."""
     return (1 - SWITCH) * weights + SWITCH / len(weights)

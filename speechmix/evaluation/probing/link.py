@@ -1,13 +1,15 @@
-"""Do mixing and probing agree? A measure's cue contribution by layer, held against what a probe finds there (protocol E5).
+"""Do mixing and probing agree? A measure's cue contribution by layer, held against what a probe
+finds there (protocol E5).
 
     level:  correlation over layers of contribution[l] with accuracy[l]
     gain:   correlation over layers of contribution[l] with accuracy[l] - accuracy[l - 1]
 
-If a layer brings the cue into the target, the label should become readable *there*: so the gain is what should agree. A level
-can only rise with depth, and agrees with whatever rises (Mohebbi et al. 2023 show both curves, one above the other). Pearson
-and Spearman, each with a permutation test over layers: contribution is put in random order of layers, in all orders where
-there are few layers. Neighbouring layers are alike and the test takes them as exchangeable, so its p of two smooth curves is
-too small; it is of one model, and says nothing of others.
+If a layer brings the cue into the target, the label should become readable *there*: so the gain is
+what should agree. A level can only rise with depth, and agrees with whatever rises (Mohebbi et al.
+2023 show both curves, one above the other). Pearson and Spearman, each with a permutation test over
+layers: contribution is put in random order of layers, in all orders where there are few layers.
+Neighbouring layers are alike and the test takes them as exchangeable, so its p of two smooth curves
+is too small; it is of one model, and says nothing of others.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ def probing_agreement(
     contributions : DataFrame
         Columns of `by`, layer, contribution; clips and seeds are averaged.
     probes : DataFrame
-        The same columns but measure, and `value`; layer -1 is the input of the first layer, without which that layer has no
-        gain. One position and label; seeds are averaged.
+        The same columns but measure, and `value`; layer -1 is the input of the first layer, without
+        which that layer has no gain. One position and label; seeds are averaged.
     by : sequence of str
         What makes a row of the result, e.g. also "side".
     value : str
@@ -53,8 +55,9 @@ def probing_agreement(
     Returns
     -------
     DataFrame
-        Columns of `by`, against ("level" or "gain"), pearson, pearson_p, spearman, spearman_p, layers; correlations are missing
-        where fewer than four layers are left or one curve does not vary.
+        Columns of `by`, against ("level" or "gain"), pearson, pearson_p, spearman, spearman_p,
+        layers; correlations are missing where fewer than four layers are left or one curve does not
+        vary.
 
     Raises
     ------
@@ -75,8 +78,14 @@ def probing_agreement(
     _check(probes, [*of_probes, "layer", value])
     for name in ("position", "label"):
         if name in probes and probes[name].nunique() > 1:
-            raise InputError(f"expected the probes of one {name}, found {', '.join(map(str, probes[name].unique()))}")
-    levels = {_key(key): part.groupby("layer")[value].mean() for key, part in probes.groupby(of_probes, sort=False)}
+            raise InputError(
+                f"expected the probes of one {name}, found "
+                f"{', '.join(map(str, probes[name].unique()))}"
+            )
+    levels = {
+        _key(key): part.groupby("layer")[value].mean()
+        for key, part in probes.groupby(of_probes, sort=False)
+    }
     rows = []
     for key, part in contributions.groupby(list(by), sort=False, observed=True):
         named = dict(zip(by, _key(key), strict=True))
@@ -98,7 +107,10 @@ def _key(key: Any) -> tuple:
 def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in table]
     if missing:
-        raise InputError(f"expected a table with the columns {', '.join(columns)}; {', '.join(missing)} not found")
+        raise InputError(
+            f"expected a table with the columns {', '.join(columns)}; {', '.join(missing)} not "
+            "found"
+        )
 
 
 def _correlated(curve: np.ndarray, read: np.ndarray, seed: int) -> dict[str, float]:
@@ -107,15 +119,20 @@ def _correlated(curve: np.ndarray, read: np.ndarray, seed: int) -> dict[str, flo
 
     row: dict[str, float] = {"layers": len(curve)}
     # A curve that does not vary up to rounding has no correlation.
-    varies = len(curve) >= _FEWEST and all(np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, read))
+    varies = len(curve) >= _FEWEST and all(
+        np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, read)
+    )
     ways: tuple[tuple[str, Callable], ...] = (("pearson", np.asarray), ("spearman", rankdata))
     for name, scale in ways:
-        row[name], row[f"{name}_p"] = permuted_r(scale(curve), scale(read), seed=seed) if varies else (np.nan, np.nan)
+        row[name], row[f"{name}_p"] = (
+            permuted_r(scale(curve), scale(read), seed=seed) if varies else (np.nan, np.nan)
+        )
     return row
 
 
 def permuted_r(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """Pearson's r, and the share of orders of `x` in which it is as far from zero (two-sided; exact up to seven values).
+    """Pearson's r, and the share of orders of `x` in which it is as far from zero (two-sided; exact
+    up to seven values).
 
     Examples
     --------
@@ -123,7 +140,10 @@ def permuted_r(x: np.ndarray, y: np.ndarray, *, seed: int = 0) -> tuple[float, f
     >>> round(r, 6), round(p, 6)  # 2 of 24 orders
     (1.0, 0.083333)
     """
-    a, b = (values - values.mean() for values in (np.asarray(x, dtype=float), np.asarray(y, dtype=float)))
+    a, b = (
+        values - values.mean()
+        for values in (np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+    )
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     r = float(a @ b) / size
     if len(a) <= _MOST_EXACT:

@@ -1,13 +1,14 @@
-"""Logistic probe: can a label be read off states by a linear classifier, on items whose words it has not seen?
+"""Logistic probe: can a label be read off states by a linear classifier, on items whose words it
+has not seen?
 
-In: states [N, D] of one layer and position, labels, and a fold for each item. Out: what the probe says of each item when it
-was trained on the other folds. Scaling is part of the training, and groups (items that share sentence or word) never cross
-folds.
+In: states [N, D] of one layer and position, labels, and a fold for each item. Out: what the probe
+says of each item when it was trained on the other folds. Scaling is part of the training, and
+groups (items that share sentence or word) never cross folds.
 
-The control task (Hewitt & Liang 2019, Designing and Interpreting Probes with Control Tasks, EMNLP) gives every word type a
-label at random, so that nothing but the word's identity could tell it. In folds that part the types it must come out at
-chance; in folds that do not, it says how much a probe of this size memorises. Published recipe (Mohebbi et al. 2023):
-`PUBLISHED`.
+The control task (Hewitt & Liang 2019, Designing and Interpreting Probes with Control Tasks, EMNLP)
+gives every word type a label at random, so that nothing but the word's identity could tell it. In
+folds that part the types it must come out at chance; in folds that do not, it says how much a probe
+of this size memorises. Published recipe (Mohebbi et al. 2023): `PUBLISHED`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ import numpy as np
 from ...errors import InputError
 
 # As published: no scaling, three stratified folds of shuffled items, whatever they share.
-PUBLISHED: dict[str, Any] = {"solver": "liblinear", "scale": False, "folds": 3, "seed": 12, "grouped": False}
+PUBLISHED: dict[str, Any] = {
+    "solver": "liblinear",
+    "scale": False,
+    "folds": 3,
+    "seed": 12,
+    "grouped": False,
+}
 Texts = Sequence[str] | np.ndarray
 SOLVERS = ("lbfgs", "liblinear")
 _ITERATIONS = 2000
 
 
-def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True) -> np.ndarray:
+def folds_of(
+    labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, grouped: bool = True
+) -> np.ndarray:
     """Fold of each item, whole groups together, labels as even as groups allow.
 
     Parameters
@@ -37,8 +46,8 @@ def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, gro
         Fewer where a label has fewer groups.
     seed : int
     grouped : bool
-        False for the published folds: items are shuffled by the seed, then split into consecutive folds with equal shares of
-        each label, whatever they share.
+        False for the published folds: items are shuffled by the seed, then split into consecutive
+        folds with equal shares of each label, whatever they share.
 
     Returns
     -------
@@ -62,12 +71,15 @@ def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, gro
     if len(counts) < 2 or min(counts.values()) < 2 or folds < 2:
         what = "groups (items that share a sentence or word)" if grouped else "items"
         raise InputError(
-            f"a probe needs folds of 2 or more and two labels, each in two {what} at least; found folds={folds} and "
+            f"a probe needs folds of 2 or more and two labels, each in two {what} at least; found "
+            f"folds={folds} and "
             f"{', '.join(f'{name}: {count}' for name, count in counts.items()) or 'no labels'}"
         )
     count, order = min(folds, *counts.values()), np.arange(len(labels))
     if grouped:
-        parts = StratifiedGroupKFold(count, shuffle=True, random_state=seed).split(labels, labels, units)
+        parts = StratifiedGroupKFold(count, shuffle=True, random_state=seed).split(
+            labels, labels, units
+        )
     else:
         order = np.random.default_rng(seed).permutation(
             len(labels)
@@ -75,7 +87,9 @@ def folds_of(labels: Texts, groups: Texts, *, folds: int = 5, seed: int = 0, gro
         parts = StratifiedKFold(count).split(labels, labels[order])
     fold = np.zeros(len(labels), dtype=int)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a label has fewer items than folds, which is seen to above
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # that a label has fewer items than folds, which is seen to above
         for number, (_, test) in enumerate(parts):
             fold[order[test]] = number
     return fold
@@ -130,13 +144,16 @@ def predicted_labels(
         mean, deviation = _moments(states[~test]) if scale else (0.0, 1.0)
         # Checks of its arguments take scikit-learn longer than the fit of a small probe.
         with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-            classifier = _classifier(solver, c, len(classes)).fit((states[~test] - mean) / deviation, labels[~test])
+            classifier = _classifier(solver, c, len(classes)).fit(
+                (states[~test] - mean) / deviation, labels[~test]
+            )
             predicted[test] = classifier.predict((states[test] - mean) / deviation)
     return predicted
 
 
 def _moments(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's StandardScaler has it)."""
+    """Mean and deviation of each dimension [D]; 1 for one that does not vary (as scikit-learn's
+    StandardScaler has it)."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(states)
@@ -153,7 +170,8 @@ def _classifier(solver: str, c: float, count: int) -> Any:
 
 
 def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
-    """A label for every word type, drawn at random in the proportions of the labels; all items of a type share it.
+    """A label for every word type, drawn at random in the proportions of the labels; all items of a
+    type share it.
 
     Parameters
     ----------
@@ -172,7 +190,8 @@ def control_labels(labels: Texts, types: Texts, *, seed: int = 0) -> np.ndarray:
     """
     labels, names = np.asarray(labels, dtype=str), np.unique(np.asarray(types, dtype=str))
     ordered = np.sort(labels)
-    # The label at each of as many even steps through all labels: the proportions hold however few types there are.
+    # The label at each of as many even steps through all labels: the proportions hold however few
+    # types there are.
     places = ((np.arange(len(names)) + 0.5) * len(ordered) / len(names)).astype(int)
     drawn = np.random.default_rng(seed).permutation(ordered[places])
     return drawn[np.searchsorted(names, np.asarray(types, dtype=str))]

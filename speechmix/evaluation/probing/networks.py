@@ -1,6 +1,8 @@
-"""The probe of the published online code: its network, its settings (protocol E3), and one epoch of its training.
+"""The probe of the published online code: its network, its settings (protocol E3), and one epoch of
+its training.
 
-In: states and class numbers as tensors. Out: a probe that returns logits. Nothing here looks at the items that are scored.
+In: states and class numbers as tensors. Out: a probe that returns logits. Nothing here looks at the
+items that are scored.
 """
 
 from __future__ import annotations
@@ -33,9 +35,15 @@ class Training:
 
 
 def perceptron(width: int, labels: int) -> nn.Module:
-    """The published probe: dropout .2, linear to 128, ReLU, layer norm, dropout .3, linear to the labels' logits."""
+    """The published probe: dropout .2, linear to 128, ReLU, layer norm, dropout .3, linear to the
+    labels' logits."""
     return nn.Sequential(
-        nn.Dropout(0.2), nn.Linear(width, 128), nn.ReLU(), nn.LayerNorm(128), nn.Dropout(0.3), nn.Linear(128, labels)
+        nn.Dropout(0.2),
+        nn.Linear(width, 128),
+        nn.ReLU(),
+        nn.LayerNorm(128),
+        nn.Dropout(0.3),
+        nn.Linear(128, labels),
     )
 
 
@@ -50,7 +58,9 @@ class Constant(nn.Module):
         return self._logits.expand(len(states), -1)
 
 
-def train_once(probe: nn.Module, x: Tensor, y: Tensor, training: Training, loss_of, optimizer, schedule: Any) -> None:
+def train_once(
+    probe: nn.Module, x: Tensor, y: Tensor, training: Training, loss_of, optimizer, schedule: Any
+) -> None:
     """Train on all items once, in random order."""
     probe.train()
     for batch in torch.randperm(len(y)).split(training.batch_size):

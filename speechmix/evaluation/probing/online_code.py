@@ -1,26 +1,32 @@
-"""Minimum description length of labels given states: how many bits does it take to send the labels to one who has the states?
+"""Minimum description length of labels given states: how many bits does it take to send the labels
+to one who has the states?
 
-    L = t_1 log2 K + sum_i  -log2 p(labels of block i + 1 | probe trained on the first t_i)      compression = N log2 K / L
+    L = t_1 log2 K + sum_i  -log2 p(labels of block i + 1 | probe trained on the first t_i)
+    compression = N log2 K / L
 
-Online code (Voita & Titov 2020, Information-Theoretic Probing with Minimum Description Length, EMNLP; protocol E3): labels
-are sent in blocks; the first by a uniform code, each further one by the probe that the receiver can train on what was sent
-before. Easy to read means few bits, from few examples. Compression is about 1 where nothing can be read.
+Online code (Voita & Titov 2020, Information-Theoretic Probing with Minimum Description Length,
+EMNLP; protocol E3): labels are sent in blocks; the first by a uniform code, each further one by the
+probe that the receiver can train on what was sent before. Easy to read means few bits, from few
+examples. Compression is about 1 where nothing can be read.
 
-``mode="correct"`` is that, with L2 logistic regression as the probe. The strength of its penalty is not fixed: all of
-`label_codes.STRENGTHS` predict, beside two codes that ignore the states, and the code mixes them by what each cost so far:
+``mode="correct"`` is that, with L2 logistic regression as the probe. The strength of its penalty is
+not fixed: all of `label_codes.STRENGTHS` predict, beside two codes that ignore the states, and the
+code mixes them by what each cost so far:
 
     w[p, 1] = 1 / P        w[p, i + 1] = 0.9 w[p | blocks up to i] + 0.1 / P
     L <= L of any one predictor + log2 P + 0.14 bits for each further block
 
-The switch between blocks (van Erven, Grünwald & de Rooij 2012, Catching up Faster by Switching Sooner, JRSS B) lets the
-strength change as more items are known. The code is at most four bits longer than that of the best single regression, and
-than that of the better code that ignores the states (`benchmarks/online_code.py`).
+The switch between blocks (van Erven, Grünwald & de Rooij 2012, Catching up Faster by Switching
+Sooner, JRSS B) lets the strength change as more items are known. The code is at most four bits
+longer than that of the best single regression, and than that of the better code that ignores the
+states (`benchmarks/online_code.py`).
 
-``mode="reference"`` repeats the released code of the Value Zeroing paper with its faults, because only that can be compared
-with the published figures: cross-entropy of a softmax's output ("double softmax": no item costs less than 0.313 nats), the
-first block in bits and the rest in nats, a learning rate that is zero after one epoch, the minimum over epochs on the scored
-block, and blocks whose floors lose a few items that are counted all the same. There a constant probe has compression 1.44 and
-a perfect one 3.14 (for its 2138 items); 1.44 is chance.
+``mode="reference"`` repeats the released code of the Value Zeroing paper with its faults, because
+only that can be compared with the published figures: cross-entropy of a softmax's output ("double
+softmax": no item costs less than 0.313 nats), the first block in bits and the rest in nats, a
+learning rate that is zero after one epoch, the minimum over epochs on the scored block, and blocks
+whose floors lose a few items that are counted all the same. There a constant probe has compression
+1.44 and a perfect one 3.14 (for its 2138 items); 1.44 is chance.
 """
 
 from __future__ import annotations
@@ -37,7 +43,16 @@ from .label_codes import Predictors, logistic_predictors, mixture_costs, switche
 from .networks import Network, Training, perceptron
 from .reference_code import reference_costs
 
-FRACTIONS = (0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)  # of the items, sent after each block
+FRACTIONS = (
+    0.008,
+    0.016,
+    0.032,
+    0.0625,
+    0.125,
+    0.25,
+    0.5,
+    1.0,
+)  # of the items, sent after each block
 MODES = ("correct", "reference")
 
 
@@ -78,13 +93,16 @@ def online_code(
     states : ndarray [N, D]
     labels : sequence of str [N]
     groups : sequence of str [N], optional
-        In "correct" mode items of a group are sent in one block, so that a word is not sent to one who was just told it.
+        In "correct" mode items of a group are sent in one block, so that a word is not sent to one
+        who was just told it.
     mode : {"correct", "reference"}
         See above. "correct" scales states by the mean and deviation of those that were sent.
     seed : int
-        Of the order of items; in "reference" mode also of weights and dropout. The caller's random numbers stay as they are.
+        Of the order of items; in "reference" mode also of weights and dropout. The caller's random
+        numbers stay as they are.
     predictors : callable
-        In "correct" mode: ``predictors(states, classes, count, scored)``, as `label_codes.logistic_predictors`.
+        In "correct" mode: ``predictors(states, classes, count, scored)``, as
+        `label_codes.logistic_predictors`.
     network : callable
         In "reference" mode: ``network(width, labels)`` makes a probe that returns logits.
     training : Training, optional
@@ -110,18 +128,23 @@ def online_code(
     names, classes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
     if len(states) != len(classes) or len(names) < 2 or np.ndim(states) != 2:
         raise InputError(
-            f"expected states [N, D] and N labels of two kinds or more, found {np.shape(states)} and {len(classes)} labels "
+            f"expected states [N, D] and N labels of two kinds or more, found {np.shape(states)} "
+            f"and {len(classes)} labels "
             f"({', '.join(names)})"
         )
     if mode not in MODES:
         raise InputError(f"mode should be one of {MODES}, found {mode!r}")
     if mode == "correct":
-        of_items = _correct_costs(np.asarray(states, dtype=float), classes, groups, len(names), seed, predictors)
+        of_items = _correct_costs(
+            np.asarray(states, dtype=float), classes, groups, len(names), seed, predictors
+        )
     else:
         x, y = torch.as_tensor(np.asarray(states), dtype=torch.float32), torch.as_tensor(classes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            of_items = reference_costs(x, y, len(names), seed=seed, network=network, training=training or Training())
+            of_items = reference_costs(
+                x, y, len(names), seed=seed, network=network, training=training or Training()
+            )
     length = float(np.nansum(of_items))
     return Code(length, len(classes) * float(np.log2(len(names))) / length, of_items)
 
@@ -141,7 +164,12 @@ def _correct_costs(
         sent, scored = order[:start], order[start:stop]
         mean, deviation = states[sent].mean(axis=0), states[sent].std(axis=0)
         deviation = np.where(deviation > 0, deviation, 1)
-        bits = predictors((states[sent] - mean) / deviation, classes[sent], count, (states[scored] - mean) / deviation)
+        bits = predictors(
+            (states[sent] - mean) / deviation,
+            classes[sent],
+            count,
+            (states[scored] - mean) / deviation,
+        )
         own = bits[:, np.arange(len(scored)), classes[scored]]
         weights = np.full(len(own), 1 / len(own)) if weights is None else switched(weights)
         of_items[scored], weights = mixture_costs(own, weights)
@@ -151,7 +179,8 @@ def _correct_costs(
 def blocks(
     count: int, groups: Sequence[str] | np.ndarray | None = None, *, seed: int = 0
 ) -> tuple[np.ndarray, list[int]]:
-    """Order in which items are sent, whole groups behind each other, and where blocks end (at the end of a group).
+    """Order in which items are sent, whole groups behind each other, and where blocks end (at the
+    end of a group).
 
     Examples
     --------
@@ -168,5 +197,7 @@ def blocks(
     group_ends = np.flatnonzero(names[order][1:] != names[order][:-1]) + 1
     group_ends = np.append(group_ends, count)
     # Each block ends with the first group that reaches its share.
-    reached = np.searchsorted(group_ends, np.maximum(np.ceil(np.array(FRACTIONS) * count - 1e-9), 1))
+    reached = np.searchsorted(
+        group_ends, np.maximum(np.ceil(np.array(FRACTIONS) * count - 1e-9), 1)
+    )
     return order, sorted({int(group_ends[min(at, len(group_ends) - 1)]) for at in reached})

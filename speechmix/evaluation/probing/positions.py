@@ -1,18 +1,20 @@
-"""Which states are probed: of an item's target, its cue, the words between, the position that decides, or any word.
+"""Which states are probed: of an item's target, its cue, the words between, the position that
+decides, or any word.
 
-In: a model, a clip or sentence, positions by name. Out: one vector for each position and layer, the mean over its frames or
-tokens. Where a position is:
+In: a model, a clip or sentence, positions by name. Out: one vector for each position and layer, the
+mean over its frames or tokens. Where a position is:
 
     position     encoder, texts               decoder (also of a causal text model)
-    target       the target's frames/tokens   positions that *predict* the target's tokens, as in cue contribution
-    deciding     not there                    the position that predicts the first token in which target and foil differ
-    cue          the cue's frames/tokens      positions that hold the cue's tokens
-    between      those of all words strictly between cue and target; in a decoder those that hold them
-    word index   those of that word           positions that hold that word's tokens
+    target       the target's frames/tokens   positions that *predict* the target's tokens, as in
+    cue contribution deciding     not there                    the position that predicts the first
+    token in which target and foil differ cue          the cue's frames/tokens      positions that
+    hold the cue's tokens between      those of all words strictly between cue and target; in a
+    decoder those that hold them word index   those of that word           positions that hold that
+    word's tokens
 
-A masked model is fed its mask for the target, unless asked otherwise: a probe for number of a word that the model can see
-reads the spelling. (Mohebbi et al. 2023: mean over frames in the encoder, over target-predicting rows in the decoder; [MASK]
-in texts.)
+A masked model is fed its mask for the target, unless asked otherwise: a probe for number of a word
+that the model can see reads the spelling. (Mohebbi et al. 2023: mean over frames in the encoder,
+over target-predicting rows in the decoder; [MASK] in texts.)
 """
 
 from __future__ import annotations
@@ -63,10 +65,15 @@ def positions_asked(asked: Position | Sequence[Position]) -> tuple[Position, ...
         If one is neither a name nor an index.
     """
     positions = (asked,) if isinstance(asked, str | int) else tuple(dict.fromkeys(asked))
-    wrong = [p for p in positions if p not in POSITIONS and (not isinstance(p, int) or isinstance(p, bool) or p < 0)]
+    wrong = [
+        p
+        for p in positions
+        if p not in POSITIONS and (not isinstance(p, int) or isinstance(p, bool) or p < 0)
+    ]
     if wrong or not positions:
         raise InputError(
-            f"position should be one of {', '.join(POSITIONS)} or the index of a word, found {wrong or asked!r}"
+            f"position should be one of {', '.join(POSITIONS)} or the index of a word, found "
+            f"{wrong or asked!r}"
         )
     return positions
 
@@ -104,9 +111,15 @@ def states_at(
         item = masked_target(item)[0]
     view = seen_by(model, item, Question(rounding=rounding))
     has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
-    names = [name for name in has if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder]
+    names = [
+        name
+        for name in has
+        if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder
+    ]
     if not names:
-        raise InputError(f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}")
+        raise InputError(
+            f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"
+        )
     view.prepare(tuple(names))
     places: dict[tuple[str, Position], list[int]] = {}
     missing: dict[tuple[str, Position], str] = {}
@@ -121,10 +134,16 @@ def states_at(
 
     def read(stack: str, states: Tensor) -> dict[Position, np.ndarray]:  # [1, T, D]
         of_stack = {position: rows for (name, position), rows in places.items() if name == stack}
-        return {position: states[0, rows].mean(dim=0).float().cpu().numpy() for position, rows in of_stack.items()}
+        return {
+            position: states[0, rows].mean(dim=0).float().cpu().numpy()
+            for position, rows in of_stack.items()
+        }
 
     entries = hidden_states(model, view.prepared.inputs, read, stacks=names)
-    at = {(stack, position): np.stack([entry[position] for entry in entries[stack]]) for stack, position in places}
+    at = {
+        (stack, position): np.stack([entry[position] for entry in entries[stack]])
+        for stack, position in places
+    }
     return States(at, missing)
 
 
@@ -138,9 +157,17 @@ def _places(view: View, stack: str, position: Position) -> list[int]:
     """
     item = view.item
     if position == "deciding":
-        row = None if stack == "encoder" or view.prepared.tokens is None else view.prepared.tokens.deciding_row
+        row = (
+            None
+            if stack == "encoder" or view.prepared.tokens is None
+            else view.prepared.tokens.deciding_row
+        )
         if row is None:
-            where = "an encoder" if stack == "encoder" else "an item without a foil, or whose foil has no other token,"
+            where = (
+                "an encoder"
+                if stack == "encoder"
+                else "an item without a foil, or whose foil has no other token,"
+            )
             raise InputError(f"{where} has no deciding position")
         return [row]
     words = _words(item, position)
@@ -150,16 +177,22 @@ def _places(view: View, stack: str, position: Position) -> list[int]:
             held.setdefault(span.word, []).extend(span.positions)
     places = [place for word in words for place in held.get(word, ())]
     if position == "target" and stack == "decoder":
-        places = [place - 1 for place in places if place > 0]  # which predict what the next one holds
+        places = [
+            place - 1 for place in places if place > 0
+        ]  # which predict what the next one holds
     if not places:
         raise InputError(f"no position of the {stack} belongs to {_spoken(position)}")
     return places
 
 
 def _words(item: Clip | Sentence | None, position: Position) -> list[int]:
-    """Words whose states are asked for, by index; none between where cue words lie on both sides of the target."""
+    """Words whose states are asked for, by index; none between where cue words lie on both sides of
+    the target."""
     if item is None or not item.words:
-        raise InputError("prepared inputs, and clips without word times, have no words whose states could be probed")
+        raise InputError(
+            "prepared inputs, and clips without word times, have no words whose states could be "
+            "probed"
+        )
     if isinstance(position, int):
         if position >= len(item.words):
             raise InputError(f"there is no word {position}: it has {len(item.words)}")

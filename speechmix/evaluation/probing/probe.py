@@ -1,11 +1,12 @@
 """probe(): what can be read off a model's states, at which position, from which layer on.
 
-In: models (a trained one beside its random twins), labelled items, positions. Out: `Probes`, a tidy table with a row for each
-model, stack, position and layer (-1 is the input of the first layer), beside majority and control task, and what was said of
-each item.
+In: models (a trained one beside its random twins), labelled items, positions. Out: `Probes`, a tidy
+table with a row for each model, stack, position and layer (-1 is the input of the first layer),
+beside majority and control task, and what was said of each item.
 
-References: Mohebbi et al. 2023 (EMNLP, Figure 4: logistic; EACL: online code); Hewitt & Liang 2019 (control tasks); Voita &
-Titov 2020 (online code). What is better here than there is said in `logistic`, `online_code` and docs/howto/probing.md.
+References: Mohebbi et al. 2023 (EMNLP, Figure 4: logistic; EACL: online code); Hewitt & Liang 2019
+(control tasks); Voita & Titov 2020 (online code). What is better here than there is said in
+`logistic`, `online_code` and docs/howto/probing.md.
 """
 
 from __future__ import annotations
@@ -34,8 +35,25 @@ FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
 MODEL = ["model", "init", "seed"]
 PLACE = ["part", "stack", "position", "layer", "depth", "label"]
 _SCORES = {
-    "logistic": ["accuracy", "low", "high", "majority", "control", "gain_over_baseline", "memorised", "macro_f1"],
-    "online_code": ["bits", "compression", "low", "high", "frequencies", "control", "gain_over_baseline"],
+    "logistic": [
+        "accuracy",
+        "low",
+        "high",
+        "majority",
+        "control",
+        "gain_over_baseline",
+        "memorised",
+        "macro_f1",
+    ],
+    "online_code": [
+        "bits",
+        "compression",
+        "low",
+        "high",
+        "frequencies",
+        "control",
+        "gain_over_baseline",
+    ],
 }
 _LEFT_OUT = [*MODEL, "part", "item", "stack", "position", "reason"]
 PROTOCOLS: dict[str, dict[str, Any]] = {"published": {**PUBLISHED, "method": "logistic"}}
@@ -48,15 +66,18 @@ class Probes:
     Parameters
     ----------
     table : DataFrame
-        One row for each model, part, stack, position and layer: model, init, seed, part ("all" unless parted), stack, position,
-        layer (-1: the input of the first layer), depth (0 first layer, 1 last), label, method; n (items), groups. Logistic:
-        accuracy with low and high (95 % over groups), majority (share of the most frequent label), control (accuracy on random
-        labels for each word, in the same kind of folds), gain_over_baseline (accuracy less the larger of majority and control),
-        memorised (the same random labels in folds that share words), macro_f1. Online code: bits, compression with low and
-        high, frequencies (compression by label frequencies alone), control (compression of random labels), gain_over_baseline
+        One row for each model, part, stack, position and layer: model, init, seed, part ("all"
+        unless parted), stack, position, layer (-1: the input of the first layer), depth (0 first
+        layer, 1 last), label, method; n (items), groups. Logistic: accuracy with low and high (95 %
+        over groups), majority (share of the most frequent label), control (accuracy on random
+        labels for each word, in the same kind of folds), gain_over_baseline (accuracy less the
+        larger of majority and control), memorised (the same random labels in folds that share
+        words), macro_f1. Online code: bits, compression with low and high, frequencies (compression
+        by label frequencies alone), control (compression of random labels), gain_over_baseline
         (compression less the larger of both).
     answers : DataFrame
-        One row for each of them and item: item, group, true; predicted, right (0 or 1), control; or bits.
+        One row for each of them and item: item, group, true; predicted, right (0 or 1), control; or
+        bits.
     left_out : DataFrame
         Columns model, init, seed, item, stack, position, reason; empty where it is of all of them.
     ties : str
@@ -74,7 +95,8 @@ class Probes:
     def write(self, folder: str | PathLike) -> Path:
         """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder.
 
-        A run's page shows them (`speechmix report`). Rows of other models, or labels, that are there already stay.
+        A run's page shows them (`speechmix report`). Rows of other models, or labels, that are
+        there already stay.
 
         Raises
         ------
@@ -89,9 +111,13 @@ class Probes:
 
     def __repr__(self) -> str:
         asked = self.provenance
-        where = ", ".join(dict.fromkeys(f"{row.stack} {row.position}" for row in self.table.itertuples()))
+        where = ", ".join(
+            dict.fromkeys(f"{row.stack} {row.position}" for row in self.table.itertuples())
+        )
         models = self.table[MODEL].drop_duplicates().shape[0] if len(self.table) else 0
-        return f"Probes({asked.get('label')}: {models} models, {where or 'nothing could be probed'})"
+        return (
+            f"Probes({asked.get('label')}: {models} models, {where or 'nothing could be probed'})"
+        )
 
 
 def _beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -100,7 +126,9 @@ def _beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
         return table
     former, keys = read_csv(path), [*MODEL, "label"]
     if set(former) != set(table):
-        raise InputError(f"{path} holds another table: write to another folder, or take the file away")
+        raise InputError(
+            f"{path} holds another table: write to another folder, or take the file away"
+        )
     ours = set(table[keys].astype(object).fillna("").astype(str).itertuples(index=False, name=None))
     others = [row not in ours for row in former[keys].itertuples(index=False, name=None)]
     return pd.concat([former[others], table.astype(object)], ignore_index=True)
@@ -132,9 +160,11 @@ def probe(
     Parameters
     ----------
     models : Model, or iterable of Model or of functions that load one
-        A trained model and its random twins, which say what the untrained architecture gives away. One pass an item each.
+        A trained model and its random twins, which say what the untrained architecture gives away.
+        One pass an item each.
     items : iterable of Clip or Sentence
-        Clips with word times, sentences. Those without a label, or without the position, are recorded and left out.
+        Clips with word times, sentences. Those without a label, or without the position, are
+        recorded and left out.
     label : str or callable
         A column of the manifest (`meta`), or a function of an item.
     position : {"target", "cue", "between", "deciding"}, int, or several
@@ -151,9 +181,11 @@ def probe(
     seed : int
         Of folds, control task and online code.
     group : str, optional
-        A column that says which items belong together, and stay in one fold; by default pair, sentence and target word.
+        A column that says which items belong together, and stay in one fold; by default pair,
+        sentence and target word.
     by : str, optional
-        A column that parts the items; each part ("left", "right" of a column "side") is probed by itself.
+        A column that parts the items; each part ("left", "right" of a column "side") is probed by
+        itself.
     solver : {"lbfgs", "liblinear"}
         Of the logistic regression, with L2 penalty and C = 1.
     scale : bool
@@ -163,9 +195,9 @@ def probe(
     mask : bool
         False to let a masked model see the target.
     protocol : {"published"}, optional
-        The logistic probe of the speech paper: liblinear, unscaled, three stratified folds after a shuffle (seed 12), scores
-        averaged over folds, words rounded as there. A pair's members can be in training and test folds: compare with the
-        grouped probe.
+        The logistic probe of the speech paper: liblinear, unscaled, three stratified folds after a
+        shuffle (seed 12), scores averaged over folds, words rounded as there. A pair's members can
+        be in training and test folds: compare with the grouped probe.
     progress : bool
         Show a bar over items.
 
@@ -176,7 +208,8 @@ def probe(
     Raises
     ------
     InputError
-        For unknown options, or if no item has the label. What cannot be probed is recorded in `Probes.left_out`.
+        For unknown options, or if no item has the label. What cannot be probed is recorded in
+        `Probes.left_out`.
 
     Examples
     --------
@@ -211,7 +244,9 @@ def probe(
         source if isinstance(source, Model) else source()
         for source in ([models] if isinstance(models, Model) else models)
     )
-    return probes_of(((model, _states(model, task, states_of, progress)) for model in loaded), task, settings)
+    return probes_of(
+        ((model, _states(model, task, states_of, progress)) for model in loaded), task, settings
+    )
 
 
 def _states(
@@ -242,7 +277,8 @@ def probes_of(
     Parameters
     ----------
     models : iterable of (model, states)
-        A model (name, init, seed) with the states of each item of the task, or the reason why there are none.
+        A model (name, init, seed) with the states of each item of the task, or the reason why there
+        are none.
     task : Task
     settings : Settings
     twin_controls : int, optional
@@ -250,7 +286,9 @@ def probes_of(
     """
     rows: list[Row] = []
     answers: list[Row] = []
-    left_out: list[Row] = [{"item": name, "reason": f"has no label {task.label!r}"} for name in task.unlabelled]
+    left_out: list[Row] = [
+        {"item": name, "reason": f"has no label {task.label!r}"} for name in task.unlabelled
+    ]
     for model, states in models:
         facts = {"model": model.name, "init": model.init, "seed": model.seed}
         states_of_items: list[Mapping] = []
@@ -264,18 +302,28 @@ def probes_of(
                 {**facts, "item": name, "stack": stack, "position": str(place), "reason": reason}
                 for (stack, place), reason in of_item.missing.items()
             ]
-        draws = settings.controls if twin_controls is None or model.init == "trained" else twin_controls
+        draws = (
+            settings.controls if twin_controls is None or model.init == "trained" else twin_controls
+        )
         for part in dict.fromkeys(task.parts.tolist()):
             places, of_part = task.part(part)
             here = {**facts, "part": part}
-            of_probes = fitted([states_of_items[place] for place in places], of_part, replace(settings, controls=draws))
+            of_probes = fitted(
+                [states_of_items[place] for place in places],
+                of_part,
+                replace(settings, controls=draws),
+            )
             for lines, new in zip((rows, answers, left_out), of_probes, strict=True):
                 lines += [{**here, **line} for line in new]
     scores = _SCORES[settings.method]
     verdicts = ["predicted", "right", "control"] if settings.method == "logistic" else ["bits"]
     return Probes(
-        pd.DataFrame(rows, columns=[*MODEL, *PLACE, "method", *scores, "n", "groups"]).astype({"seed": "Int64"}),
-        pd.DataFrame(answers, columns=[*MODEL, *PLACE, "item", "group", "true", *verdicts]).astype({"seed": "Int64"}),
+        pd.DataFrame(rows, columns=[*MODEL, *PLACE, "method", *scores, "n", "groups"]).astype(
+            {"seed": "Int64"}
+        ),
+        pd.DataFrame(answers, columns=[*MODEL, *PLACE, "item", "group", "true", *verdicts]).astype(
+            {"seed": "Int64"}
+        ),
         pd.DataFrame(left_out, columns=_LEFT_OUT).fillna(""),
         task.ties,
         {"label": task.label, "items": len(task.items), **vars(settings)},

@@ -1,6 +1,8 @@
-"""The online code as the released code of the Value Zeroing paper computes it, faults and all (definition: `online_code`).
+"""The online code as the released code of the Value Zeroing paper computes it, faults and all
+(definition: `online_code`).
 
-In: states and class numbers. Out: what each item is said to cost. Kept apart, for nothing else may learn from it.
+In: states and class numbers. Out: what each item is said to cost. Kept apart, for nothing else may
+learn from it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from .networks import Network, Training, logits_of, train_once
 _SIZES = (0.008, 0.008, 0.016, 0.0305, 0.0625, 0.125, 0.25, 0.5)
 
 
-def reference_costs(x: Tensor, y: Tensor, count: int, *, seed: int, network: Network, training: Training) -> np.ndarray:
-    """Bits of the items of the first block, nats of the others [N]; NaN of those that the floors lose.
+def reference_costs(
+    x: Tensor, y: Tensor, count: int, *, seed: int, network: Network, training: Training
+) -> np.ndarray:
+    """Bits of the items of the first block, nats of the others [N]; NaN of those that the floors
+    lose.
 
     Raises
     ------
@@ -30,7 +35,9 @@ def reference_costs(x: Tensor, y: Tensor, count: int, *, seed: int, network: Net
     order = np.random.default_rng(seed).permutation(len(y))
     ends = np.cumsum([int(len(y) * size) for size in _SIZES])
     if ends[0] < 1:
-        raise InputError(f"mode='reference' needs {int(np.ceil(1 / _SIZES[0]))} items at least, found {len(y)}")
+        raise InputError(
+            f"mode='reference' needs {int(np.ceil(1 / _SIZES[0]))} items at least, found {len(y)}"
+        )
     of_items = np.full(len(y), np.nan)  # floors lose the last ones
     of_items[order[: ends[0]]] = np.log2(count)
     for start, stop in itertools.pairwise(ends):
@@ -39,11 +46,16 @@ def reference_costs(x: Tensor, y: Tensor, count: int, *, seed: int, network: Net
     return of_items
 
 
-def _losses(x, y, scored_x, scored_y, count: int, network: Network, training: Training) -> np.ndarray:
-    """Losses of the scored items in the epoch with the smallest sum, by a probe that learns in the first epoch alone."""
+def _losses(
+    x, y, scored_x, scored_y, count: int, network: Network, training: Training
+) -> np.ndarray:
+    """Losses of the scored items in the epoch with the smallest sum, by a probe that learns in the
+    first epoch alone."""
     probe = network(x.shape[1], count)
     weights = [weight for weight in probe.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights or [nn.Parameter(torch.zeros(1))], lr=training.learning_rate)
+    optimizer = torch.optim.AdamW(
+        weights or [nn.Parameter(torch.zeros(1))], lr=training.learning_rate
+    )
     steps = -(-len(y) // training.batch_size)  # of one epoch: the rate falls to zero within it
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
     smallest, before, worse = np.full(len(scored_y), np.inf), float("inf"), 0
@@ -52,9 +64,13 @@ def _losses(x, y, scored_x, scored_y, count: int, network: Network, training: Tr
             train_once(probe, x, y, training, _double_softmax, optimizer, schedule)
         losses = _double_softmax(logits_of(probe, scored_x), scored_y, reduction="none").numpy()
         smallest = losses if losses.sum() < smallest.sum() else smallest
-        worse = worse + 1 if losses.sum() >= before else 0  # than the epoch before, not than the best
+        worse = (
+            worse + 1 if losses.sum() >= before else 0
+        )  # than the epoch before, not than the best
         before = float(losses.sum())
-        if worse >= training.patience or schedule.get_last_lr()[0] == 0:  # without a rate all further epochs are alike
+        if (
+            worse >= training.patience or schedule.get_last_lr()[0] == 0
+        ):  # without a rate all further epochs are alike
             break
     return smallest
 

@@ -1,7 +1,8 @@
 """How good is a probe: accuracy and compression, their baselines, and intervals over groups.
 
-In: which items a probe predicted correctly, or how many bits each took; groups of items that belong together. Out: numbers.
-The intervals are those of `evaluation.intervals`, for a sum over items divided by the number of items.
+In: which items a probe predicted correctly, or how many bits each took; groups of items that belong
+together. Out: numbers. The intervals are those of `evaluation.intervals`, for a sum over items
+divided by the number of items.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def majority_share(labels: Texts) -> float:
     >>> majority_share(["sg", "sg", "pl"]).__round__(3)
     0.667
     """
-    return float(np.unique(np.asarray(labels, dtype=str), return_counts=True)[1].max() / len(labels))
+    return float(
+        np.unique(np.asarray(labels, dtype=str), return_counts=True)[1].max() / len(labels)
+    )
 
 
 def accuracy_score(labels: Texts, predicted: Texts) -> float:
@@ -33,7 +36,8 @@ def accuracy_score(labels: Texts, predicted: Texts) -> float:
 
 
 def macro_f1(labels: Texts, predicted: Texts) -> float:
-    """Mean over labels of F1, the harmonic mean of precision and recall; 0 for a label that is never found.
+    """Mean over labels of F1, the harmonic mean of precision and recall; 0 for a label that is
+    never found.
 
     Examples
     --------
@@ -42,15 +46,18 @@ def macro_f1(labels: Texts, predicted: Texts) -> float:
     """
     from sklearn.metrics import f1_score
 
-    return float(f1_score(np.asarray(labels), np.asarray(predicted), average="macro", zero_division=0))
+    return float(
+        f1_score(np.asarray(labels), np.asarray(predicted), average="macro", zero_division=0)
+    )
 
 
 def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
-    """Return the 95 % interval of a share of items, over groups; (nan, nan) for fewer than two groups.
+    """Return the 95 % interval of a share of items, over groups; (nan, nan) for fewer than two
+    groups.
 
-    Exact binomial limits for the number of independent items that has the same variance over groups (Korn & Graubard 1998).
-    They cover in 95 % or more from four groups on, near 0 and 1, too. Where all groups have the same share the variance is
-    unknown, and each group counts as one item.
+    Exact binomial limits for the number of independent items that has the same variance over groups
+    (Korn & Graubard 1998). They cover in 95 % or more from four groups on, near 0 and 1, too. Where
+    all groups have the same share the variance is unknown, and each group counts as one item.
 
     Parameters
     ----------
@@ -81,12 +88,14 @@ def share_interval(right: Numbers, groups: Texts) -> tuple[float, float]:
 
 
 def ratio_interval(values: Numbers, groups: Texts) -> tuple[float, float]:
-    """Return the 95 % interval over groups of the mean over items; (nan, nan) for fewer groups than `mean_interval` needs."""
+    """Return the 95 % interval over groups of the mean over items; (nan, nan) for fewer groups than
+    `mean_interval` needs."""
     return mean_interval(_linearised(*_by_group(values, groups)))
 
 
 def _linearised(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """A value for each group, whose mean is sum / count over all groups and whose variance is that of this ratio [G]."""
+    """A value for each group, whose mean is sum / count over all groups and whose variance is that
+    of this ratio [G]."""
     ratio = sums.sum() / counts.sum()
     return ratio + (sums - ratio * counts) / counts.mean()
 
@@ -94,4 +103,6 @@ def _linearised(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _by_group(values: Numbers, groups: Texts) -> tuple[np.ndarray, np.ndarray]:
     """Sum of the values and number of items of each group."""
     _, index = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
-    return np.bincount(index, weights=np.asarray(values, dtype=float)), np.bincount(index).astype(float)
+    return np.bincount(index, weights=np.asarray(values, dtype=float)), np.bincount(index).astype(
+        float
+    )

@@ -1,7 +1,9 @@
-"""What is asked of a probe: the label of each item, which items belong together, and which word each is about.
+"""What is asked of a probe: the label of each item, which items belong together, and which word
+each is about.
 
-In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a function. Out: a `Task`,
-which keeps the items that have a label, with their groups (`evaluation.groups`) and the word types of the control task.
+In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a
+function. Out: a `Task`, which keeps the items that have a label, with their groups
+(`evaluation.groups`) and the word types of the control task.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Task:
     names : tuple of str [N]
         Of the items, each its own.
     labels, groups, types, parts : ndarray of str [N]
-        Types: the word that each item asks about; the item itself where none is known. Parts: what is probed by itself.
+        Types: the word that each item asks about; the item itself where none is known. Parts: what
+        is probed by itself.
     ties : str
         What ties items into groups, in words.
     unlabelled : tuple of str
@@ -55,7 +58,12 @@ class Task:
 
     @classmethod
     def of(
-        cls, items: Sequence[Clip | Sentence], label: LabelOption, *, group: str | None = None, by: str | None = None
+        cls,
+        items: Sequence[Clip | Sentence],
+        label: LabelOption,
+        *,
+        group: str | None = None,
+        by: str | None = None,
     ) -> Task:
         """Look labels and groups up.
 
@@ -65,9 +73,11 @@ class Task:
         label : str or callable
             A key of the items' `meta`, or a function of an item; "" and None are no label.
         group : str, optional
-            A key of `meta` that says which items belong together; by default pair, sentence and target word.
+            A key of `meta` that says which items belong together; by default pair, sentence and
+            target word.
         by : str, optional
-            A key of `meta` that parts the items, e.g. "side"; an item without it is of the part "all".
+            A key of `meta` that parts the items, e.g. "side"; an item without it is of the part
+            "all".
 
         Raises
         ------
@@ -77,12 +87,16 @@ class Task:
         strangers = [item for item in items if not hasattr(item, "meta")]
         if strangers or not items:
             kind = f"{type(strangers[0]).__name__}" if strangers else "none"
-            raise InputError(f"expected clips or sentences with a label in their meta, found {kind}")
+            raise InputError(
+                f"expected clips or sentences with a label in their meta, found {kind}"
+            )
         name = label if isinstance(label, str) else getattr(label, "__name__", "label")
         labels = [_label_of(item, label) for item in items]
         table = item_table(items)
         if not any(labels):
-            raise InputError(f"no item has a label {name!r}; columns are {', '.join(_columns(items)) or 'none'}")
+            raise InputError(
+                f"no item has a label {name!r}; columns are {', '.join(_columns(items)) or 'none'}"
+            )
         labelled = np.array([text != "" for text in labels])
         unlabelled = tuple(table["clip"][~labelled])
         table = table[labelled].reset_index(drop=True)
@@ -91,10 +105,19 @@ class Task:
         elif group in table:
             groups, ties = table[group].fillna("").astype(str), f"the {group}"
         else:
-            raise InputError(f"no item has a column {group!r} to group by; columns are {', '.join(_columns(items))}")
+            raise InputError(
+                f"no item has a column {group!r} to group by; columns are "
+                f"{', '.join(_columns(items))}"
+            )
         if by is not None and by not in table:
-            raise InputError(f"no item has a column {by!r} to part by; columns are {', '.join(_columns(items))}")
-        parts = pd.Series("all", index=table.index) if by is None else table[by].fillna("").replace("", "all")
+            raise InputError(
+                f"no item has a column {by!r} to part by; columns are {', '.join(_columns(items))}"
+            )
+        parts = (
+            pd.Series("all", index=table.index)
+            if by is None
+            else table[by].fillna("").replace("", "all")
+        )
         asked_about = words_asked_about(table)
         return cls(
             name,
@@ -114,11 +137,15 @@ class Task:
         of_items: dict[str, Any] = {
             name: getattr(self, name)[places] for name in ("labels", "groups", "types", "parts")
         }
-        of_items |= {name: tuple(getattr(self, name)[place] for place in places) for name in ("items", "names")}
+        of_items |= {
+            name: tuple(getattr(self, name)[place] for place in places)
+            for name in ("items", "names")
+        }
         return places, replace(self, **of_items, unlabelled=())
 
     def types_at(self, position: Position) -> np.ndarray:
-        """Word types of the control task at a position [N]: the word whose states are read, so far as it is one word."""
+        """Word types of the control task at a position [N]: the word whose states are read, so far
+        as it is one word."""
         if position in ("target", "deciding", "between"):
             return self.types
         words = [_word_of(item, position) for item in self.items]
@@ -132,7 +159,11 @@ def _label_of(item: Clip | Sentence, label: LabelOption) -> str:
 
 def _word_of(item: Clip | Sentence, position: Position) -> str:
     words = item.words or ()
-    places = item.cue_words if position == "cue" else [place for place in (position,) if isinstance(place, int)]
+    places = (
+        item.cue_words
+        if position == "cue"
+        else [place for place in (position,) if isinstance(place, int)]
+    )
     return " ".join(words[place].text.casefold() for place in places if place < len(words))
 
 

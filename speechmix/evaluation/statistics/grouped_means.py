@@ -1,8 +1,10 @@
-"""Means of groups of rows of a long table, quickly: what pandas' groupby gives, for millions of rows with keys of text.
+"""Means of groups of rows of a long table, quickly: what pandas' groupby gives, for millions of
+rows with keys of text.
 
-In: a table whose columns of text may be categories (as a run's contributions are read), keys, a column of numbers. Out: means,
-to the last digit and in the order of ``table.groupby(keys, sort=False)[value].mean().reset_index()``: keys become one whole
-number a row before pandas groups by it; a key that follows from others, as a clip's group from the clip, adds nothing to it.
+In: a table whose columns of text may be categories (as a run's contributions are read), keys, a
+column of numbers. Out: means, to the last digit and in the order of ``table.groupby(keys,
+sort=False)[value].mean().reset_index()``: keys become one whole number a row before pandas groups
+by it; a key that follows from others, as a clip's group from the clip, adds nothing to it.
 Categories stay categories, and only those that are there make a group.
 """
 
@@ -15,11 +17,15 @@ import numpy as np
 import pandas as pd
 
 _LARGEST = 2**62  # number of a row
-_SPARE = 2  # places for a number of each row: up to so many, numbers are places in an array, beyond they are looked up
+# places for a number of each row: up to so many, numbers are places in an array, beyond they are
+# looked up
+_SPARE = 2
 _FEW = 2**16
 
 
-def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort: bool = False) -> pd.DataFrame:
+def grouped_means(
+    table: pd.DataFrame, keys: Sequence[str], value: str, *, sort: bool = False
+) -> pd.DataFrame:
     """Mean of each group of rows; rows that lack a key are left out.
 
     Parameters
@@ -44,7 +50,9 @@ def grouped_means(table: pd.DataFrame, keys: Sequence[str], value: str, *, sort:
     number, count = _numbers_of_groups([table[name] for name in keys])
     values = table[value].to_numpy(dtype=float, na_value=np.nan)
     first = _first_rows(number, count)
-    values = values.copy() if len(first) == len(values) else _means(values, number, count)[number[first]]
+    values = (
+        values.copy() if len(first) == len(values) else _means(values, number, count)[number[first]]
+    )
     means = pd.DataFrame({**_taken(table, keys, first), value: values}, copy=False)
     return means.sort_values(list(keys), ignore_index=True) if sort else means
 
@@ -61,8 +69,11 @@ def distinct(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(_taken(table, keys, first), copy=False)
 
 
-def taken(table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray) -> pd.DataFrame:
-    """Some columns of some rows, with their index; of all rows the columns themselves: not to be written into.
+def taken(
+    table: pd.DataFrame, columns: Sequence[Hashable], is_taken: pd.Series | np.ndarray
+) -> pd.DataFrame:
+    """Some columns of some rows, with their index; of all rows the columns themselves: not to be
+    written into.
 
     Examples
     --------
@@ -83,7 +94,8 @@ def _taken(table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray) -> 
 
 
 def _numbers_of_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
-    """For each row the number of its group, -1 where a key is missing; and how many numbers there may be."""
+    """For each row the number of its group, -1 where a key is missing; and how many numbers there
+    may be."""
     rows = len(columns[0])
     most = _SPARE * rows + _FEW
     number, count, lacks = np.zeros(rows, dtype=np.int64), 1, np.zeros(rows, dtype=bool)
@@ -114,9 +126,11 @@ def _numbers_of_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
 
 
 def _coded(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
-    """A column, a number for each row that tells its value, -1 where it is missing, and how many there may be.
+    """A column, a number for each row that tells its value, -1 where it is missing, and how many
+    there may be.
 
-    Of fractions they themselves, and 0: they may follow from other keys, and looking for equal ones is slow.
+    Of fractions they themselves, and 0: they may follow from other keys, and looking for equal ones
+    is slow.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column, column.cat.codes.to_numpy(), len(column.cat.categories)
@@ -152,11 +166,17 @@ def _first_rows(number: np.ndarray, count: int) -> np.ndarray:
 def _means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
     """Mean of the values of each number [count], NaN of one that no row has."""
     coded = pd.Categorical.from_codes(pd.array(number), categories=pd.RangeIndex(count))
-    return pd.Series(values, copy=False).groupby(pd.CategoricalIndex(coded), observed=False).mean().to_numpy()
+    return (
+        pd.Series(values, copy=False)
+        .groupby(pd.CategoricalIndex(coded), observed=False)
+        .mean()
+        .to_numpy()
+    )
 
 
 def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
-    """Values of a column in the order of their first rows (or sorted), and for each row which it is; -1 where one is missing.
+    """Values of a column in the order of their first rows (or sorted), and for each row which it
+    is; -1 where one is missing.
 
     Examples
     --------
@@ -172,13 +192,16 @@ def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.nda
     present = np.unique(heads[heads >= 0]) if sort else pd.unique(heads[heads >= 0])
     places = np.full(len(categories) + 1, -1)  # the last for a code of -1
     places[present] = np.arange(len(present))
-    return pd.CategoricalIndex(pd.Categorical.from_codes(present.tolist(), dtype=column.dtype)), places[codes]
+    return pd.CategoricalIndex(
+        pd.Categorical.from_codes(present.tolist(), dtype=column.dtype)
+    ), places[codes]
 
 
 def matrices(
     means: pd.DataFrame, by: Sequence[str], *, rows: str, columns: str, value: str
 ) -> Iterator[tuple[tuple[Hashable, ...], pd.DataFrame]]:
-    """For each key the numbers of a long table as a matrix, NaN where there is none; keys, rows, columns as they first come.
+    """For each key the numbers of a long table as a matrix, NaN where there is none; keys, rows,
+    columns as they first come.
 
     Parameters
     ----------
@@ -186,7 +209,8 @@ def matrices(
         From `grouped_means` by `by`, `rows` and `columns`.
     by : sequence of str
     rows, columns : str
-        Columns of the table that become the matrix's rows (those of the key) and columns (those of all keys).
+        Columns of the table that become the matrix's rows (those of the key) and columns (those of
+        all keys).
     value : str
 
     Examples
@@ -205,7 +229,9 @@ def matrices(
         number = number * len(column_of_labels) + place
     (row_labels, row), (column_labels, column) = numbered(means[rows]), numbered(means[columns])
     values = means[value].to_numpy(dtype=float)
-    order = np.argsort(number.astype(np.uint16) if keys <= _FEW else number, kind="stable")  # of so few by counting
+    order = np.argsort(
+        number.astype(np.uint16) if keys <= _FEW else number, kind="stable"
+    )  # of so few by counting
     starts = np.flatnonzero(_changes(number[order]))
     for here in np.split(order, starts[1:]) if len(starts) else ():
         is_present = np.zeros(len(row_labels), dtype=bool)
@@ -213,7 +239,10 @@ def matrices(
         matrix = np.full((is_present.sum(), len(column_labels)), np.nan)
         matrix[(is_present.cumsum() - 1)[row[here]], column[here]] = values[here]
         key = tuple(means[name].iat[here[0]] for name in by)
-        yield key, pd.DataFrame(matrix, index=plain(row_labels[is_present]), columns=plain(column_labels))
+        yield (
+            key,
+            pd.DataFrame(matrix, index=plain(row_labels[is_present]), columns=plain(column_labels)),
+        )
 
 
 def _changes(numbers: np.ndarray) -> np.ndarray:
@@ -223,4 +252,8 @@ def _changes(numbers: np.ndarray) -> np.ndarray:
 
 def plain(labels: pd.Index) -> pd.Index:
     """Labels that were categories as what they are."""
-    return pd.Index(labels.categories.take(labels.codes)) if isinstance(labels, pd.CategoricalIndex) else labels
+    return (
+        pd.Index(labels.categories.take(labels.codes))
+        if isinstance(labels, pd.CategoricalIndex)
+        else labels
+    )

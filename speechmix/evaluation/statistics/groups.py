@@ -1,9 +1,10 @@
 """Which clips belong together, and so are drawn and tested as one.
 
-In: the table of clips. Out: a name of a group for each, the same for clips that share a pair, a sentence, or the word they
-ask about (its lemma, where the manifest has one): what is found in one of them says something about the other. Groups are
-the connected parts of that relation. Where a study asks about hardly more than one word, all clips would be one group and
-no uncertainty could be stated; then the word, and the sentence after it, tie nothing.
+In: the table of clips. Out: a name of a group for each, the same for clips that share a pair, a
+sentence, or the word they ask about (its lemma, where the manifest has one): what is found in one
+of them says something about the other. Groups are the connected parts of that relation. Where a
+study asks about hardly more than one word, all clips would be one group and no uncertainty could be
+stated; then the word, and the sentence after it, tie nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ _MASK = "<mask>"  # in a target's place, and no word
 
 
 def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Return a group for each clip, index as in `clips`, and in words what ties clips together ("" if nothing does).
+    """Return a group for each clip, index as in `clips`, and in words what ties clips together (""
+    if nothing does).
 
     Parameters
     ----------
     clips : DataFrame
-        Columns clip and text; pair, lemma (or noun) where they are known, else target and foil stand for the lemma.
+        Columns clip and text; pair, lemma (or noun) where they are known, else target and foil
+        stand for the lemma.
 
     Examples
     --------
@@ -39,7 +42,11 @@ def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
     >>> groups.tolist(), ties
     (['a', 'a', 'c'], 'the pair')
     """
-    ties = {tie: values for tie, values in _ties(clips).items() if values[values != ""].duplicated().any()}
+    ties = {
+        tie: values
+        for tie, values in _ties(clips).items()
+        if values[values != ""].duplicated().any()
+    }
     # From the coarsest to the finest; the pair is what a study was built of, and stays.
     for tie in ("the target word", "the sentence"):
         groups = _connected(clips["clip"].astype(str), list(ties.values()))
@@ -50,7 +57,8 @@ def groups_of(clips: pd.DataFrame) -> tuple[pd.Series, str]:
 
 
 def item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
-    """What is known of clips or sentences, as `groups_of` takes it: a row for each, with a name of its own (clip).
+    """What is known of clips or sentences, as `groups_of` takes it: a row for each, with a name of
+    its own (clip).
 
     Examples
     --------
@@ -71,22 +79,33 @@ def item_table(items: Sequence[Clip | Sentence]) -> pd.DataFrame:
 
 
 def words_asked_about(clips: pd.DataFrame) -> pd.Series:
-    """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings; "" where it is unknown."""
+    """The word that each clip asks about, index as in `clips`: its lemma, else both its spellings;
+    "" where it is unknown."""
     ties = _ties(clips)
-    return ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
+    return (
+        ties["the target word"] if "the target word" in ties else pd.Series("", index=clips.index)
+    )
 
 
 def _ties(clips: pd.DataFrame) -> dict[str, pd.Series]:
     """What may tie clips together: for each kind a label, "" where there is none."""
     used = [name for name in TIED_BY if name in clips]
-    cells = clips[used].fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+    cells = (
+        clips[used].fillna("").astype(str).apply(lambda column: column.str.strip().str.casefold())
+    )
     lemma = next((name for name in LEMMAS if name in cells), None)
-    ties = {tie: cells[name] for tie, name in (("the pair", "pair"), ("the sentence", "text")) if name in cells}
+    ties = {
+        tie: cells[name]
+        for tie, name in (("the pair", "pair"), ("the sentence", "text"))
+        if name in cells
+    }
     if lemma or "target" in cells:
         # Without a lemma both spellings of a word, in whichever order they come.
         spellings = [name for name in ("target", "foil") if name in cells]
         ties["the target word"] = (
-            cells[lemma] if lemma else pd.Series(_together(cells[spellings]), index=cells.index, dtype=object)
+            cells[lemma]
+            if lemma
+            else pd.Series(_together(cells[spellings]), index=cells.index, dtype=object)
         )
     return ties
 

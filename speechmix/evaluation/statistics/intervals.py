@@ -1,16 +1,20 @@
-"""Confidence intervals that also cover with few groups: of means, of proportions, and of differences of proportions.
+"""Confidence intervals that also cover with few groups: of means, of proportions, and of
+differences of proportions.
 
-In: one number for each independent group of clips. Out: the limits of a 95 % interval, or NaN where no interval holds.
+In: one number for each independent group of clips. Out: the limits of a 95 % interval, or NaN where
+no interval holds.
 
-- Means: the wider of Student's interval and Hall's, which corrects for skewness (Hall 1992, On the removal of skewness by
-  transformation, JRSS B). With g the sample skewness divided by the root of n, t the Student quantile and s the standard error,
+- Means: the wider of Student's interval and Hall's, which corrects for skewness (Hall 1992, On the
+  removal of skewness by transformation, JRSS B). With g the sample skewness divided by the root of
+  n, t the Student quantile and s the standard error,
 
       limit = mean - s h(+-t),   h(t) = 3/g ( cube root(1 + g (t - g/6)) - 1 )
 
-  It covers the mean of normal data in 95 to 97 % of samples and of lognormal data (sigma 1) in 91 % from `FEWEST_GROUPS` on
-  (`benchmarks/conclusions.py`). Below that number of groups, and for identical values, there is no interval.
-- Proportions: exact binomial limits (Clopper & Pearson 1934), one group as one trial. Means of several clips within a
-  group vary less than single trials do, so the limits are then cautious.
+  It covers the mean of normal data in 95 to 97 % of samples and of lognormal data (sigma 1) in 91 %
+  from `FEWEST_GROUPS` on (`benchmarks/conclusions.py`). Below that number of groups, and for
+  identical values, there is no interval.
+- Proportions: exact binomial limits (Clopper & Pearson 1934), one group as one trial. Means of
+  several clips within a group vary less than single trials do, so the limits are then cautious.
 - Differences of two proportions: limits combined as by Zou & Donner 2008.
 """
 
@@ -29,7 +33,8 @@ FEWEST_GROUPS = 8  # below which an interval of a mean covers less than 90 % of 
 
 
 def mean_interval(values: Numbers, *, level: float = LEVEL) -> tuple[float, float]:
-    """Return the confidence interval of a mean; (nan, nan) for fewer than `FEWEST_GROUPS` values or identical ones.
+    """Return the confidence interval of a mean; (nan, nan) for fewer than `FEWEST_GROUPS` values or
+    identical ones.
 
     Parameters
     ----------
@@ -50,7 +55,8 @@ def mean_interval(values: Numbers, *, level: float = LEVEL) -> tuple[float, floa
 
 
 def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left out row by row."""
+    """Return `mean_interval` of each row, [rows, groups] -> low [rows], high [rows]; NaN are left
+    out row by row."""
     from scipy.stats import t as student
 
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
@@ -63,7 +69,8 @@ def mean_intervals(values: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndar
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of each row [rows, groups]: number of finite values, mean, standard error, and skewness / sqrt(n)."""
+    """Of each row [rows, groups]: number of finite values, mean, standard error, and skewness /
+    sqrt(n)."""
     is_finite = np.isfinite(values)
     count = is_finite.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -71,19 +78,24 @@ def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
         centred = np.where(is_finite, values - mean[:, None], 0)
         second, third = (centred**2).sum(axis=1) / count, (centred**3).sum(axis=1) / count
         error = np.sqrt(second / (count - 1))
-        error = np.where(error > 1e-12 * np.abs(np.where(is_finite, values, 0)).max(axis=1, initial=0), error, 0)
+        error = np.where(
+            error > 1e-12 * np.abs(np.where(is_finite, values, 0)).max(axis=1, initial=0), error, 0
+        )
         g = np.sqrt(count - 1) / (count - 2) * third / second**1.5
     return count, mean, error, np.where(np.isfinite(g), g, 0)
 
 
 def _inverse_hall(t: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """The inverse of Hall's cubic transformation t + g t^2 / 3 + g^2 t^3 / 27 + g / 6 of a t statistic."""
+    """The inverse of Hall's cubic transformation t + g t^2 / 3 + g^2 t^3 / 27 + g / 6 of a t
+    statistic."""
     is_symmetric = np.abs(g) < 1e-9
     safe = np.where(is_symmetric, 1.0, g)
     return np.where(is_symmetric, t, 3 / safe * (np.cbrt(1 + safe * (t - safe / 6)) - 1))
 
 
-def proportion_interval(successes: float, trials: float, *, level: float = LEVEL) -> tuple[float, float]:
+def proportion_interval(
+    successes: float, trials: float, *, level: float = LEVEL
+) -> tuple[float, float]:
     """Return the exact binomial interval of a proportion (0 to 1); (nan, nan) without a trial.
 
     Parameters
@@ -104,11 +116,15 @@ def proportion_interval(successes: float, trials: float, *, level: float = LEVEL
         return np.nan, np.nan
     tail = (1 - level) / 2
     low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes, trials - successes + 1))
-    high = 1.0 if successes >= trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    high = (
+        1.0 if successes >= trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    )
     return low, high
 
 
-def difference_interval(losses: float, gains: float, trials: float, *, level: float = LEVEL) -> tuple[float, float]:
+def difference_interval(
+    losses: float, gains: float, trials: float, *, level: float = LEVEL
+) -> tuple[float, float]:
     """Return the interval of (losses - gains) / trials, from the exact interval of each.
 
     Parameters

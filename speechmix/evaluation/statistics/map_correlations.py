@@ -1,13 +1,15 @@
 """Do measures draw the same map? Correlation of maps of one item, cell by cell, layer by layer.
 
-    r[l] = correlation over cells (i, j) of  A[l, i, j] and B[l, i, j],     rows of both summing to one
+    r[l] = correlation over cells (i, j) of  A[l, i, j] and B[l, i, j],     rows of both summing to
+    one
 
-In: maps of one item, one of them the reference: gradients (`hta`), as in Modarressi et al. 2022 (GlobEnc, NAACL, Figure 4), or
-one distance of Value Zeroing against the others (Mohebbi et al. 2023). Out: Pearson's and Spearman's r (scipy), then their
-means over items with intervals.
+In: maps of one item, one of them the reference: gradients (`hta`), as in Modarressi et al. 2022
+(GlobEnc, NAACL, Figure 4), or one distance of Value Zeroing against the others (Mohebbi et al.
+2023). Out: Pearson's and Spearman's r (scipy), then their means over items with intervals.
 
-Where a token keeps most of itself, the diagonal is most of any map, and r is near 1 for that alone. The row "identity", a map
-of nothing but the diagonal, says how near; `diagonal=False` leaves those cells out.
+Where a token keeps most of itself, the diagonal is most of any map, and r is near 1 for that alone.
+The row "identity", a map of nothing but the diagonal, says how near; `diagonal=False` leaves those
+cells out.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ def map_correlations(
     Returns
     -------
     DataFrame
-        Columns stack, measure (the map's name), reference, layer, pearson, spearman, cells. With the diagonal in there is a
-        row "identity" for each layer, as a control. NaN where a map does not vary.
+        Columns stack, measure (the map's name), reference, layer, pearson, spearman, cells. With
+        the diagonal in there is a row "identity" for each layer, as a control. NaN where a map does
+        not vary.
 
     Raises
     ------
@@ -71,7 +74,10 @@ def map_correlations(
     rows: list[list] = []
     for stack, named in stacks.items():
         if reference not in named:
-            raise InputError(f"expected a map {reference!r} of the {stack}, found {', '.join(named)}: score it as well")
+            raise InputError(
+                f"expected a map {reference!r} of the {stack}, found {', '.join(named)}: score it "
+                "as well"
+            )
         rows += _of_stack(stack, named, reference, diagonal)
     return pd.DataFrame(rows, columns=_COLUMNS)
 
@@ -79,7 +85,8 @@ def map_correlations(
 def mean_correlations(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`evaluation.intervals`; none below `FEWEST_GROUPS` items).
+    """Means over items with their 95 % intervals (`evaluation.intervals`; none below
+    `FEWEST_GROUPS` items).
 
     Parameters
     ----------
@@ -100,8 +107,8 @@ def mean_correlations(
     missing = [name for name in ("item", *STATISTICS, *by) if name not in table.columns]
     if missing or table.empty:
         raise InputError(
-            f"expected a table of items with the columns item, {', '.join((*STATISTICS, *by))}; found {len(table)} rows"
-            + (f", and {', '.join(missing)} missing" if missing else "")
+            f"expected a table of items with the columns item, {', '.join((*STATISTICS, *by))}; "
+            f"found {len(table)} rows" + (f", and {', '.join(missing)} missing" if missing else "")
         )
     by = list(by)
     items = table.groupby([*by, "item"], sort=False)[list(STATISTICS)].mean().reset_index()
@@ -111,24 +118,41 @@ def mean_correlations(
             values = part.loc[np.isfinite(part[statistic]), statistic]
             low, high = mean_interval(values)
             keys = dict(zip(by, key, strict=True))
-            rows.append({**keys, "statistic": statistic, "mean": values.mean(), "low": low, "high": high,
-                         "items": len(values)})  # fmt: skip
+            rows.append(
+                {
+                    **keys,
+                    "statistic": statistic,
+                    "mean": values.mean(),
+                    "low": low,
+                    "high": high,
+                    "items": len(values),
+                }
+            )
     return pd.DataFrame(rows)
 
 
-def _of_stack(stack: str, named: Mapping[str, MixingMap], reference: str, diagonal: bool) -> list[list]:
+def _of_stack(
+    stack: str, named: Mapping[str, MixingMap], reference: str, diagonal: bool
+) -> list[list]:
     expected = named[reference]
     starts = [[span.start for span in spans] for spans in (expected.targets, expected.sources)]
     for name, mixing_map in named.items():
         if (mixing_map.targets, mixing_map.sources) != (expected.targets, expected.sources):
             raise InputError(
-                f"{name} is {mixing_map!r} and {reference} {expected!r}: expected the same targets and sources; score them in "
+                f"{name} is {mixing_map!r} and {reference} {expected!r}: expected the same targets "
+                "and sources; score them in "
                 "one call of speechmix.mix"
             )
-    own = np.equal.outer(*starts) if stack != "cross" else np.zeros(list(map(len, starts)), dtype=bool)
+    own = (
+        np.equal.outer(*starts)
+        if stack != "cross"
+        else np.zeros(list(map(len, starts)), dtype=bool)
+    )
     cells = np.ones(own.shape, dtype=bool)
     if stack == "decoder":  # a row cannot see what comes later
-        cells = np.less.outer([span.stop for span in expected.targets], [span.stop for span in expected.sources])
+        cells = np.less.outer(
+            [span.stop for span in expected.targets], [span.stop for span in expected.sources]
+        )
         cells = ~cells
     if not diagonal:
         cells &= ~own
@@ -137,8 +161,12 @@ def _of_stack(stack: str, named: Mapping[str, MixingMap], reference: str, diagon
         if name == reference:
             continue
         for layer in sorted(set(mixing_map.layers) & set(expected.layers)):
-            values, others = (m.scores[m.layers.index(layer)][cells] for m in (mixing_map, expected))
-            rows.append([stack, name, reference, layer, *_correlations(values, others), int(cells.sum())])
+            values, others = (
+                m.scores[m.layers.index(layer)][cells] for m in (mixing_map, expected)
+            )
+            rows.append(
+                [stack, name, reference, layer, *_correlations(values, others), int(cells.sum())]
+            )
     if diagonal and own.any():
         for layer, scores in zip(expected.layers, expected.scores, strict=True):
             values = _correlations(own[cells].astype(float), scores[cells])
@@ -150,7 +178,9 @@ def _correlations(values: np.ndarray, others: np.ndarray) -> tuple[float, float]
     """Pearson's and Spearman's r; NaN where there is nothing to correlate."""
     from scipy.stats import pearsonr, spearmanr
 
-    varies = len(values) >= _FEWEST and all(np.isfinite(x).all() and np.ptp(x) > 0 for x in (values, others))
+    varies = len(values) >= _FEWEST and all(
+        np.isfinite(x).all() and np.ptp(x) > 0 for x in (values, others)
+    )
     if not varies:
         return float("nan"), float("nan")
     return float(pearsonr(values, others).statistic), float(spearmanr(values, others).statistic)

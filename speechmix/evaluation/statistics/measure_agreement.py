@@ -1,7 +1,8 @@
-"""Do two measures say the same? Rank correlation (Spearman, scipy's) layer by layer, and of their curves over layers.
+"""Do two measures say the same? Rank correlation (Spearman, scipy's) layer by layer, and of their
+curves over layers.
 
-In: a table of cue contributions. Heights of measures cannot be compared (`length.py`); which clips get more, and which
-layers, can.
+In: a table of cue contributions. Heights of measures cannot be compared (`length.py`); which clips
+get more, and which layers, can.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ _FEWEST = 3  # values that a rank correlation needs to say anything
 _COLUMNS = ["measure", "other", "rho", "p", "n"]
 
 
-def measure_agreement(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")) -> pd.DataFrame:
+def measure_agreement(
+    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")
+) -> pd.DataFrame:
     """Rank correlation over clips between measures, in each layer.
 
     Parameters
     ----------
     table : DataFrame
-        Columns of `by`, layer, clip, measure, contribution; other columns (seeds) are averaged over.
+        Columns of `by`, layer, clip, measure, contribution; other columns (seeds) are averaged
+        over.
     by : sequence of str
 
     Returns
     -------
     DataFrame
-        Columns of `by`, layer, measure, other, rho (-1 to 1; NaN where a measure does not vary), p, n (clips).
+        Columns of `by`, layer, measure, other, rho (-1 to 1; NaN where a measure does not vary), p,
+        n (clips).
 
     Examples
     --------
@@ -43,8 +48,11 @@ def measure_agreement(table: pd.DataFrame, *, by: Sequence[str] = ("model", "ini
     return _correlated(table, [*by, "layer"], "clip")
 
 
-def curve_agreement(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")) -> pd.DataFrame:
-    """Rank correlation over layers between the mean curves of measures: do they peak in the same layers?
+def curve_agreement(
+    table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack")
+) -> pd.DataFrame:
+    """Rank correlation over layers between the mean curves of measures: do they peak in the same
+    layers?
 
     Returns
     -------
@@ -61,12 +69,24 @@ def _correlated(table: pd.DataFrame, by: list[str], over: str) -> pd.DataFrame:
     rows = []
     for key, part in table.groupby(by, sort=False, observed=True):
         values = part.pivot_table(
-            index=over, columns="measure", values="contribution", aggfunc="mean", sort=False, observed=True
+            index=over,
+            columns="measure",
+            values="contribution",
+            aggfunc="mean",
+            sort=False,
+            observed=True,
         )
         for measure, other in itertools.combinations(values, 2):
             pair = values[[measure, other]].dropna()
             varies = len(pair) >= _FEWEST and all(np.ptp(pair[name]) > 0 for name in pair)
             rho, p = spearmanr(pair[measure], pair[other]) if varies else (np.nan, np.nan)
-            correlation = dict(zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True))
-            rows.append({**dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True)), **correlation})
+            correlation = dict(
+                zip(_COLUMNS, (measure, other, float(rho), float(p), len(pair)), strict=True)
+            )
+            rows.append(
+                {
+                    **dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True)),
+                    **correlation,
+                }
+            )
     return pd.DataFrame(rows, columns=[*by, *_COLUMNS])

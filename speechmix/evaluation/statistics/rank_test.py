@@ -1,8 +1,10 @@
-"""The rank of a trained model among its untrained twins: one test of all stacks, layers and measures together.
+"""The rank of a trained model among its untrained twins: one test of all stacks, layers and
+measures together.
 
-In: for the trained model and each of T twins one number in each of E cells, and for each group of clips the trained model's
-number and the mean of the twins. A cell is a layer, or a whole stack, of one measure. Out: for each cell p of "more" and p of
-"less", corrected for the choice among all cells.
+In: for the trained model and each of T twins one number in each of E cells, and for each group of
+clips the trained model's number and the mean of the twins. A cell is a layer, or a whole stack, of
+one measure. Out: for each cell p of "more" and p of "less", corrected for the choice among all
+cells.
 
 For each model i, m and s are the mean and standard deviation of the *other* T models in a cell:
 
@@ -10,29 +12,34 @@ For each model i, m and s are the mean and standard deviation of the *other* T m
     largest[i] = max over cells of z[i, e]
     p_more[e]  = ( 1 + number of twins with largest >= z[trained, e] ) / (T + 1)
 
-If the trained model is one more draw of an untrained one, its rank among the T + 1 is uniform, for any distribution of shares,
-any number of cells and any correlation between them. So the probability that *any* cell without a difference is called "more"
-is at most the level, also when other cells truly differ (single-step maximum test, Westfall & Young 1993, Resampling-Based
-Multiple Testing). "Less" is the same of -z; there a share is taken on the scale log x / (1 - x), because it cannot fall below
-zero by many standard deviations.
+If the trained model is one more draw of an untrained one, its rank among the T + 1 is uniform, for
+any distribution of shares, any number of cells and any correlation between them. So the probability
+that *any* cell without a difference is called "more" is at most the level, also when other cells
+truly differ (single-step maximum test, Westfall & Young 1993, Resampling-Based Multiple Testing).
+"Less" is the same of -z; there a share is taken on the scale log x / (1 - x), because it cannot
+fall below zero by many standard deviations.
 
-That holds for clips that are given. Other clips would give other numbers, and a trained model varies more from clip to clip
-than its twins do. Two steps make the models exchangeable again:
+That holds for clips that are given. Other clips would give other numbers, and a trained model
+varies more from clip to clip than its twins do. Two steps make the models exchangeable again:
 
-1. *The same clip error for all.* To each twin is added what another sample of clips would have added to the trained model:
-   the sum over groups of e[g] (d[g] - mean d) / sqrt(n (n - 1)), where d is the difference of the trained model to the mean of
-   the twins, and n the number of groups with the one of step 2 (multiplier bootstrap). e[g] = 1 - (a standard exponential
-   number), the same in all cells: mean 0, variance 1, third moment -2, so that the sum is skewed as a t statistic of skewed
-   clips is (by -2 skewness / sqrt(n)). It is divided by the root of chi-square / (n - 1), because the error is itself an
-   estimate. p is the median over `DRAWS` such draws.
-2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group that speaks against the claim:
-   for "more" one with half the share that the twins have in their lowest group, for "less" one with twice the share in their
-   highest (at most everything). Of values without bounds: one as far on the other side as any group lies from the twins.
+1. *The same clip error for all.* To each twin is added what another sample of clips would have
+   added to the trained model: the sum over groups of e[g] (d[g] - mean d) / sqrt(n (n - 1)), where
+   d is the difference of the trained model to the mean of the twins, and n the number of groups
+   with the one of step 2 (multiplier bootstrap). e[g] = 1 - (a standard exponential number), the
+   same in all cells: mean 0, variance 1, third moment -2, so that the sum is skewed as a t
+   statistic of skewed clips is (by -2 skewness / sqrt(n)). It is divided by the root of chi-square
+   / (n - 1), because the error is itself an estimate. p is the median over `DRAWS` such draws.
+2. *One group more.* A sample may lack a kind of clip. So the trained model gets a further group
+   that speaks against the claim: for "more" one with half the share that the twins have in their
+   lowest group, for "less" one with twice the share in their highest (at most everything). Of
+   values without bounds: one as far on the other side as any group lies from the twins.
 
-A cell in which the trained model's layer moves nothing cannot be claimed; the twins' largest value still counts it, which is
-cautious. How often claims are false, in simulation: `benchmarks/conclusions.py`, docs/calibration.md.
+A cell in which the trained model's layer moves nothing cannot be claimed; the twins' largest value
+still counts it, which is cautious. How often claims are false, in simulation:
+`benchmarks/conclusions.py`, docs/calibration.md.
 
-The smallest p is 1 / (T + 1): `TWINS_NEEDED` twins reach 2.5 % in each direction, 5 % in both together.
+The smallest p is 1 / (T + 1): `TWINS_NEEDED` twins reach 2.5 % in each direction, 5 % in both
+together.
 """
 
 from __future__ import annotations
@@ -46,7 +53,9 @@ TWINS_NEEDED = 39  # 1 / (39 + 1) = SURE / 2
 DRAWS = 201  # odd: the median is one of them
 _DRAWS_AT_A_TIME = 25  # bounds memory: 25 x 40 models x cells
 _NO_SHARE = 1e-4  # a share below is taken as this on the logit scale
-_SMALLEST_SPREAD = 1e-3  # of percentages and logits: twins that agree to this are taken as this far apart
+_SMALLEST_SPREAD = (
+    1e-3  # of percentages and logits: twins that agree to this are taken as this far apart
+)
 
 
 def rank_p(
@@ -63,17 +72,19 @@ def rank_p(
     values : ndarray [1 + T, E]
         The trained model first, then its twins; every model over the same clips.
     by_group : ndarray [2, E, G], optional
-        In each group of clips the trained model's value, and the mean of its twins; NaN where a cell lacks a group. Without
-        them clips count as certain.
+        In each group of clips the trained model's value, and the mean of its twins; NaN where a
+        cell lacks a group. Without them clips count as certain.
     can_claim : ndarray of bool [E], optional
         Cells that may be claimed; the others get p = 1. All by default.
     scale : float, optional
-        The value that stands for a share of one (100 for %), if the values are shares; None for values without bounds.
+        The value that stands for a share of one (100 for %), if the values are shares; None for
+        values without bounds.
 
     Returns
     -------
     ndarray [2, E]
-        p of "more", p of "less"; NaN in cells in which a model has no number, or without two twins or two groups.
+        p of "more", p of "less"; NaN in cells in which a model has no number, or without two twins
+        or two groups.
 
     Examples
     --------
@@ -105,14 +116,18 @@ def rank_p(
 
 
 def _ranks(models: np.ndarray) -> np.ndarray:
-    """1 + the number of twins whose largest standardised value reaches the trained model's, [draws, M, E] -> [draws, E]."""
+    """1 + the number of twins whose largest standardised value reaches the trained model's, [draws,
+    M, E] -> [draws, E]."""
     z = _standardized(models)
     largest_of_twins = z[:, 1:].max(axis=2)
     return 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
 
 
-def _with_clip_errors(values: np.ndarray, by_group: np.ndarray, sign: int, scale: float | None) -> Iterator[np.ndarray]:
-    """Draws of all models [draws, M, E] in which the twins' values have the clip error of the trained model."""
+def _with_clip_errors(
+    values: np.ndarray, by_group: np.ndarray, sign: int, scale: float | None
+) -> Iterator[np.ndarray]:
+    """Draws of all models [draws, M, E] in which the twins' values have the clip error of the
+    trained model."""
     from scipy.stats import chi2
 
     trained, twins = _with_a_group_against(by_group, sign, scale)
@@ -134,7 +149,9 @@ def _with_clip_errors(values: np.ndarray, by_group: np.ndarray, sign: int, scale
         errors = (1 - random.standard_exponential((*size, of_groups.shape[1]))) @ of_groups.T
         errors += random.standard_normal((*size, 1)) * of_group_against  # its skewness is not known
         quantiles = random.uniform(size=size)
-        deflation = np.stack([np.sqrt(chi2.ppf(quantiles, df) / df) for df in degrees_of_freedom], axis=-1)
+        deflation = np.stack(
+            [np.sqrt(chi2.ppf(quantiles, df) / df) for df in degrees_of_freedom], axis=-1
+        )
         errors /= deflation[..., count_index]
         trained_of_draws = np.broadcast_to(models[:1], (len(errors), *models[:1].shape))
         yield np.concatenate([trained_of_draws, models[1:] + errors], axis=1)
@@ -170,7 +187,8 @@ def _slope(values: np.ndarray, sign: int, scale: float | None) -> np.ndarray:
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:
-    """Each model's values against the mean and standard deviation of the other models, [..., M, E] -> [..., M, E]."""
+    """Each model's values against the mean and standard deviation of the other models, [..., M, E]
+    -> [..., M, E]."""
     models = values.shape[-2]
     others = models - 1
     centred = values - values.mean(axis=-2, keepdims=True)
@@ -183,7 +201,8 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 def twin_limits(means: np.ndarray) -> tuple[float, float]:
     """Return the lowest and the highest of the twins' means; (nan, nan) for fewer than two.
 
-    A further untrained model lies between them with probability (T - 1) / (T + 1), whatever their distribution: 95 % with 39.
+    A further untrained model lies between them with probability (T - 1) / (T + 1), whatever their
+    distribution: 95 % with 39.
 
     Examples
     --------

@@ -1,12 +1,14 @@
 """Which rows have a mean above zero? A test of many rows at once, by flipping the signs of groups.
 
-In: one number for each row and group (a difference of two measures). Out: one-sided p, corrected for all rows.
+In: one number for each row and group (a difference of two measures). Out: one-sided p, corrected
+for all rows.
 
-Under the null hypothesis the sign of a group's differences is as likely + as -, and the groups are independent. So the signs
-of a group are flipped in all rows together, each row's t is computed, and t becomes the share of flips in which the same row
-has a t as large: p of the row alone. The corrected p is the share of flips in which the smallest p of *any* row is as small
-(smallest p, Westfall & Young 1993). Unlike the largest t, the smallest p treats rows over many and over few groups alike: a
-row over few groups has large values of t by chance, but no small p.
+Under the null hypothesis the sign of a group's differences is as likely + as -, and the groups are
+independent. So the signs of a group are flipped in all rows together, each row's t is computed, and
+t becomes the share of flips in which the same row has a t as large: p of the row alone. The
+corrected p is the share of flips in which the smallest p of *any* row is as small (smallest p,
+Westfall & Young 1993). Unlike the largest t, the smallest p treats rows over many and over few
+groups alike: a row over few groups has large values of t by chance, but no small p.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import itertools
 
 import numpy as np
 
-_MOST_EXACT, _FLIPS = 12, 4999  # groups whose signs are flipped in all ways; flips drawn for more groups
+_MOST_EXACT, _FLIPS = (
+    12,
+    4999,
+)  # groups whose signs are flipped in all ways; flips drawn for more groups
 _ROUNDING = 1e-9
 
 

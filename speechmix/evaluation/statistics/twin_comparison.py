@@ -1,20 +1,25 @@
-"""A trained model against its untrained twins: differences, their intervals, and what may be claimed of them.
+"""A trained model against its untrained twins: differences, their intervals, and what may be
+claimed of them.
 
-In: a long table of values (cue contributions, accuracies, drops) of trained models and of their twins, by clip, with the group
-that each clip belongs to. Out: one row for each cell (a layer, or a whole stack, of one measure).
+In: a long table of values (cue contributions, accuracies, drops) of trained models and of their
+twins, by clip, with the group that each clip belongs to. Out: one row for each cell (a layer, or a
+whole stack, of one measure).
 
-- Only clips that the trained model and all twins have scored count, so every model is measured in the same way.
-- Clips are averaged within groups first: clips of one pair, sentence or word are not independent, and a duplicate is no
-  evidence.
-- *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all cells of the model; the error
-  over groups of clips is in the statistic (`rank_test`).
+- Only clips that the trained model and all twins have scored count, so every model is measured in
+  the same way.
+- Clips are averaged within groups first: clips of one pair, sentence or word are not independent,
+  and a duplicate is no evidence.
+- *Twins and clips as draws*: the rank of the trained model among its twins, corrected over all
+  cells of the model; the error over groups of clips is in the statistic (`rank_test`).
 - The interval of the difference is over groups and twins (`intervals`).
-- A layer whose block moves the target's state by less than `STRENGTH_FLOOR` has a share of nothing: it carries no claim.
-- A claim needs all three: p <= 5 % in both directions together, an interval over groups without zero, and a block that moves
-  something. With fewer than `TWINS_NEEDED` twins, or `FEWEST_GROUPS` groups, nothing is claimed.
+- A layer whose block moves the target's state by less than `STRENGTH_FLOOR` has a share of nothing:
+  it carries no claim.
+- A claim needs all three: p <= 5 % in both directions together, an interval over groups without
+  zero, and a block that moves something. With fewer than `TWINS_NEEDED` twins, or `FEWEST_GROUPS`
+  groups, nothing is claimed.
 
-A whole stack has the mean over its layers, each weighted by its mixing strength (`whole_stack`). It does not change when idle
-layers are inserted, and does not grow with depth.
+A whole stack has the mean over its layers, each weighted by its mixing strength (`whole_stack`). It
+does not change when idle layers are inserted, and does not grow with depth.
 """
 
 from __future__ import annotations
@@ -67,8 +72,9 @@ def compare_with_twins(
     Parameters
     ----------
     table : DataFrame
-        Columns init ("trained", "random"), clip, contribution, those of `by`, and `group`; seed where there are several twins;
-        mixing_strength, share_of_length, length_matched where they are known.
+        Columns init ("trained", "random"), clip, contribution, those of `by`, and `group`; seed
+        where there are several twins; mixing_strength, share_of_length, length_matched where they
+        are known.
     by : sequence of str
         What makes a cell, e.g. ("model", "stack", "measure", "layer").
     group : str
@@ -81,10 +87,12 @@ def compare_with_twins(
     Returns
     -------
     DataFrame
-        Columns of `by`; trained, random (mean of the twins); twins (how many), twin_low, twin_high (lowest and highest twin);
-        difference (paired within groups) with low, high (95 % over groups and twins); p (both directions, corrected over the
-        family); effect (difference / standard deviation over groups), positive (share of groups above zero); mixing_strength;
-        claim ("more", "less", ""); groups, clips; the means of the baselines. What cannot be stated is NaN.
+        Columns of `by`; trained, random (mean of the twins); twins (how many), twin_low, twin_high
+        (lowest and highest twin); difference (paired within groups) with low, high (95 % over
+        groups and twins); p (both directions, corrected over the family); effect (difference /
+        standard deviation over groups), positive (share of groups above zero); mixing_strength;
+        claim ("more", "less", ""); groups, clips; the means of the baselines. What cannot be stated
+        is NaN.
     """
     by = list(by)
     cells = list(_cells(table, by, group))
@@ -93,23 +101,38 @@ def compare_with_twins(
     names = [name for name in (STRENGTH, *BASELINES) if name in table]
     for name in names:
         means = _strength(table, by) if name == STRENGTH else grouped_means(table, by, name)
-        result = result.drop(columns=name, errors="ignore").merge(_as_objects(means), on=by, how="left")
+        result = result.drop(columns=name, errors="ignore").merge(
+            _as_objects(means), on=by, how="left"
+        )
     p = np.full((2, len(cells)), np.nan)
     can_claim = (
-        ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy() if STRENGTH in names else np.ones(len(cells), dtype=bool)
+        ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
+        if STRENGTH in names
+        else np.ones(len(cells), dtype=bool)
     )
     shared = [name for name in family if name in by]
-    for places in result.groupby(shared, sort=False).indices.values() if shared else [np.arange(len(cells))]:
+    for places in (
+        result.groupby(shared, sort=False).indices.values() if shared else [np.arange(len(cells))]
+    ):
         p[:, places] = _family_p([cells[place] for place in places], can_claim[places], scale)
     return _with_claims(result, p)
 
 
-_COLUMNS = "trained random twins twin_low twin_high difference low high p effect positive claim groups clips".split()
+_COLUMNS = (
+    "trained random twins twin_low twin_high difference low high p effect positive claim "
+    "groups clips"
+).split()
 
 
 def _cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
-    columns = [name for name in dict.fromkeys([*by, "init", "seed", "clip", group, "contribution"]) if name in table]
-    rows = taken(table, columns, table["init"].isin(["trained", "random"]) & table["contribution"].notna())
+    columns = [
+        name
+        for name in dict.fromkeys([*by, "init", "seed", "clip", group, "contribution"])
+        if name in table
+    ]
+    rows = taken(
+        table, columns, table["init"].isin(["trained", "random"]) & table["contribution"].notna()
+    )
     if "clip" not in rows:
         rows["clip"] = rows[group]
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
@@ -159,9 +182,11 @@ def _row(cell: _Cell, by: list[str]) -> dict[str, Any]:
 
 
 def _interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the difference to the mean of untrained models: over groups, and over the twins that stand for them.
+    """95 % interval of the difference to the mean of untrained models: over groups, and over the
+    twins that stand for them.
 
-    Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with too few groups.
+    Both ways to be wrong add in squares (Zou & Donner 2008). (nan, nan) without two twins, or with
+    too few groups.
     """
     from scipy.stats import t as student
 
@@ -174,7 +199,8 @@ def _interval(differences: pd.Series, twins: np.ndarray) -> tuple[float, float]:
 
 
 def _family_p(cells: Sequence[_Cell], can_claim: np.ndarray, scale: float | None) -> np.ndarray:
-    """p of "more" and "less" [2, cells], of cells of one model; NaN where it or a twin has no number."""
+    """p of "more" and "less" [2, cells], of cells of one model; NaN where it or a twin has no
+    number."""
     draws = sorted({draw for cell in cells for draw in cell.means.index})
     if not draws or draws[0] != _TRAINED:
         return np.full((2, len(cells)), np.nan)
@@ -196,7 +222,8 @@ def _with_claims(result: pd.DataFrame, p: np.ndarray) -> pd.DataFrame:
 
 
 def _strength(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Mean mixing strength of the trained model in each cell; of the twins where there is no trained model."""
+    """Mean mixing strength of the trained model in each cell; of the twins where there is no
+    trained model."""
     strengths = grouped_means(table, [*by, "init"], STRENGTH)
     is_trained = strengths["init"] == "trained"
     return (
@@ -214,14 +241,15 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        Columns layer and contribution, and mixing_strength where it is known; every other column but depth tells rows apart.
+        Columns layer and contribution, and mixing_strength where it is known; every other column
+        but depth tells rows apart.
 
     Returns
     -------
     DataFrame
-        The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too. Layers below the
-        floor do not count. Without strengths, and for a clip whose layers all lie below
-        the floor, layers count alike.
+        The same columns, with `WHOLE_STACK` for layer; mixing strengths are weighted means, too.
+        Layers below the floor do not count. Without strengths, and for a clip whose layers all lie
+        below the floor, layers count alike.
         A layer without a value (NaN) does not count.
 
     Examples
@@ -245,7 +273,8 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
         rows["weight"] = np.where(np.isfinite(rows[name]), strength, np.nan)
         rows["weighted"] = rows["weight"] * rows[name]
         total, weighted, unweighted = (
-            grouped_means(rows, keys, column)[column].to_numpy() for column in ("weight", "weighted", name)
+            grouped_means(rows, keys, column)[column].to_numpy()
+            for column in ("weight", "weighted", name)
         )
         result[name] = np.where(total > 0, weighted / np.where(total > 0, total, 1), unweighted)
     if "seed" in result:
@@ -255,4 +284,6 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
 
 def _as_objects(table: pd.DataFrame) -> pd.DataFrame:
     """The table with texts where it has categories."""
-    return table.astype({name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)})
+    return table.astype(
+        {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
+    )

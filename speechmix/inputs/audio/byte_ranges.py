@@ -1,13 +1,15 @@
-"""Where the bytes of a recording lie: in a file of their own, or in one that holds many (a tar, an Arrow or Parquet table).
+"""Where the bytes of a recording lie: in a file of their own, or in one that holds many (a tar, an
+Arrow or Parquet table).
 
 In: a path, or a path with a place behind it, as a string that fits wherever a path does:
 
     set/000123.flac                            a file
     set/shard-000000.tar::20480+51234          51,234 bytes of a file, from byte 20,480 on
-    set/train-00000.parquet::audio#17          the column `audio` in row 17 (from 0) of a Parquet file
+    set/train-00000.parquet::audio#17          the column `audio` in row 17 (from 0) of a Parquet
+    file
 
-Out: the bytes, as an open file. Nothing is unpacked or copied: a process on another machine that sees the file reads the same
-bytes. Whether the file is still what it was, `file_marks` tells.
+Out: the bytes, as an open file. Nothing is unpacked or copied: a process on another machine that
+sees the file reads the same bytes. Whether the file is still what it was, `file_marks` tells.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from ...errors import InputError
 from ...files.bounded_reads import open_regular
 from ...files.parquet_files import readable_parquet
 
-_MOST_KEPT = 2**28  # bytes of a Parquet row group's recordings that are kept for the next row; more are read row by row
+_MOST_KEPT = (
+    2**28
+    # bytes of a Parquet row group's recordings that are kept for the next row; more are read row by row
+)
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,14 @@ def file_of(path: str | PathLike) -> str:
 
 
 def file_marks(path: str | PathLike) -> list[Any]:
-    """What changes when the file that holds a recording is written again, and where in it the recording is.
+    """What changes when the file that holds a recording is written again, and where in it the
+    recording is.
 
     Returns
     -------
     list
-        Size, times of change (nanoseconds), place on the disk; of a part of a file, also which part.
+        Size, times of change (nanoseconds), place on the disk; of a part of a file, also which
+        part.
 
     Raises
     ------
@@ -129,7 +136,8 @@ def file_marks(path: str | PathLike) -> list[Any]:
 
 
 def open_bytes(path: str | PathLike) -> BinaryIO:
-    """Open the bytes of a recording for reading; only what is read of a tar or an Arrow file is taken into memory.
+    """Open the bytes of a recording for reading; only what is read of a tar or an Arrow file is
+    taken into memory.
 
     Raises
     ------
@@ -148,7 +156,8 @@ def open_bytes(path: str | PathLike) -> BinaryIO:
             return io.BufferedReader(_Window(file, place))
         file.close()
         raise InputError(
-            f"{place.file}: expected a recording in its bytes {place.offset:,} to {place.offset + place.size:,}, but the file "
+            f"{place.file}: expected a recording in its bytes {place.offset:,} to "
+            f"{place.offset + place.size:,}, but the file "
             f"has {held:,}: it was cut off or replaced; read the corpus again"
         )
     return io.BytesIO(_cell_bytes(place))
@@ -187,7 +196,9 @@ def _cell_bytes(place: Cell) -> bytes:
     import pyarrow.parquet as pq
 
     with readable_parquet(place.file), pq.ParquetFile(place.file) as file:
-        group, row = _group_and_row(place, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+        group, row = _group_and_row(
+            place, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        )
         column = f"{place.column}.bytes"
         chunks = file.metadata.row_group(group)
         sizes = {
@@ -196,10 +207,13 @@ def _cell_bytes(place: Cell) -> bytes:
         }
         if column not in sizes:
             raise InputError(
-                f"{place.file}: expected the column {column} with encoded recordings, found {list(sizes)[:20]}"
+                f"{place.file}: expected the column {column} with encoded recordings, found "
+                f"{list(sizes)[:20]}"
             )
         if sizes[column] <= _MOST_KEPT:
-            content = _row_group(place.file, tuple(file_marks(place.file)), place.column, group)[row].as_py()
+            content = _row_group(place.file, tuple(file_marks(place.file)), place.column, group)[
+                row
+            ].as_py()
         else:
             batches = file.iter_batches(1, row_groups=[group], columns=[column])
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()
@@ -215,7 +229,9 @@ def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:
         if row < n_of_group:
             return group, row
         row -= n_of_group
-    raise InputError(f"{place.file}: expected a row {place.row}, found {sum(n_rows)} rows: read the corpus again")
+    raise InputError(
+        f"{place.file}: expected a row {place.row}, found {sum(n_rows)} rows: read the corpus again"
+    )
 
 
 @functools.lru_cache(maxsize=2)  # the rows of a group are asked for one after the other

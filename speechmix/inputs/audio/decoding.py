@@ -1,8 +1,10 @@
-"""What an audio file really holds: decoded as it is, and refused before memory is taken if its header cannot be believed.
+"""What an audio file really holds: decoded as it is, and refused before memory is taken if its
+header cannot be believed.
 
-In: a path. Out: mono float32 samples at the file's own rate; or an `InputError` that calls the file what it is: empty, a
-text, cut off, too long, or with a header that promises what is not there. Decoding is libsndfile's; what it takes on
-trust (how long a WAV or an MP3 is) is checked against the bytes.
+In: a path. Out: mono float32 samples at the file's own rate; or an `InputError` that calls the file
+what it is: empty, a text, cut off, too long, or with a header that promises what is not there.
+Decoding is libsndfile's; what it takes on trust (how long a WAV or an MP3 is) is checked against
+the bytes.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from .byte_ranges import open_bytes, place_of
 from .frame_grid import Seconds
 from .truncation import mp3_seconds, ogg_is_whole, share_of_wav
 
-# Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is 3.6 GB. So nothing
-# that is scored is longer, and a longer file is one to be cut.
+# Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is
+# 3.6 GB. So nothing that is scored is longer, and a longer file is one to be cut.
 LONGEST: Seconds = 600.0
 # Samples per second: below, no speech; above, no recorder.
 RATES = (1_000, 384_000)
@@ -35,7 +37,9 @@ class CutOffAudio(InputError):
     """An audio file that ends before its header says."""
 
 
-def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = None) -> tuple[np.ndarray, int]:
+def decode(
+    path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = None
+) -> tuple[np.ndarray, int]:
     """Return mono samples [samples] (channels averaged) at the file's own rate, and that rate.
 
     Parameters
@@ -47,7 +51,8 @@ def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = No
     Raises
     ------
     InputError
-        If it is no audio, longer than `LONGEST` between start and stop, or holds less or more than its header promises.
+        If it is no audio, longer than `LONGEST` between start and stop, or holds less or more than
+        its header promises.
     """
     import soundfile
 
@@ -57,18 +62,25 @@ def decode(path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = No
             checked_length(_header_seconds(path, file) if stop is None else stop - start, str(path))
             if start:
                 file.seek(min(round(start * rate), file.frames))
-            n_expected = file.frames - file.tell() if stop is None else round(stop * rate) - round(start * rate)
+            n_expected = (
+                file.frames - file.tell()
+                if stop is None
+                else round(stop * rate) - round(start * rate)
+            )
             samples = _read(file, max(n_expected, 0))
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
         raise not_audio(path, error) from error
-    if stop is None and len(samples) / rate < n_expected / rate - max(_SHORT, 0.01 * n_expected / rate):
+    if stop is None and len(samples) / rate < n_expected / rate - max(
+        _SHORT, 0.01 * n_expected / rate
+    ):
         raise _cut_off(path, n_expected / rate, len(samples) / rate)
     return samples, rate
 
 
 @contextmanager
 def _opened(path: str | PathLike) -> Iterator[Any]:
-    """Open a recording with libsndfile, which reads a file by itself and a part of one through Python."""
+    """Open a recording with libsndfile, which reads a file by itself and a part of one through
+    Python."""
     import soundfile
 
     if place_of(path) is None:
@@ -112,8 +124,10 @@ def checked_length(seconds: Seconds, where: str) -> None:
     """Raise if that is too long to be read at once."""
     if seconds > LONGEST:
         raise InputError(
-            f"{where}: expected at most {LONGEST / 60:g} minutes of audio, found {_duration(seconds)}: cut it, for example "
-            "with Clip.cut (--cut); if the recording is shorter, its header is damaged: write it again with ffmpeg"
+            f"{where}: expected at most {LONGEST / 60:g} minutes of audio, found "
+            f"{_duration(seconds)}: cut it, for example "
+            "with Clip.cut (--cut); if the recording is shorter, its header is damaged: write it "
+            "again with ffmpeg"
         )
 
 
@@ -126,12 +140,17 @@ def not_audio(path: str | PathLike, error: Exception) -> InputError:
         return InputError(f"cannot read {path} as audio ({reason.strerror or reason})")
     kind = _kind_of(head)
     if kind:
-        return InputError(f"cannot read {path} as audio: it {kind}; expected WAV, FLAC, OGG or MP3: fetch it again")
+        return InputError(
+            f"cannot read {path} as audio: it {kind}; expected WAV, FLAC, OGG or MP3: fetch it "
+            "again"
+        )
     why = re.sub(r" <_io\.[^>]*>", "", str(error)).rstrip(".").replace(f" '{path}'", "")
     if "does not exist" in why:  # so says libsndfile of an MP3 in which it finds no frame
         why = "no audio is found in it"
     if head[:4] in (b"RIFF", b"fLaC", b"OggS"):
-        return InputError(f"cannot read {path} as audio ({why}): it is damaged or was cut off: fetch it again")
+        return InputError(
+            f"cannot read {path} as audio ({why}): it is damaged or was cut off: fetch it again"
+        )
     return InputError(
         f"cannot read {path} as audio ({why}): expected WAV, FLAC, OGG or MP3; "
         "convert other formats first, for example `ffmpeg -i in.m4a out.wav`"
@@ -148,7 +167,9 @@ def _kind_of(head: bytes) -> str | None:
         if error.start < len(head) - 4:  # else the last letter is only cut in two
             return None
         text = head[: error.start].decode("utf-8-sig")
-    if not text.isprintable() and any(not (letter.isprintable() or letter.isspace()) for letter in text):
+    if not text.isprintable() and any(
+        not (letter.isprintable() or letter.isspace()) for letter in text
+    ):
         return None
     start = text.lstrip().lower()
     if start.startswith(("<!doctype html", "<html", "<head", "<body")):
@@ -161,11 +182,14 @@ def _kind_of(head: bytes) -> str | None:
 
 
 def _read(file, frames: int) -> np.ndarray:
-    """Read mono samples: at once, since libsndfile seeks between parts and an MP3 then differs, but never without bound."""
+    """Read mono samples: at once, since libsndfile seeks between parts and an MP3 then differs, but
+    never without bound."""
     if frames * file.channels <= _AT_ONCE:
         return _averaged(file.read(frames, dtype="float32", always_2d=True))
     parts = []
-    while frames > 0 and len(part := file.read(min(frames, _AT_ONCE // file.channels), "float32", always_2d=True)):
+    while frames > 0 and len(
+        part := file.read(min(frames, _AT_ONCE // file.channels), "float32", always_2d=True)
+    ):
         parts.append(_averaged(part))
         frames -= len(part)
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
@@ -176,10 +200,14 @@ def _averaged(samples: np.ndarray) -> np.ndarray:
 
 
 def _header_seconds(path: str | PathLike, file) -> Seconds:
-    """Length by the header of an open file, compared with the file's bytes where its format lets us."""
+    """Length by the header of an open file, compared with the file's bytes where its format lets
+    us."""
     promised = file.frames / file.samplerate
     if file.frames >= 2**62:
-        raise InputError(f"{path}: its header does not say how long it is: write it again, for example with ffmpeg")
+        raise InputError(
+            f"{path}: its header does not say how long it is: write it again, for example with "
+            "ffmpeg"
+        )
     with open_bytes(path) as raw:
         if file.format in ("WAV", "WAVEX"):
             share = share_of_wav(raw)
@@ -195,7 +223,8 @@ def _header_seconds(path: str | PathLike, file) -> Seconds:
                 raise _cut_off(path, promised, held)
             if promised < held - max(_PADDED, 0.01 * held):
                 raise InputError(
-                    f"{path}: its header promises {_duration(promised)}, but it holds {_duration(held)}: its header is "
+                    f"{path}: its header promises {_duration(promised)}, but it holds "
+                    f"{_duration(held)}: its header is "
                     "damaged or missing; write it again, for example `ffmpeg -i in.mp3 out.wav`"
                 )
     return promised
@@ -203,10 +232,13 @@ def _header_seconds(path: str | PathLike, file) -> Seconds:
 
 def _cut_off(path: str | PathLike, promised: Seconds | None, held: Seconds) -> CutOffAudio:
     promise = (
-        f"its header promises {_duration(promised)}, it" if promised is not None else "its last page is not whole; it"
+        f"its header promises {_duration(promised)}, it"
+        if promised is not None
+        else "its last page is not whole; it"
     )
     return CutOffAudio(
-        f"{path}: {promise} holds {_duration(held)}: it was cut off, or its header is damaged; fetch it again, "
+        f"{path}: {promise} holds {_duration(held)}: it was cut off, or its header is damaged; "
+        "fetch it again, "
         "or write what is there anew with `ffmpeg -i in.wav out.wav`"
     )
 

@@ -1,9 +1,10 @@
 """Seconds <-> frames of a model's front end. The only module that converts between them.
 
-In: the geometry of a front end (wav2vec2's convolutions, Whisper's fixed window) and the number of samples of a clip.
-Out: a `FrameGrid`, which says where each encoder frame lies in time. Frame i of wav2vec2 covers samples
-[320 i, 320 i + 400) and is centred at 20 i + 12.5 ms; frame i of Whisper is centred at 20 i ms of a 30 s window.
-Times are seconds (float), positions are frames (int), ranges are half-open.
+In: the geometry of a front end (wav2vec2's convolutions, Whisper's fixed window) and the number of
+samples of a clip. Out: a `FrameGrid`, which says where each encoder frame lies in time. Frame i of
+wav2vec2 covers samples [320 i, 320 i + 400) and is centred at 20 i + 12.5 ms; frame i of Whisper is
+centred at 20 i ms of a 30 s window. Times are seconds (float), positions are frames (int), ranges
+are half-open.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from ...errors import InputError
 
 Seconds = float
 
-# A time that lies within this many strides of a frame boundary lies on it: 0.14 / 0.02 is 7, not 7.000000000000001.
+# A time that lies within this many strides of a frame boundary lies on it: 0.14 / 0.02 is 7, not
+# 7.000000000000001.
 _ROUNDING_TOLERANCE = 1e-6
 
 
@@ -39,7 +41,8 @@ class FrameGrid:
     duration : float
         Seconds the T frames stand for: the clip's own length, or Whisper's fixed window (30 s).
     fixed : bool
-        True if the model always sees `duration` seconds, padded where the clip is shorter (Whisper).
+        True if the model always sees `duration` seconds, padded where the clip is shorter
+        (Whisper).
 
     Examples
     --------
@@ -59,9 +62,14 @@ class FrameGrid:
 
     @classmethod
     def from_convolutions(
-        cls, n_samples: int, kernels: Sequence[int], strides: Sequence[int], sample_rate: int = 16_000
+        cls,
+        n_samples: int,
+        kernels: Sequence[int],
+        strides: Sequence[int],
+        sample_rate: int = 16_000,
     ) -> FrameGrid:
-        """Grid of a stack of unpadded 1-d convolutions over the waveform (wav2vec2, HuBERT, WavLM, data2vec-audio).
+        """Grid of a stack of unpadded 1-d convolutions over the waveform (wav2vec2, HuBERT, WavLM,
+        data2vec-audio).
 
         Raises
         ------
@@ -87,11 +95,14 @@ class FrameGrid:
         )
 
     @classmethod
-    def fixed_window(cls, n_frames: int, stride: Seconds = 0.02, width: Seconds = 0.065) -> FrameGrid:
-        """Grid of a model that always sees ``n_frames * stride`` seconds (Whisper: 1,500 frames of 20 ms).
+    def fixed_window(
+        cls, n_frames: int, stride: Seconds = 0.02, width: Seconds = 0.065
+    ) -> FrameGrid:
+        """Grid of a model that always sees ``n_frames * stride`` seconds (Whisper: 1,500 frames of
+        20 ms).
 
-        The log-mel frames are centred (25 ms windows every 10 ms) and the second convolution takes every other one,
-        so frame i is centred at ``i * stride`` and sees five mel frames: 65 ms.
+        The log-mel frames are centred (25 ms windows every 10 ms) and the second convolution takes
+        every other one, so frame i is centred at ``i * stride`` and sees five mel frames: 65 ms.
         """
         return cls(n_frames, stride, 0.0, width, n_frames * stride, fixed=True)
 
@@ -106,7 +117,9 @@ class FrameGrid:
         """
         further = (size - 1) * self.stride
         centre = self.first_centre + further / 2
-        return FrameGrid(n_groups, size * self.stride, centre, self.width + further, self.duration, self.fixed)
+        return FrameGrid(
+            n_groups, size * self.stride, centre, self.width + further, self.duration, self.fixed
+        )
 
     def centre(self, frame: int) -> Seconds:
         """Seconds at the centre of a frame."""
@@ -117,20 +130,24 @@ class FrameGrid:
         return self.first_centre + self.stride * np.arange(self.n_frames)
 
     def frames_between(self, start: Seconds, end: Seconds) -> tuple[int, int]:
-        """Half-open range of the frames whose centre lies in [start, end); empty if there is none."""
+        """Half-open range of the frames whose centre lies in [start, end); empty if there is
+        none."""
         first, stop = (self._first_centred_at_or_after(t) for t in (start, end))
         return first, max(first, stop)
 
     def frames_paper(self, start: Seconds, end: Seconds) -> tuple[int, int]:
-        """Half-open range of the published rule: [ceil(T start / D), ceil(T end / D) + 1), cut at T.
+        """Half-open range of the published rule: [ceil(T start / D), ceil(T end / D) + 1), cut at
+        T.
 
-        The end frame is included, so neighbouring words share a frame (Mohebbi et al. 2023, their ``utils.py``).
+        The end frame is included, so neighbouring words share a frame (Mohebbi et al. 2023, their
+        ``utils.py``).
         """
         first, last = (math.ceil(self.n_frames * t / self.duration) for t in (start, end))
         return first, min(last + 1, self.n_frames)
 
     def seconds_of(self, start: int, stop: int) -> tuple[Seconds, Seconds]:
-        """Seconds [from, to) that the frames [start, stop) stand for: half a stride either side of their centres."""
+        """Seconds [from, to) that the frames [start, stop) stand for: half a stride either side of
+        their centres."""
         edge = self.first_centre - self.stride / 2
         return max(0.0, edge + start * self.stride), max(0.0, edge + stop * self.stride)
 

@@ -1,7 +1,9 @@
-"""Where samples come from: a file (WAV, FLAC, OGG, MP3, ...) or an array -> mono float32 at the rate a model wants.
+"""Where samples come from: a file (WAV, FLAC, OGG, MP3, ...) or an array -> mono float32 at the
+rate a model wants.
 
-In: a path (or a place in a larger file) or an array, and a sample rate. Out: ``[samples]`` float32, channels averaged,
-resampled by soxr. Silence (all zeros) is legitimate audio; no samples at all, NaN and infinity are not.
+In: a path (or a place in a larger file) or an array, and a sample rate. Out: ``[samples]`` float32,
+channels averaged, resampled by soxr. Silence (all zeros) is legitimate audio; no samples at all,
+NaN and infinity are not.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from .spectrograms import resampled
 
 
 def audio_file(path: str | PathLike) -> Path:
-    """Return `path` if it is a file, or names a place in one (`speechmix.inputs.audio.byte_ranges`); nothing is read.
+    """Return `path` if it is a file, or names a place in one
+    (`speechmix.inputs.audio.byte_ranges`); nothing is read.
 
     Raises
     ------
@@ -40,24 +43,34 @@ def audio_file(path: str | PathLike) -> Path:
     except (OSError, ValueError) as error:  # a name longer than the file system takes, a null byte
         raise InputError(f"not a usable path of an audio file: {str(path)!r} ({error})") from error
     if is_folder:
-        raise InputError(f"expected an audio file, found a folder: {path}. Give the path of one file in it")
+        raise InputError(
+            f"expected an audio file, found a folder: {path}. Give the path of one file in it"
+        )
     if not is_file:
-        raise InputError(f"no such audio file: {file}. Check the spelling and the folder it is relative to")
+        raise InputError(
+            f"no such audio file: {file}. Check the spelling and the folder it is relative to"
+        )
     return path
 
 
 def read_audio(
-    path: str | PathLike, *, sample_rate: int = 16_000, start: Seconds = 0.0, stop: Seconds | None = None
+    path: str | PathLike,
+    *,
+    sample_rate: int = 16_000,
+    start: Seconds = 0.0,
+    stop: Seconds | None = None,
 ) -> np.ndarray:
     """Read a file, or a part of it, as mono float32 at the wanted rate.
 
     Parameters
     ----------
-    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a larger file
+    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a
+    larger file
     sample_rate : int
         Samples per second of the result.
     start, stop : float
-        Seconds, if only a part is to be read; of a file that is longer than `LONGEST` that is the only way.
+        Seconds, if only a part is to be read; of a file that is longer than `LONGEST` that is the
+        only way.
 
     Returns
     -------
@@ -67,14 +80,19 @@ def read_audio(
     Raises
     ------
     InputError
-        If the file is missing, cannot be decoded, holds more than `LONGEST` seconds, less than its header promises, or
-        no samples, NaN or infinity.
+        If the file is missing, cannot be decoded, holds more than `LONGEST` seconds, less than its
+        header promises, or no samples, NaN or infinity.
     """
     sample_rate = positive_rate(sample_rate)
     if start or stop is not None:
         stop = LONGEST + start if stop is None else stop
         samples, found_rate = decode(audio_file(path), start, stop)
-        return mono(samples, found_rate, sample_rate=sample_rate, where=f"{path} from {start:g} to {stop:g} s")
+        return mono(
+            samples,
+            found_rate,
+            sample_rate=sample_rate,
+            where=f"{path} from {start:g} to {stop:g} s",
+        )
     # A copy, so that a caller who writes into the result does not change what the next call gets.
     return _read_once(path, sample_rate)[0].copy()
 
@@ -82,14 +100,15 @@ def read_audio(
 def sound_fingerprint(path: str | PathLike, *, sample_rate: int = 16_000) -> str:
     """Return what tells the sound of a file from any other: 32 hexadecimal digits.
 
-    It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels averaged, before they
-    are resampled: a copy, under whatever name, has the same.
+    It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels
+    averaged, before they are resampled: a copy, under whatever name, has the same.
 
     Parameters
     ----------
     path : path of an audio file
     sample_rate : int
-        At which the samples are wanted, too: `read_audio` at this rate does not decode the file again.
+        At which the samples are wanted, too: `read_audio` at this rate does not decode the file
+        again.
 
     Raises
     ------
@@ -137,10 +156,14 @@ def mono_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
 _remembered: dict[tuple[str, tuple[Any, ...]], tuple[str, Seconds]] = {}
 
 
-def remember_recording(path: str | PathLike, marks: Sequence[Any], sound: str, seconds: Seconds) -> None:
-    """Know fingerprint and length of a recording that was read before, as long as its file has these marks.
+def remember_recording(
+    path: str | PathLike, marks: Sequence[Any], sound: str, seconds: Seconds
+) -> None:
+    """Know fingerprint and length of a recording that was read before, as long as its file has
+    these marks.
 
-    A run of many clips that goes on then reads no recording of which nothing is missing. Times of change cannot be set by hand.
+    A run of many clips that goes on then reads no recording of which nothing is missing. Times of
+    change cannot be set by hand.
 
     Parameters
     ----------
@@ -155,7 +178,8 @@ def remember_recording(path: str | PathLike, marks: Sequence[Any], sound: str, s
 
 
 def remembered_recording(path: str | PathLike) -> tuple[str, Seconds] | None:
-    """Fingerprint and length of a recording, if they are known and its file is still the same; it is not read."""
+    """Fingerprint and length of a recording, if they are known and its file is still the same; it
+    is not read."""
     if not _remembered:
         return None
     try:
@@ -173,7 +197,9 @@ def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]
     return _decoded(str(path), tuple(file_marks(path)), sample_rate)
 
 
-@functools.lru_cache(maxsize=16)  # validate() and the model read the same clip, and the next ones are read ahead
+@functools.lru_cache(
+    maxsize=16
+)  # validate() and the model read the same clip, and the next ones are read ahead
 def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.ndarray, str]:
     with phase("reading"):
         samples, found_rate = decode(path)
@@ -219,8 +245,8 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
     Raises
     ------
     InputError
-        For another shape or type, no samples, more than `LONGEST` seconds, a rate that no recording has, or samples
-        that are NaN or infinite.
+        For another shape or type, no samples, more than `LONGEST` seconds, a rate that no recording
+        has, or samples that are NaN or infinite.
 
     Examples
     --------
@@ -233,9 +259,12 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
     """
     samples = np.asarray(samples)
     found_rate, sample_rate = positive_rate(found_rate), positive_rate(sample_rate)
-    if samples.ndim not in (1, 2) or (samples.ndim == 2 and samples.shape[1] > max(samples.shape[0], 1)):
+    if samples.ndim not in (1, 2) or (
+        samples.ndim == 2 and samples.shape[1] > max(samples.shape[0], 1)
+    ):
         raise InputError(
-            f"{where}: expected audio of shape [samples] or [samples, channels], found {list(samples.shape)}: "
+            f"{where}: expected audio of shape [samples] or [samples, channels], found "
+            f"{list(samples.shape)}: "
             "transpose it if its channels come first"
         )
     checked_length(len(samples) / checked_rate(found_rate, where), where)
@@ -243,11 +272,14 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
     if samples.ndim == 2:
         samples = samples.mean(axis=1)
     if not len(samples):
-        raise InputError(f"{where}: expected audio, found 0 samples: leave this clip out or record it again")
+        raise InputError(
+            f"{where}: expected audio, found 0 samples: leave this clip out or record it again"
+        )
     broken = int(np.count_nonzero(~np.isfinite(samples)))
     if broken:
         raise InputError(
-            f"{where}: expected finite samples, found {broken} of {len(samples)} that are NaN or infinite: "
+            f"{where}: expected finite samples, found {broken} of {len(samples)} that are NaN or "
+            "infinite: "
             "write the file again from its source"
         )
     return _resampled(samples, found_rate, sample_rate)
@@ -270,7 +302,10 @@ def positive_rate(sample_rate: int) -> int:
     except TypeError:
         rate = 0
     if rate < 1:
-        raise InputError(f"sample_rate must be a positive whole number of samples per second, found {sample_rate!r}")
+        raise InputError(
+            "sample_rate must be a positive whole number of samples per second, found "
+            f"{sample_rate!r}"
+        )
     return rate
 
 

@@ -1,7 +1,8 @@
 """Audio is read while the model is at work: a thread decodes the files of the clips that follow.
 
-In: clips, or whatever else `speechmix.mix` takes. Out: the same, in the same order. Nothing is handed over: `read_audio` keeps
-the few files read last, and whoever asks for a clip's samples finds them there.
+In: clips, or whatever else `speechmix.mix` takes. Out: the same, in the same order. Nothing is
+handed over: `read_audio` keeps the few files read last, and whoever asks for a clip's samples finds
+them there.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ from ..clips.clip import Clip
 Item = TypeVar("Item")
 
 
-def read_ahead(items: Iterable[Item], *, sample_rate: int, count: int = 1) -> Generator[Item, None, None]:
-    """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip passes through.
+def read_ahead(
+    items: Iterable[Item], *, sample_rate: int, count: int = 1
+) -> Generator[Item, None, None]:
+    """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip
+    passes through.
 
     An audio file that cannot be read is no error here: whoever asks for its samples is told.
     """
     return ahead(items, lambda clip: clip.audio(sample_rate), count=count)
 
 
-def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1) -> Generator[Item, None, None]:
-    """Yield items, each clip after it was prepared, while a thread prepares the `count` that follow.
+def ahead(
+    items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1
+) -> Generator[Item, None, None]:
+    """Yield items, each clip after it was prepared, while a thread prepares the `count` that
+    follow.
 
     Who stops early closes the generator: the thread then finishes the clip at hand, and no other.
 
@@ -38,8 +45,8 @@ def ahead(items: Iterable[Item], prepare: Callable[[Clip], object], *, count: in
     items : iterable
         What is no clip passes through.
     prepare : callable
-        Given each clip, in a thread. What it returns, and an error of ours that it raises, is for nobody: who needs the
-        clip asks for it.
+        Given each clip, in a thread. What it returns, and an error of ours that it raises, is for
+        nobody: who needs the clip asks for it.
     count : int
     """
 

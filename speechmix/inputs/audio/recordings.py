@@ -1,7 +1,8 @@
 """What a clip's sound is read from: a file, or samples in memory; both answer the same questions.
 
-In: a path, or an array with its sample rate. Out: length in seconds, a hash of the sound, and samples, all or a part. A file is
-asked anew each time, so that one which was replaced is noticed; `speechmix.inputs.audio.loading` remembers what was read last.
+In: a path, or an array with its sample rate. Out: length in seconds, a hash of the sound, and
+samples, all or a part. A file is asked anew each time, so that one which was replaced is noticed;
+`speechmix.inputs.audio.loading` remembers what was read last.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from .frame_grid import Seconds
-from .loading import LONGEST, audio_seconds, mono, mono_fingerprint, read_audio, remembered_recording, sound_fingerprint
+from .loading import (
+    LONGEST,
+    audio_seconds,
+    mono,
+    mono_fingerprint,
+    read_audio,
+    remembered_recording,
+    sound_fingerprint,
+)
 
 
 @dataclass(frozen=True)
@@ -40,14 +49,20 @@ class AudioFile:
         return read_audio(self.path, sample_rate=sample_rate)
 
     def check(self) -> None:
-        """Raise an `InputError` if the file cannot be decoded, or holds no samples, NaN or infinity."""
-        if remembered_recording(self.path) is None:  # else it was decoded before, and is still the same
+        """Raise an `InputError` if the file cannot be decoded, or holds no samples, NaN or
+        infinity."""
+        if (
+            remembered_recording(self.path) is None
+        ):  # else it was decoded before, and is still the same
             self.samples(self.rate)
 
     def part(self, start: Seconds, end: Seconds) -> np.ndarray:
-        """Samples between two times, at `rate`; of a file that is too long to be read as a whole, too."""
+        """Samples between two times, at `rate`; of a file that is too long to be read as a whole,
+        too."""
         if self.seconds > LONGEST:
-            return read_audio(self.path, sample_rate=self.rate, start=start, stop=min(end, self.seconds))
+            return read_audio(
+                self.path, sample_rate=self.rate, start=start, stop=min(end, self.seconds)
+            )
         return self.samples(self.rate)[round(start * self.rate) : round(end * self.rate)]
 
 

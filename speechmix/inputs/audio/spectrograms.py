@@ -1,8 +1,10 @@
-"""Mel spectrograms and resampling: what is taken from a recording before words are placed in it or it is drawn.
+"""Mel spectrograms and resampling: what is taken from a recording before words are placed in it or
+it is drawn.
 
-In: samples. Out: samples at another rate; power in mel bands. Both are what librosa gives (`librosa.resample`, which is soxr,
-and `librosa.feature.melspectrogram`), by way of the parts of it that need no compiling: where librosa's signal functions are
-imported for the first time, numba compiles them for half a minute.
+In: samples. Out: samples at another rate; power in mel bands. Both are what librosa gives
+(`librosa.resample`, which is soxr, and `librosa.feature.melspectrogram`), by way of the parts of it
+that need no compiling: where librosa's signal functions are imported for the first time, numba
+compiles them for half a minute.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import numpy as np
 
 
 def resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
-    """Samples [S] at another rate, by soxr in its high quality, of the type they have; ceil(S * sample_rate / found_rate).
+    """Samples [S] at another rate, by soxr in its high quality, of the type they have; ceil(S *
+    sample_rate / found_rate).
 
     Examples
     --------
@@ -28,16 +31,26 @@ def resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndar
 
 
 def mel_spectrogram(
-    samples: np.ndarray, sample_rate: int, *, n_fft: int, window: int, hop: int, n_mels: int, fmin: float, fmax: float
+    samples: np.ndarray,
+    sample_rate: int,
+    *,
+    n_fft: int,
+    window: int,
+    hop: int,
+    n_mels: int,
+    fmin: float,
+    fmax: float,
 ) -> np.ndarray:
-    """Power in mel bands (Slaney's), float32 [T, n_mels], of frames in whose middle lies every `hop`-th sample.
+    """Power in mel bands (Slaney's), float32 [T, n_mels], of frames in whose middle lies every
+    `hop`-th sample.
 
     Parameters
     ----------
     samples : array [S]
     sample_rate : int
     n_fft, window, hop : int
-        Samples of the transform, of the Hann window in its middle, and from one frame to the next; T = 1 + S // hop.
+        Samples of the transform, of the Hann window in its middle, and from one frame to the next;
+        T = 1 + S // hop.
     n_mels : int
     fmin, fmax : float
         Hertz.
@@ -52,6 +65,8 @@ def mel_spectrogram(
 
     signal = torch.as_tensor(np.asarray(samples, dtype=np.float32))
     hann = torch.hann_window(window, dtype=torch.float64).float()
-    spectrum = torch.stft(signal, n_fft, hop, window, hann, center=True, pad_mode="constant", return_complex=True)
+    spectrum = torch.stft(
+        signal, n_fft, hop, window, hann, center=True, pad_mode="constant", return_complex=True
+    )
     power = spectrum.abs().square().T.numpy()  # [T, n_fft / 2 + 1]
     return power @ mel(sr=sample_rate, n_fft=n_fft, n_mels=n_mels, fmin=fmin, fmax=fmax).T

@@ -1,7 +1,8 @@
-"""Whether the bytes of an audio file are as many as its header promises: what libsndfile takes on trust.
+"""Whether the bytes of an audio file are as many as its header promises: what libsndfile takes on
+trust.
 
-In: an open WAV, OGG or MP3 file. Out: the share of a WAV's sound that is there, whether an OGG's last page is whole, the length
-of an MP3 by its frames. Nothing is decoded.
+In: an open WAV, OGG or MP3 file. Out: the share of a WAV's sound that is there, whether an OGG's
+last page is whole, the length of an MP3 by its frames. Nothing is decoded.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ _KBITS_LOW = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 
 
 def share_of_wav(file: BinaryIO) -> float:
-    """How much of what a WAV's data chunk promises is in the file; 1 if it is not said (a stream, another layout)."""
+    """How much of what a WAV's data chunk promises is in the file; 1 if it is not said (a stream,
+    another layout)."""
     end = file.seek(0, 2)
     file.seek(0)
     head = file.read(12)
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":
         return 1.0
-    streamed = head[4:8] == b"\xff\xff\xff\xff"  # as ffmpeg writes to a pipe: both lengths are unknown
+    streamed = (
+        head[4:8] == b"\xff\xff\xff\xff"
+    )  # as ffmpeg writes to a pipe: both lengths are unknown
     while len(chunk := file.read(8)) == 8:
         (length,) = struct.unpack("<I", chunk[4:])
         if chunk[:4] == b"data":
@@ -47,7 +51,8 @@ def ogg_is_whole(file: BinaryIO) -> bool:
 
 
 def mp3_seconds(file: BinaryIO) -> Seconds | None:
-    """Length of an MP3 by its frames, one after the other; None if the chain breaks before the end."""
+    """Length of an MP3 by its frames, one after the other; None if the chain breaks before the
+    end."""
     end = file.seek(0, 2)
     file.seek(0)
     tag = file.read(10)
@@ -63,7 +68,8 @@ def mp3_seconds(file: BinaryIO) -> Seconds | None:
 
 
 def _mp3_frames(file: BinaryIO, place: int) -> Iterator[tuple[int, Seconds]]:
-    """Bytes and seconds of each MPEG layer III frame from a place on, the one that holds the header (Xing) left out."""
+    """Bytes and seconds of each MPEG layer III frame from a place on, the one that holds the header
+    (Xing) left out."""
     first = True
     while True:
         file.seek(place)

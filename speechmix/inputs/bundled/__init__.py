@@ -1,6 +1,8 @@
-"""What comes with the package: two tiny French recognisers and the clips to study them on, all of it synthetic.
+"""What comes with the package: two tiny French recognisers and the clips to study them on, all of
+it synthetic.
 
-Out: folders to load (`models`) and pairs of clips (`clips`). Both were made by ``recipes/train_tiny_models.py``.
+Out: folders to load (`models`) and pairs of clips (`clips`). Both were made by
+``recipes/train_tiny_models.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ def models() -> dict[str, Path]:
     >>> sorted(models())
     ['tiny-french-ctc', 'tiny-french-whisper']
     """
-    return {config.parent.name: config.parent for config in sorted(_HERE.glob("models/*/config.json"))}
+    return {
+        config.parent.name: config.parent for config in sorted(_HERE.glob("models/*/config.json"))
+    }
 
 
 def clips() -> list[Clip]:

@@ -1,9 +1,11 @@
-"""A clip: one recording, what is said in it, where each word is, and which two words the question is about.
+"""A clip: one recording, what is said in it, where each word is, and which two words the question
+is about.
 
-In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a `Clip`, which reads
-its audio only when asked and does not change. Cue and target may be named before the words are known (before forced
-alignment); they are looked up when the words come. Here is how a clip is made; what can be asked of it is in `clip_value`, its
-sound in `recordings`, cutting in `cutting`, looking words up in `words`.
+In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a
+`Clip`, which reads its audio only when asked and does not change. Cue and target may be named
+before the words are known (before forced alignment); they are looked up when the words come. Here
+is how a clip is made; what can be asked of it is in `clip_value`, its sound in `recordings`,
+cutting in `cutting`, looking words up in `words`.
 """
 
 from __future__ import annotations
@@ -28,33 +30,37 @@ WordSource = str | PathLike[str] | Iterable[WordLike]
 
 
 class Clip(ClipValue):
-    """One recording with its words. Make one with `from_file` or `from_array`, and another from it with `replace`.
+    """One recording with its words. Make one with `from_file` or `from_array`, and another from it
+    with `replace`.
 
-    A clip is checked when it is made and does not change: words are in order and within the audio (whose header is read if
-    there are words), and cue and target are looked up among them.
+    A clip is checked when it is made and does not change: words are in order and within the audio
+    (whose header is read if there are words), and cue and target are looked up among them.
 
     Attributes
     ----------
     name : str
-        Names the clip in results and is safe in a file name; `fingerprint` says whether it is still the same clip.
+        Names the clip in results and is safe in a file name; `fingerprint` says whether it is still
+        the same clip.
     path : Path or None
     text : str or None
         What is said.
     words : tuple of Word, or None
         With times in seconds; None until they are known.
     cue : int, tuple of int, or None
-        Index into `words`, or indices where several words are one cue ("le club" for its verb); None if not asked for, or
-        while there are no words. `cue_words` is a tuple in all cases.
+        Index into `words`, or indices where several words are one cue ("le club" for its verb);
+        None if not asked for, or while there are no words. `cue_words` is a tuple in all cases.
     target : int or None
         Likewise, one word.
     foil : str or None
-        The other spelling of the target ("livre" for "livres"): what a model that misses the cue would write.
+        The other spelling of the target ("livre" for "livres"): what a model that misses the cue
+        would write.
     language : str or None
         Language code, as the model wants it ("fr").
     translation : str or None
         What a Whisper that translates is fed (`Model.with_prefix`); None if it writes that itself.
     alignment : str or None
-        How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis", ...
+        How the words came to be: "textgrid", "ctm", "json", "table", "given", "ctc", "synthesis",
+        ...
     doubts : tuple of str
         Why the word times cannot be trusted, if the aligner said so.
     meta : mapping of str to str
@@ -99,14 +105,17 @@ class Clip(ClipValue):
         path : path of a WAV, FLAC, OGG or MP3 file
         text : str, optional
         words : path or sequence, optional
-            A .TextGrid, .ctm, .json, .tsv or .csv file, or `Word`s or (text, start, end) with times in seconds.
+            A .TextGrid, .ctm, .json, .tsv or .csv file, or `Word`s or (text, start, end) with times
+            in seconds.
         cue, target : int, str or (str, int); of the cue also a list, optional
-            An index into the words, a word, or a word and its occurrence: ``"les:2"`` or ``("les", 2)``. A cue of several
-            words is a list of these, or ``"le club"`` (`speechmix.inputs.words.cue_and_target.find_cue`).
+            An index into the words, a word, or a word and its occurrence: ``"les:2"`` or ``("les",
+            2)``. A cue of several words is a list of these, or ``"le club"``
+            (`speechmix.inputs.words.cue_and_target.find_cue`).
         foil : str, optional
             The other spelling of the target.
         language : str, optional
-            What a multilingual Whisper's decoder is told is spoken, and synthesis places words by; other models are told none.
+            What a multilingual Whisper's decoder is told is spoken, and synthesis places words by;
+            other models are told none.
         translation : str, optional
             What a Whisper that translates should write.
         tier : str, optional
@@ -119,7 +128,8 @@ class Clip(ClipValue):
         Raises
         ------
         InputError
-            If a file is missing or unusable, the words cannot be right, or cue or target is none or several of them.
+            If a file is missing or unusable, the words cannot be right, or cue or target is none or
+            several of them.
         """
         path = audio_file(path)
         clip = cls(
@@ -147,7 +157,8 @@ class Clip(ClipValue):
         tier: str | None = None,
         **details: Unpack[ClipDetails],
     ) -> Clip:
-        """Clip of samples in memory; the other options (text, cue, target, ...) are those of `from_file`.
+        """Clip of samples in memory; the other options (text, cue, target, ...) are those of
+        `from_file`.
 
         Parameters
         ----------
@@ -158,20 +169,24 @@ class Clip(ClipValue):
         name : str, optional
             Default: "clip-" and the beginning of `sound`, so that no two recordings share a name.
         """
-        samples = mono(audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip")
+        samples = mono(
+            audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip"
+        )
         samples.flags.writeable = False
         recording = AudioInMemory(samples, int(sample_rate))
         clip = cls(recording, name=name or f"clip-{recording.sound[:8]}", **details)
         return clip if words is None else clip.with_words(words, tier=tier)
 
     def replace(self, **changes: Unpack[ClipFacts]) -> Clip:
-        """Return another clip of the same recording, with these changes, checked as if it had been made so.
+        """Return another clip of the same recording, with these changes, checked as if it had been
+        made so.
 
         Parameters
         ----------
         name, text, words, cue, target, foil, language, translation, alignment, doubts, meta
-            As in `from_file`, but words as a sequence. New words are "given" if `alignment` does not say how they came to be.
-            Cue and target are looked up anew as they were asked for: "les" may be another word of other words.
+            As in `from_file`, but words as a sequence. New words are "given" if `alignment` does
+            not say how they came to be. Cue and target are looked up anew as they were asked for:
+            "les" may be another word of other words.
 
         Raises
         ------
@@ -208,7 +223,9 @@ class Clip(ClipValue):
         """Return a copy with reasons why its word times cannot be trusted."""
         return self.replace(doubts=doubts)
 
-    def with_words(self, words: WordSource, *, alignment: str | None = None, tier: str | None = None) -> Clip:
+    def with_words(
+        self, words: WordSource, *, alignment: str | None = None, tier: str | None = None
+    ) -> Clip:
         """Return a copy that has these words, with cue and target looked up among them.
 
         Parameters
@@ -224,7 +241,9 @@ class Clip(ClipValue):
             return self.replace(words=words, alignment=alignment)
         from ..formats.word_files import read_words, word_file_kind  # only when a file is given
 
-        utterance = self.path.stem if self.path is not None and place_of(self.path) is None else self.name
+        utterance = (
+            self.path.stem if self.path is not None and place_of(self.path) is None else self.name
+        )
         placed = read_words(words, tier=tier, utterance=utterance)
         return self.replace(words=placed, alignment=alignment or word_file_kind(words))
 
@@ -234,8 +253,8 @@ class Clip(ClipValue):
         Parameters
         ----------
         start, end : float
-            Seconds. Best in pauses: a word that is cut through is left out. The text is that of the words that remain;
-            without words it is no longer known.
+            Seconds. Best in pauses: a word that is cut through is left out. The text is that of the
+            words that remain; without words it is no longer known.
 
         Raises
         ------

@@ -1,4 +1,5 @@
-"""What is known of a recording: all that a `Clip` says besides its sound, and all that `Clip.replace` can change."""
+"""What is known of a recording: all that a `Clip` says besides its sound, and all that
+`Clip.replace` can change."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ TASKS = ("transcribe", "translate")  # what a Whisper can be told to write of a 
 
 
 class ClipDetails(TypedDict, total=False):
-    """Keyword arguments of `Clip.from_array`; what they mean is said there and in `Clip.from_file`."""
+    """Keyword arguments of `Clip.from_array`; what they mean is said there and in
+    `Clip.from_file`."""
 
     text: str | None
     cue: CueRequest | None
@@ -38,7 +40,9 @@ def refuse_strangers(facts: Mapping[str, object], *, where: str) -> None:
     strange = sorted(facts.keys() - ClipFacts.__annotations__.keys())
     if strange:
         expected = ", ".join(ClipFacts.__annotations__)
-        raise InputError(f"{where}: expected facts of a clip ({expected}), found {', '.join(strange)}")
+        raise InputError(
+            f"{where}: expected facts of a clip ({expected}), found {', '.join(strange)}"
+        )
 
 
 def checked_text(text: str | None, *, where: str) -> str | None:
@@ -50,5 +54,7 @@ def checked_text(text: str | None, *, where: str) -> str | None:
         If it is empty.
     """
     if text is not None and not text.strip():
-        raise InputError(f"{where}: expected a text, found an empty one: leave `text` out if it is unknown")
+        raise InputError(
+            f"{where}: expected a text, found an empty one: leave `text` out if it is unknown"
+        )
     return None if text is None else text.strip()

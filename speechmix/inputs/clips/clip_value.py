@@ -1,7 +1,8 @@
 """What a clip is once it is made, and what can be asked of it: it is checked, and does not change.
 
-In: a recording, and what is known of it (`ClipFacts`). Out: a `ClipValue`, whose words are in order and within the audio, with
-cue and target looked up among them; the audio is read only when asked for. How a clip comes to be is in `clips`.
+In: a recording, and what is known of it (`ClipFacts`). Out: a `ClipValue`, whose words are in order
+and within the audio, with cue and target looked up among them; the audio is read only when asked
+for. How a clip comes to be is in `clips`.
 """
 
 from __future__ import annotations
@@ -46,15 +47,25 @@ class ClipValue:
     _requests: dict[str, Any]
     _meta: dict[str, str]
 
-    def __init__(self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]):
+    def __init__(
+        self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]
+    ):
         name = facts.get("name", "clip")
         refuse_strangers(facts, where=f"clip {name!r}")
         state = self.__dict__  # written here; elsewhere only what is remembered of the same clip
         state.update(_recording=recording, _expected_sound=sound, name=safe_name(name))
-        state.update(text=checked_text(facts.get("text"), where=f"clip {name!r}"), foil=facts.get("foil"))
+        state.update(
+            text=checked_text(facts.get("text"), where=f"clip {name!r}"), foil=facts.get("foil")
+        )
         state.update(language=facts.get("language"), doubts=tuple(facts.get("doubts", ())))
-        state.update(translation=checked_text(facts.get("translation"), where=f"clip {name!r}, translation"))
-        state.update(_requests={"cue": facts.get("cue"), "target": facts.get("target")}, cue=None, target=None)
+        state.update(
+            translation=checked_text(facts.get("translation"), where=f"clip {name!r}, translation")
+        )
+        state.update(
+            _requests={"cue": facts.get("cue"), "target": facts.get("target")},
+            cue=None,
+            target=None,
+        )
         state.update(_meta=dict(facts.get("meta") or {}), words=None, alignment=None)
         state.update(_checked_seconds=None, _hashed=("", ""))
         words = facts.get("words")
@@ -65,7 +76,8 @@ class ClipValue:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(
-            f"cannot set {name!r} of {self!r}: a clip does not change; clip.replace({name}=...) returns another"
+            f"cannot set {name!r} of {self!r}: a clip does not change; clip.replace({name}=...) "
+            "returns another"
         )
 
     def __delattr__(self, name: str) -> None:
@@ -78,7 +90,8 @@ class ClipValue:
 
     @property
     def cue_words(self) -> tuple[int, ...]:
-        """Indices of the cue's words, one or several; none without a cue, or while there are no words.
+        """Indices of the cue's words, one or several; none without a cue, or while there are no
+        words.
 
         Examples
         --------
@@ -101,7 +114,8 @@ class ClipValue:
 
     @property
     def sound(self) -> str:
-        """Hash of the recording: of its decoded samples (mono, at their own rate), not of its name or file format.
+        """Hash of the recording: of its decoded samples (mono, at their own rate), not of its name
+        or file format.
 
         Read from the file, if that has changed since it was read last.
         """
@@ -115,7 +129,10 @@ class ClipValue:
     @property
     def annotations(self) -> dict[str, Any]:
         """What is said of the sound: text, words, cue, target, foil, language, a translation."""
-        roles = {role: request if (i := getattr(self, role)) is None else i for role, request in self._requests.items()}
+        roles = {
+            role: request if (i := getattr(self, role)) is None else i
+            for role, request in self._requests.items()
+        }
         words = None if self.words is None else [word.as_list() for word in self.words]
         return {
             "text": self.text,
@@ -128,14 +145,16 @@ class ClipValue:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the clip's `ingredients`, 16 hexadecimal digits: what it is, whatever it is called and wherever it lies."""
+        """Hash of the clip's `ingredients`, 16 hexadecimal digits: what it is, whatever it is
+        called and wherever it lies."""
         sound = self.sound
         if self._hashed[0] != sound:
             self.__dict__["_hashed"] = sound, digest({"sound": sound, **self.annotations})[:16]
         return self._hashed[1]
 
     def audio(self, sample_rate: int = 16_000) -> np.ndarray:
-        """Samples, float32 mono [samples], channels averaged, resampled to `sample_rate` per second.
+        """Samples, float32 mono [samples], channels averaged, resampled to `sample_rate` per
+        second.
 
         Read from the file at each call, except that the few clips read last are kept.
 
@@ -149,14 +168,14 @@ class ClipValue:
     def validate(self) -> None:
         """Check audio and words together; done before scoring.
 
-        Changes nothing. All-zero audio is legitimate. A cue or target that waits for words is no error here: whoever needs
-        its index finds None.
+        Changes nothing. All-zero audio is legitimate. A cue or target that waits for words is no
+        error here: whoever needs its index finds None.
 
         Raises
         ------
         InputError
-            If the audio cannot be read, has no samples, NaN or infinity, is not the recording that the words are of, or a
-            word lies past its end.
+            If the audio cannot be read, has no samples, NaN or infinity, is not the recording that
+            the words are of, or a word lies past its end.
         """
         self._recording.check()
         self._check_recording()
@@ -188,5 +207,6 @@ class ClipValue:
     def _check_recording(self) -> None:
         if self._expected_sound not in (None, self.sound):
             raise InputError(
-                f"clip {self.name!r}: {self.path} was replaced since its words were placed: align it again"
+                f"clip {self.name!r}: {self.path} was replaced since its words were placed: align "
+                "it again"
             )

@@ -1,7 +1,8 @@
 """Rows of one name are told apart, and a recording that a corpus has twice is used once.
 
-In: the rows of a corpus, in its order. Out: the same, under names of their own, and the second row of a recording rejected.
-What came before is in temporary databases on disk, so 100,000 rows need no more memory than 1,000.
+In: the rows of a corpus, in its order. Out: the same, under names of their own, and the second row
+of a recording rejected. What came before is in temporary databases on disk, so 100,000 rows need no
+more memory than 1,000.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ _AT_ONCE = 2**20  # bytes
 
 
 def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
-    """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus had before.
+    """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus
+    had before.
 
-    A row that is rejected has its name too, so that the others keep theirs when its file is there one day. Names that a
-    manifest itself gives twice are told apart like others, with a warning: a long run should not end because of them.
+    A row that is rejected has its name too, so that the others keep theirs when its file is there
+    one day. Names that a manifest itself gives twice are told apart like others, with a warning: a
+    long run should not end because of them.
 
     Parameters
     ----------
@@ -36,30 +39,38 @@ def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | 
     names, recordings, doubled = Names(), _Recordings(), []
     for row in rows:
         if isinstance(row, Row) and not row.repeatable and recordings.has_had(row):
-            occurs = row.name if row.path is None or place_of(row.path) else os.path.normpath(row.path)
+            occurs = (
+                row.name if row.path is None or place_of(row.path) else os.path.normpath(row.path)
+            )
             yield Rejected(row.name, "duplicate", f"{occurs} occurs in an earlier row", row.origin)
             continue
         name = names.unused(row.name, str(row.origin))
         if row.origin.name and name != row.name:
-            doubled.append(f"{row.origin.name[:80]!r} of {row.origin}, as in {names.owner(row.name)}: now {name!r}")
+            doubled.append(
+                f"{row.origin.name[:80]!r} of {row.origin}, as in {names.owner(row.name)}: now "
+                f"{name!r}"
+            )
             doubled[6:] = []
         yield replace(row, name=name) if name != row.name else row
     if doubled:
         shown = "\n  ".join([*doubled[:5], *(["..."] if len(doubled) > 5 else [])])
-        warnings.warn(f"{where}: names that occur more than once got a number:\n  {shown}", stacklevel=2)
+        warnings.warn(
+            f"{where}: names that occur more than once got a number:\n  {shown}", stacklevel=2
+        )
 
 
 class _Recordings:
     """Recordings of a corpus that came before, on disk.
 
-    One in a file of its own is that file. In a larger file two are one if name, sentence and all their bytes are the same; the
-    bytes are read only where the rest is.
+    One in a file of its own is that file. In a larger file two are one if name, sentence and all
+    their bytes are the same; the bytes are read only where the rest is.
     """
 
     def __init__(self):
         self._database = sqlite3.connect("", isolation_level=None).cursor()
         self._database.executescript(
-            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE recordings (key BLOB PRIMARY KEY, path BLOB); BEGIN"
+            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE recordings (key BLOB "
+            "PRIMARY KEY, path BLOB); BEGIN"
         )
 
     def has_had(self, row: Row) -> bool:
@@ -71,7 +82,10 @@ class _Recordings:
         size = place.size if isinstance(place, Stretch) else len(row.audio or b"")
         likeness = f"{row.name}\0{row.text}\0{size}"
         if row.audio is not None:
-            return self._first_of(f"{likeness}\0{hashlib.blake2b(row.audio).hexdigest()}", "") is not None
+            return (
+                self._first_of(f"{likeness}\0{hashlib.blake2b(row.audio).hexdigest()}", "")
+                is not None
+            )
         first = self._first_of(likeness, path)
         if first is None:
             return False
@@ -81,9 +95,14 @@ class _Recordings:
     def _first_of(self, key: str, path: str) -> str | None:
         """Path of the first recording of a key; None if this is it."""
         row = (key.encode("utf-8", "surrogatepass"), path.encode("utf-8", "surrogatepass"))
-        if self._database.execute("INSERT OR IGNORE INTO recordings VALUES (?, ?)", row).rowcount == 1:
+        if (
+            self._database.execute("INSERT OR IGNORE INTO recordings VALUES (?, ?)", row).rowcount
+            == 1
+        ):
             return None
-        stored = self._database.execute("SELECT path FROM recordings WHERE key = ?", row[:1]).fetchone()[0]
+        stored = self._database.execute(
+            "SELECT path FROM recordings WHERE key = ?", row[:1]
+        ).fetchone()[0]
         return stored.decode("utf-8", "surrogatepass")
 
 

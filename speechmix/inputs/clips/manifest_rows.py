@@ -1,8 +1,10 @@
-"""Rows of a manifest or of a release's table: the one reader of both, for `read_clips` and for `read_corpus`.
+"""Rows of a manifest or of a release's table: the one reader of both, for `read_clips` and for
+`read_corpus`.
 
-In: a .tsv, .csv or .jsonl file with the audio's path and what else is known (see data_templates/). Out: `Row`s that can
-be used and `Rejected` rows, each with its reason, in the table's order. Everything that would stop a long run later
-(missing files, word times that cannot be right, a cue that is no word) is found here; audio is not read.
+In: a .tsv, .csv or .jsonl file with the audio's path and what else is known (see data_templates/).
+Out: `Row`s that can be used and `Rejected` rows, each with its reason, in the table's order.
+Everything that would stop a long run later (missing files, word times that cannot be right, a cue
+that is no word) is found here; audio is not read.
 """
 
 from __future__ import annotations
@@ -22,28 +24,42 @@ from ..words.multipart_words import words_and_roles
 from ..words.spans import Word
 from ..words.word_lookup import check_words
 from .clip_metadata import checked_text
-from .rows import Origin, Rejected, Row, checked_sentence, located, located_audio, path_cell, row_name
+from .rows import (
+    Origin,
+    Rejected,
+    Row,
+    checked_sentence,
+    located,
+    located_audio,
+    path_cell,
+    row_name,
+)
 
 TEXTS = ("text", "sentence", "transcription")
 ROLES = ("cue", "target", "foil")
 
 
 def manifest_rows(
-    table: str | PathLike, *, tier: str | None = None, allow_outside: bool = False, sentences: bool = False
+    table: str | PathLike,
+    *,
+    tier: str | None = None,
+    allow_outside: bool = False,
+    sentences: bool = False,
 ) -> Iterator[Row | Rejected]:
     """Read the rows of one table.
 
     Parameters
     ----------
     table : path ending in .tsv, .csv or .jsonl
-        The audio's path is in the column `path` (or `file_name`). It counts from the table's own folder; in a release's table
-        from the folder `clips` beside it.
+        The audio's path is in the column `path` (or `file_name`). It counts from the table's own
+        folder; in a release's table from the folder `clips` beside it.
     tier : str, optional
         Which tier of the TextGrids holds the words.
     allow_outside : bool
         Let paths lead out of that folder.
     sentences : bool
-        Reject rows without a sentence, with one of more than 1,000 characters, or with control characters in it.
+        Reject rows without a sentence, with one of more than 1,000 characters, or with control
+        characters in it.
 
     Yields
     ------
@@ -53,7 +69,8 @@ def manifest_rows(
     Raises
     ------
     InputError
-        If the table cannot be read, or has no column for the audio's path or (with `sentences`) for the sentence.
+        If the table cannot be read, or has no column for the audio's path or (with `sentences`) for
+        the sentence.
     """
     table = Path(table)
     folder = table.parent
@@ -61,11 +78,14 @@ def manifest_rows(
     from_release = is_release_table(table) and clips.is_dir()
     required = ("path|file_name", "|".join(TEXTS)) if sentences else ("path|file_name",)
     for number, cells in read_table(table, required=required):
-        if isinstance(cells, dict) and "path" not in cells and "file_name" in cells:  # an AudioFolder of `datasets`
+        if (
+            isinstance(cells, dict) and "path" not in cells and "file_name" in cells
+        ):  # an AudioFolder of `datasets`
             cells["path"] = cells.pop("file_name")
         readable_cells = {} if isinstance(cells, RowError) else cells
         name, path = (
-            cell if isinstance(cell := readable_cells.get(column), str) else "" for column in ("name", "path")
+            cell if isinstance(cell := readable_cells.get(column), str) else ""
+            for column in ("name", "path")
         )
         origin = Origin(number, name, path)
         called = row_name(path or getattr(cells, "sound", ""), number, name=name)
@@ -74,9 +94,15 @@ def manifest_rows(
                 raise cells
             root = clips if from_release and not path.startswith("clips/") else folder
             yield row_of_cells(
-                called, cells, root, origin=origin, tier=tier, allow_outside=allow_outside, sentences=sentences,
+                called,
+                cells,
+                root,
+                origin=origin,
+                tier=tier,
+                allow_outside=allow_outside,
+                sentences=sentences,
                 repeatable=not from_release,
-            )  # fmt: skip
+            )
         except InputError as error:
             why = getattr(error, "why", "unreadable row")
             yield Rejected(called, why, f"{table}, row {number}: {error}", origin)
@@ -84,7 +110,11 @@ def manifest_rows(
 
 def is_release_table(path: Path) -> bool:
     """True for a .tsv with the columns path and sentence."""
-    return path.suffix == ".tsv" and path.is_file() and {"path", "sentence"} <= set(table_columns(path))
+    return (
+        path.suffix == ".tsv"
+        and path.is_file()
+        and {"path", "sentence"} <= set(table_columns(path))
+    )
 
 
 def row_of_cells(
@@ -109,10 +139,11 @@ def row_of_cells(
     tier, allow_outside, sentences, repeatable
         As in `manifest_rows`, and of the row.
     recording : Stretch, optional
-        Where the sound is, in a file in `root` that its reader has open, instead of a path that the cells name: it is not
-        asked where a link to that file leads.
+        Where the sound is, in a file in `root` that its reader has open, instead of a path that the
+        cells name: it is not asked where a link to that file leads.
     utterance : str, optional
-        What a word file of several recordings calls this one; by default as its audio file is called, or else the row.
+        What a word file of several recordings calls this one; by default as its audio file is
+        called, or else the row.
 
     Raises
     ------
@@ -125,8 +156,15 @@ def row_of_cells(
         raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
     text_column = next((column for column in TEXTS if column in cells), "text")
     sentence = checked_sentence(cells.get(text_column)) if sentences else None
-    strings = {column: _string(cells, column) for column in (text_column, "foil", "language", "translation", "name")}
-    path = _path_of(cells, root, repeatable, allow_outside) if recording is None else _within(recording)
+    strings = {
+        column: _string(cells, column)
+        for column in (text_column, "foil", "language", "translation", "name")
+    }
+    path = (
+        _path_of(cells, root, repeatable, allow_outside)
+        if recording is None
+        else _within(recording)
+    )
     words = alignment = None
     if cells.get("words") is not None:
         file_name = os.path.splitext(os.path.basename(path))[0] if place_of(path) is None else name
@@ -180,7 +218,11 @@ def _words(
     word_cell: object, root: Path, utterance: str, tier: str | None, outside: bool
 ) -> tuple[tuple[Word, ...], str]:
     """Word times that a row brings, as a list or in a file, and which kind of file that is."""
-    from ..formats.word_files import read_words, word_file_kind, words_from_items  # only when there are words to read
+    from ..formats.word_files import (
+        read_words,
+        word_file_kind,
+        words_from_items,
+    )  # only when there are words to read
 
     try:
         if isinstance(word_cell, list):

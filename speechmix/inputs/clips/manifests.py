@@ -1,8 +1,8 @@
 """A manifest lists many clips: one row a clip, with its audio, text, words, cue and target.
 
-In: a .tsv, .csv or .jsonl file. Out: a list of `Clip`s whose audio is read when it is asked for (of a clip with words, the
-header at once). Everything that would stop a long run later (missing files, a cue that is no word, words past the end of the
-audio) is reported while the manifest is read.
+In: a .tsv, .csv or .jsonl file. Out: a list of `Clip`s whose audio is read when it is asked for (of
+a clip with words, the header at once). Everything that would stop a long run later (missing files,
+a cue that is no word, words past the end of the audio) is reported while the manifest is read.
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ OnError = str | Callable[[int, str, InputError], None]
 
 
 def read_clips(
-    manifest: str | PathLike, *, tier: str | None = None, allow_outside: bool = False, on_error: OnError = "raise"
+    manifest: str | PathLike,
+    *,
+    tier: str | None = None,
+    allow_outside: bool = False,
+    on_error: OnError = "raise",
 ) -> list[Clip]:
     """Clips of a manifest, in its order; the audio is read lazily.
 
-    Columns: path (required), text, words, cue, target, foil, language, translation, name; others are kept in `Clip.meta`.
-    Relative paths count from the manifest's folder. `words` is the path of a word file, or in JSONL also a list of
-    [text, start, end].
-    `cue` and `target` are a word ("les"), a word and which of its occurrences ("les:2"), or an index from 0 ("3",
-    unless there is a word "3"); a cue of several words is "le club" or, in JSONL, a list. Of two clips of one name the second
-    gets "-2" behind it, with a warning if the manifest itself names both so; names are one if files called so could be
-    (capitals, forms of accents, "a b" and "a_b"). A release table of Common Voice is read too; `text` may be called sentence or
-    transcription.
+    Columns: path (required), text, words, cue, target, foil, language, translation, name; others
+    are kept in `Clip.meta`. Relative paths count from the manifest's folder. `words` is the path of
+    a word file, or in JSONL also a list of [text, start, end].
+    `cue` and `target` are a word ("les"), a word and which of its occurrences ("les:2"), or an
+    index from 0 ("3", unless there is a word "3"); a cue of several words is "le club" or, in
+    JSONL, a list. Of two clips of one name the second gets "-2" behind it, with a warning if the
+    manifest itself names both so; names are one if files called so could be (capitals, forms of
+    accents, "a b" and "a_b"). A release table of Common Voice is read too; `text` may be called
+    sentence or transcription.
 
     Parameters
     ----------
@@ -41,31 +46,41 @@ def read_clips(
     tier : str, optional
         Which tier of the TextGrids holds the words.
     allow_outside : bool
-        Let paths lead out of the manifest's folder (links followed). Off, because a manifest may come from others.
+        Let paths lead out of the manifest's folder (links followed). Off, because a manifest may
+        come from others.
     on_error : "raise", "skip" or callable
-        What to do with a row that cannot be used: stop; leave it out and warn once with the count and the first
-        reasons; or leave it out and call ``on_error(row, name, error)``, with the row as an editor counts it (the
-        header of a table is row 1) and the name or path of the clip as far as it is known.
+        What to do with a row that cannot be used: stop; leave it out and warn once with the count
+        and the first reasons; or leave it out and call ``on_error(row, name, error)``, with the row
+        as an editor counts it (the header of a table is row 1) and the name or path of the clip as
+        far as it is known.
 
     Raises
     ------
     InputError
-        If the manifest cannot be read, has no path column or no rows; with "raise", for the first unusable row.
+        If the manifest cannot be read, has no path column or no rows; with "raise", for the first
+        unusable row.
     """
     manifest = Path(manifest)
     if not (callable(on_error) or on_error in ("raise", "skip")):
-        raise InputError(f'on_error must be "raise", "skip" or a function of row, name and error, found {on_error!r}')
+        raise InputError(
+            'on_error must be "raise", "skip" or a function of row, name and error, found '
+            f"{on_error!r}"
+        )
     clips: list[Clip] = []
     skipped: list[str] = []
     rows = 0
-    for row in told_apart(manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)):
+    for row in told_apart(
+        manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)
+    ):
         rows += 1
         try:
             if isinstance(row, Row):
                 clips.append(clip_of_row(row))
                 continue
             error = InputError(row.reason)
-        except InputError as unusable:  # the words do not fit the audio, or its header cannot be read
+        except (
+            InputError
+        ) as unusable:  # the words do not fit the audio, or its header cannot be read
             error = InputError(f"{manifest}, row {row.origin.row}: {unusable}")
         if on_error == "raise":
             raise error
@@ -76,16 +91,23 @@ def read_clips(
         raise InputError(f"{manifest}: expected at least one row with a clip, found none")
     if skipped and on_error == "skip":
         reasons = "\n  ".join(skipped[:5])
-        warnings.warn(f"{manifest}: {len(skipped)} of {rows} rows left out:\n  {reasons}", stacklevel=2)
+        warnings.warn(
+            f"{manifest}: {len(skipped)} of {rows} rows left out:\n  {reasons}", stacklevel=2
+        )
     return clips
 
 
 def clip_of_row(row: Row) -> Clip:
-    """Return the clip of a row that has a file or a place in one; its audio is not read, but for the header if it has words."""
+    """Return the clip of a row that has a file or a place in one; its audio is not read, but for
+    the header if it has words."""
     meta = dict(row.meta)
     clip = Clip.from_file(
-        row.root.resolve() / (row.path or ""), text=row.text or None, language=meta.pop("language", None), name=row.name,
+        row.root.resolve() / (row.path or ""),
+        text=row.text or None,
+        language=meta.pop("language", None),
+        name=row.name,
         translation=meta.pop("translation", None),
-        meta=meta, **row.asked,
-    )  # fmt: skip
+        meta=meta,
+        **row.asked,
+    )
     return clip if row.words is None else clip.replace(words=row.words, alignment=row.alignment)

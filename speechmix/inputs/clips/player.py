@@ -1,4 +1,5 @@
-"""A clip as notebooks show it: its words, cue and target marked, and a player that needs no other file."""
+"""A clip as notebooks show it: its words, cue and target marked, and a player that needs no other
+file."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def _word(clip: Clip, index: int, word: Word) -> str:
 
 
 def wav(clip: Clip) -> bytes:
-    """The clip as WAV, for players that go to a time: Chromium finds none in the last seconds of a FLAC without a seek table.
+    """The clip as WAV, for players that go to a time: Chromium finds none in the last seconds of a
+    FLAC without a seek table.
 
     No loss and, unlike MP3, no delay at the start that would shift the player against the map.
     """
@@ -44,7 +46,8 @@ def wav(clip: Clip) -> bytes:
 
 
 def flac(clip: Clip) -> bytes:
-    """The clip as FLAC: as `wav`, in about half the bytes, for files and for players that decode it whole."""
+    """The clip as FLAC: as `wav`, in about half the bytes, for files and for players that decode it
+    whole."""
     return _written(clip, "FLAC")
 
 
@@ -52,5 +55,7 @@ def _written(clip: Clip, kind: str) -> bytes:
     import soundfile
 
     buffer = io.BytesIO()
-    soundfile.write(buffer, np.clip(clip.audio(16_000), -1, 1), 16_000, format=kind, subtype="PCM_16")
+    soundfile.write(
+        buffer, np.clip(clip.audio(16_000), -1, 1), 16_000, format=kind, subtype="PCM_16"
+    )
     return buffer.getvalue()

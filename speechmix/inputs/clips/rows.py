@@ -1,7 +1,7 @@
 """A row of a manifest or of a corpus: one recording that can be used, or the reason why not.
 
-In: what a table says of a recording. Out: `Row`s and `Rejected` rows, their sentences and paths checked; doubled_rows.py tells
-their names apart.
+In: what a table says of a recording. Out: `Row`s and `Rejected` rows, their sentences and paths
+checked; doubled_rows.py tells their names apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from ..audio.byte_ranges import place_of
 from ..words.spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-MOST_CHARACTERS = 1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
+MOST_CHARACTERS = (
+    1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
+)
 
 
 class Origin(NamedTuple):
@@ -56,13 +58,16 @@ class Row:
     root : Path
         The corpus's folder.
     path : str, optional
-        Audio file, relative to `root`, or its place in a larger file (`speechmix.inputs.audio.byte_ranges`).
+        Audio file, relative to `root`, or its place in a larger file
+        (`speechmix.inputs.audio.byte_ranges`).
     audio : bytes, optional
-        The encoded audio, where the corpus has no file to read it from again (a data set streamed from the hub).
+        The encoded audio, where the corpus has no file to read it from again (a data set streamed
+        from the hub).
     words : tuple of Word, optional
         Word times that the corpus brings.
     pairs : tuple of dict
-        Cue and target (indices into `words`, or word requests if there are none), where the corpus names them.
+        Cue and target (indices into `words`, or word requests if there are none), where the corpus
+        names them.
     meta : dict of str
     asked : dict
         What a manifest says of cue, target and foil, be it one of them alone.
@@ -70,7 +75,8 @@ class Row:
         Kind of file that the words come from.
     origin : Origin
     repeatable : bool
-        True where a recording may have several rows (a manifest asks several things of it); in a corpus they are duplicates.
+        True where a recording may have several rows (a manifest asks several things of it); in a
+        corpus they are duplicates.
     """
 
     name: str
@@ -126,10 +132,14 @@ def checked_sentence(text: object) -> str:
     text = unicodedata.normalize("NFC", text.strip())
     if len(text) > MOST_CHARACTERS:
         excess = f"found {len(text):,}: {text[:40]!r} ..."
-        raise RowError("too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {excess}")
+        raise RowError(
+            "too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {excess}"
+        )
     control = _CONTROL.search(text)
     if control:
-        raise RowError("control characters", f"the sentence holds the control character {control.group()!r}")
+        raise RowError(
+            "control characters", f"the sentence holds the control character {control.group()!r}"
+        )
     return text
 
 
@@ -165,20 +175,32 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
         real_root = _real(os.fspath(root))
         absolute = os.path.join(real_root, path)
         resolved = _resolved(absolute)
-    except (OSError, ValueError, RuntimeError) as error:  # a null byte, a name that is too long, a loop of links
-        raise RowError("unsafe path", f"not a usable path: {path[:200]!r} ({error})"[:400]) from error
-    if not allow_outside and resolved != real_root and not resolved.startswith(real_root.rstrip(os.sep) + os.sep):
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # a null byte, a name that is too long, a loop of links
+        raise RowError(
+            "unsafe path", f"not a usable path: {path[:200]!r} ({error})"[:400]
+        ) from error
+    if (
+        not allow_outside
+        and resolved != real_root
+        and not resolved.startswith(real_root.rstrip(os.sep) + os.sep)
+    ):
         raise RowError(
             "unsafe path",
             f"path {path[:200]!r} leads out of the folder {real_root}: move the file there, "
             "or say allow_outside=True (--allow-outside) if you trust this manifest",
         )
-    # Not the resolved path: a clip is named after its link, and links may point at names without an ending.
+    # Not the resolved path: a clip is named after its link, and links may point at names without an
+    # ending.
     return absolute
 
 
 def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> str:
-    """Return the absolute path of an audio file that a corpus names, or of a place in a larger file.
+    """Return the absolute path of an audio file that a corpus names, or of a place in a larger
+    file.
 
     Raises
     ------
@@ -188,13 +210,17 @@ def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> s
     path = path_cell(path)
     place = place_of(path)
     if place is not None:  # a link must not hide behind the place
-        return str(replace(place, file=located_audio(root, place.file, allow_outside=allow_outside)))
+        return str(
+            replace(place, file=located_audio(root, place.file, allow_outside=allow_outside))
+        )
     absolute = located(root, path, allow_outside=allow_outside)
     if os.path.isfile(absolute):
         return absolute
     if os.path.isdir(absolute):
         raise RowError("missing clip", f"expected an audio file, found a folder: {absolute[:400]}")
-    reason = f"no such audio file: {absolute[:400]}. Check the spelling and the folder it is relative to"
+    reason = (
+        f"no such audio file: {absolute[:400]}. Check the spelling and the folder it is relative to"
+    )
     raise RowError("missing clip", reason)
 
 
@@ -214,18 +240,25 @@ def _real(folder: str) -> str:
 
 
 def lot(name: str, seed: int) -> float:
-    """Return a number from 0 to 1 that only the name and the seed decide: draws do not depend on a corpus's order.
+    """Return a number from 0 to 1 that only the name and the seed decide: draws do not depend on a
+    corpus's order.
 
     Examples
     --------
     >>> 0 <= lot("clip", 1) < 1 and lot("clip", 1) != lot("clip", 2)
     True
     """
-    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode("utf-8", "surrogatepass")).digest()[:6]) / 2**48
+    return (
+        int.from_bytes(
+            hashlib.sha256(f"{seed} {name}".encode("utf-8", "surrogatepass")).digest()[:6]
+        )
+        / 2**48
+    )
 
 
 def row_name(path: str, number: int, *, name: str = "") -> str:
-    """Return what a row is called: its own name, else its audio file's without the ending, else its number.
+    """Return what a row is called: its own name, else its audio file's without the ending, else its
+    number.
 
     Examples
     --------

@@ -1,4 +1,5 @@
-"""A part of a clip: its samples between two times, and the words that lie wholly in it, moved to their new times."""
+"""A part of a clip: its samples between two times, and the words that lie wholly in it, moved to
+their new times."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from ..words.multipart_words import spoken_text
 from .clip import Clip
 
 
-def part_of(clip: Clip, recording: Recording, requests: Mapping[str, Any], start: Seconds, end: Seconds) -> Clip:
+def part_of(
+    clip: Clip, recording: Recording, requests: Mapping[str, Any], start: Seconds, end: Seconds
+) -> Clip:
     """Return the part of a clip between two times: see `Clip.cut`.
 
     Parameters
@@ -31,16 +34,23 @@ def part_of(clip: Clip, recording: Recording, requests: Mapping[str, Any], start
         If the part is empty, or the cue or target is not in it.
     """
     if not 0 <= start < end:
-        raise InputError(f"clip {clip.name!r}: expected 0 <= start < end (seconds) to cut, found {start} and {end}")
+        raise InputError(
+            f"clip {clip.name!r}: expected 0 <= start < end (seconds) to cut, found {start} and "
+            f"{end}"
+        )
     samples = recording.part(start, end)
     if not len(samples):
-        raise InputError(f"clip {clip.name!r} of {clip.duration:.2f} s has nothing between {start} and {end} s")
+        raise InputError(
+            f"clip {clip.name!r} of {clip.duration:.2f} s has nothing between {start} and {end} s"
+        )
     words = clip.words or ()
     places = [index for index, word in enumerate(words) if start <= word.start and word.end <= end]
     asked = dict(requests)
     for role, index in (*(("cue", index) for index in clip.cue_words), ("target", clip.target)):
         if index is not None and index not in places:
-            raise InputError(f"clip {clip.name!r}: the {role} is not wholly between {start} and {end} s")
+            raise InputError(
+                f"clip {clip.name!r}: the {role} is not wholly between {start} and {end} s"
+            )
     if words:
         asked["cue"] = [places.index(index) for index in clip.cue_words] or None
         asked["target"] = None if clip.target is None else places.index(clip.target)

@@ -1,1 +1,2 @@
-"""Where recordings come from: Common Voice, data sets of the hub, BLiMP, synthetic French; `reading` is in front."""
+"""Where recordings come from: Common Voice, data sets of the hub, BLiMP, synthetic French;
+`reading` is in front."""

@@ -1,6 +1,7 @@
 """Which columns of a corpus hold the recording and its text.
 
-In: names and types of columns, and what the user says. Out: one of each, or an error that lists them.
+In: names and types of columns, and what the user says. Out: one of each, or an error that lists
+them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ def text_among(names: Iterable[str]) -> str | None:
     return next((name for name in TEXTS if name in names), None)
 
 
-def audio_and_text(source: Source, features: dict[str, Any], *, text_is_needed: bool = True) -> tuple[str, str | None]:
-    """Columns of the recording and of the text; of the text None if there is none and none is needed.
+def audio_and_text(
+    source: Source, features: dict[str, Any], *, text_is_needed: bool = True
+) -> tuple[str, str | None]:
+    """Columns of the recording and of the text; of the text None if there is none and none is
+    needed.
 
     Parameters
     ----------
@@ -45,16 +49,24 @@ def audio_and_text(source: Source, features: dict[str, Any], *, text_is_needed: 
     """
     from datasets import Audio
 
-    sounds = [name for name, feature in features.items() if isinstance(feature, Audio) or _holds_bytes(feature)]
+    sounds = [
+        name
+        for name, feature in features.items()
+        if isinstance(feature, Audio) or _holds_bytes(feature)
+    ]
     sounds = sounds or [name for name in ("audio",) if name in features]
-    audio = source.audio or ("audio" if "audio" in sounds else sounds[0] if len(sounds) == 1 else None)
+    audio = source.audio or (
+        "audio" if "audio" in sounds else sounds[0] if len(sounds) == 1 else None
+    )
     text = source.text or text_among(features)
     if audio in features and (text in features or (text is None and not text_is_needed)):
         return audio, text
     listed = ", ".join(f"{name} ({_kind(feature)})" for name, feature in features.items())
     raise InputError(
-        f"{source.location}: expected the columns {source.audio or 'audio'} and {source.text or 'one of ' + ', '.join(TEXTS)}, "
-        f"found {listed[:1000]}: name them behind the corpus, as in {source.location},audio=COLUMN,text=COLUMN"
+        f"{source.location}: expected the columns {source.audio or 'audio'} and "
+        f"{source.text or 'one of ' + ', '.join(TEXTS)}, "
+        f"found {listed[:1000]}: name them behind the corpus, as in "
+        f"{source.location},audio=COLUMN,text=COLUMN"
     )
 
 

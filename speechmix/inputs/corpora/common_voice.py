@@ -1,7 +1,7 @@
 """Common Voice release folders: which of their tables is read.
 
-In: `cv-corpus-*/fr` with its `*.tsv` tables and `clips/*.mp3`. Out: `Row`s and `Rejected` rows. The columns of a release
-change from year to year: only `path` and `sentence` are needed.
+In: `cv-corpus-*/fr` with its `*.tsv` tables and `clips/*.mp3`. Out: `Row`s and `Rejected` rows. The
+columns of a release change from year to year: only `path` and `sentence` are needed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
     folder : path
         The language's folder, or a folder above it that holds no other.
     split : str, optional
-        Name of a table without its ending ("test"). Default: "validated" if there is one, else all tables with the
-        columns path and sentence but invalidated, other and reported.
+        Name of a table without its ending ("test"). Default: "validated" if there is one, else all
+        tables with the columns path and sentence but invalidated, other and reported.
 
     Yields
     ------
@@ -56,7 +56,9 @@ def is_release(folder: Path) -> bool:
 def releases_in(folder: Path) -> list[Path]:
     """Folders of releases: this one, else those in it, else those one further down."""
     for level in ("", "*/", "*/*/"):
-        if releases := sorted({table.parent for table in folder.glob(f"{level}*.tsv") if is_release_table(table)}):
+        if releases := sorted(
+            {table.parent for table in folder.glob(f"{level}*.tsv") if is_release_table(table)}
+        ):
             return releases
     return []
 
@@ -70,18 +72,24 @@ def _language_folder(folder: Path) -> Path:
         names = ", ".join(str(release.relative_to(folder)) for release in releases[:8])
         raise InputError(f"{folder} holds the releases {names}: name one of them")
     raise InputError(
-        f"{folder}: expected a Common Voice release (tables *.tsv with the columns path and sentence, beside their clips), "
-        "a folder of datasets (save_to_disk, Parquet files, metadata.csv beside audio files), tars of WebDataset, or cuts of "
+        f"{folder}: expected a Common Voice release (tables *.tsv with the columns path and "
+        "sentence, beside their clips), "
+        "a folder of datasets (save_to_disk, Parquet files, metadata.csv beside audio files), tars "
+        "of WebDataset, or cuts of "
         "Lhotse Shar; found none of them"
     )
 
 
 def _tables(folder: Path, split: str | None) -> list[Path]:
-    tables = {table.stem: table for table in sorted(folder.glob("*.tsv")) if is_release_table(table)}
+    tables = {
+        table.stem: table for table in sorted(folder.glob("*.tsv")) if is_release_table(table)
+    }
     if split is not None:
         if split not in tables:
             raise InputError(f"{folder} has no table {split!r}: it has {', '.join(tables)}")
         return [tables[split]]
     if "validated" in tables:
         return [tables["validated"]]
-    return [table for name, table in tables.items() if name not in _SET_ASIDE] or list(tables.values())
+    return [table for name, table in tables.items() if name not in _SET_ASIDE] or list(
+        tables.values()
+    )

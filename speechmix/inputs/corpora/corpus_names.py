@@ -1,7 +1,8 @@
-"""What a corpus is called: a folder, file or hub id, and behind it what else must be said to read it.
+"""What a corpus is called: a folder, file or hub id, and behind it what else must be said to read
+it.
 
-In: a string, `LOCATION[:CONFIG][,split=...][,text=...][,audio=...]`. Out: a `Source`. Everything that takes a corpus takes
-it in this form, so that its columns can be named wherever it is.
+In: a string, `LOCATION[:CONFIG][,split=...][,text=...][,audio=...]`. Out: a `Source`. Everything
+that takes a corpus takes it in this form, so that its columns can be named wherever it is.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ class Source:
     split : str, optional
         Of a data set, or table of a release.
     text, audio : str, optional
-        Columns that hold the text and the recording, where that is not plain; in a tar the members' endings.
+        Columns that hold the text and the recording, where that is not plain; in a tar the members'
+        endings.
 
     Examples
     --------
     >>> Source.parse("google/fleurs:fr_fr,split=test,text=raw_transcription")
-    Source(location='google/fleurs', config='fr_fr', split='test', text='raw_transcription', audio=None)
+    Source(location='google/fleurs', config='fr_fr', split='test', text='raw_transcription',
+    audio=None)
     """
 
     location: str
@@ -62,7 +65,9 @@ class Source:
         location, config = stem[0], None
         if "," in location and "=" in location and not _is_there(location):
             strange = location.rpartition(",")[2]
-            raise InputError(f"{source}: expected split=, text= or audio= behind a corpus, found {strange!r}")
+            raise InputError(
+                f"{source}: expected split=, text= or audio= behind a corpus, found {strange!r}"
+            )
         if not _is_there(location):
             start, colon, behind = location.rpartition(":")
             if colon and behind and (_is_there(start) or _HUB_ID.fullmatch(start)):
@@ -78,10 +83,15 @@ class Source:
     def is_hub_id(self) -> bool:
         """Whether it can only be an id of the hub: "owner/name", and no such file."""
         path = self.path
-        return not _is_there(self.location) and bool(_HUB_ID.fullmatch(self.location)) and path.suffix not in _FILES
+        return (
+            not _is_there(self.location)
+            and bool(_HUB_ID.fullmatch(self.location))
+            and path.suffix not in _FILES
+        )
 
     def refuse(self, *options: str, kind: str) -> None:
-        """Refuse what was said behind a corpus of which it cannot be asked: left unheard, it would give other rows.
+        """Refuse what was said behind a corpus of which it cannot be asked: left unheard, it would
+        give other rows.
 
         Parameters
         ----------
@@ -99,12 +109,14 @@ class Source:
         --------
         >>> Source("clips.tsv", split="test").refuse("split", kind="a table")
         Traceback (most recent call last):
-        speechmix.errors.InputError: clips.tsv is a table, which has no split: leave 'test' out, or name the files meant
+        speechmix.errors.InputError: clips.tsv is a table, which has no split: leave 'test' out, or
+        name the files meant
         """
         for option in options:
             if (value := getattr(self, option)) is not None:
                 raise InputError(
-                    f"{self.location} is {kind}, which has no {option}: leave {value!r} out, or name the files meant"
+                    f"{self.location} is {kind}, which has no {option}: leave {value!r} out, or "
+                    "name the files meant"
                 )
 
     def with_split(self, split: str | None) -> Source:
@@ -118,7 +130,9 @@ class Source:
         if split is None or split == self.split:
             return self
         if self.split is not None:
-            raise InputError(f"{self.location}: expected one split, found {self.split!r} and {split!r}")
+            raise InputError(
+                f"{self.location}: expected one split, found {self.split!r} and {split!r}"
+            )
         return replace(self, split=split)
 
 

@@ -1,8 +1,10 @@
-"""Rows or clips of any corpus: a Common Voice release, a set of `datasets`, WebDataset, Lhotse Shar, a manifest of one's own.
+"""Rows or clips of any corpus: a Common Voice release, a set of `datasets`, WebDataset, Lhotse
+Shar, a manifest of one's own.
 
-In: a path or hub id. Out: an iterator of `Row`s that can be used and `Rejected` rows that cannot, each with a reason,
-in the corpus's order; or of `Clip`s. Nothing is kept in memory but the row at hand, and no recording is read: a row says
-where it is (but for sets that are streamed from the hub).
+In: a path or hub id. Out: an iterator of `Row`s that can be used and `Rejected` rows that cannot,
+each with a reason, in the corpus's order; or of `Clip`s. Nothing is kept in memory but the row at
+hand, and no recording is read: a row says where it is (but for sets that are streamed from the
+hub).
 """
 
 from __future__ import annotations
@@ -24,22 +26,29 @@ from .corpus_names import Source
 
 
 def read_corpus(
-    source: str | PathLike, *, split: str | None = None, sample: float = 1.0, seed: int = 0, allow_outside: bool = False
+    source: str | PathLike,
+    *,
+    split: str | None = None,
+    sample: float = 1.0,
+    seed: int = 0,
+    allow_outside: bool = False,
 ) -> Iterator[Row | Rejected]:
     """Read a corpus row by row.
 
     Parameters
     ----------
     source : path or hub id
-        A Common Voice release folder (`cv-corpus-*`, or its `fr`) or one of its .tsv files; a set of `datasets`: a folder
-        (`save_to_disk`, Parquet files, audio files with a `metadata.csv`) or an id of the hub (`google/fleurs:fr_fr`, the
-        config behind a colon), which is streamed; a tar of WebDataset, a folder of them, or `shard-{000000..000010}.tar`; a
-        folder of Lhotse Shar; a manifest (.tsv, .csv, .jsonl). Behind each there may be `,split=NAME`, and `,text=COLUMN` or
-        `,audio=COLUMN` if it is not plain which columns are meant.
+        A Common Voice release folder (`cv-corpus-*`, or its `fr`) or one of its .tsv files; a set
+        of `datasets`: a folder (`save_to_disk`, Parquet files, audio files with a `metadata.csv`)
+        or an id of the hub (`google/fleurs:fr_fr`, the config behind a colon), which is streamed; a
+        tar of WebDataset, a folder of them, or `shard-{000000..000010}.tar`; a folder of Lhotse
+        Shar; a manifest (.tsv, .csv, .jsonl). Behind each there may be `,split=NAME`, and
+        `,text=COLUMN` or `,audio=COLUMN` if it is not plain which columns are meant.
     split : str, optional
         Which table of a release, which split of a data set.
     sample : float
-        Read only this share of the rows. Which ones depends on `seed` and their names, not on their order.
+        Read only this share of the rows. Which ones depends on `seed` and their names, not on their
+        order.
     allow_outside : bool
         Let a manifest, or a folder of `datasets` or tars, name files outside its folder.
 
@@ -55,7 +64,9 @@ def read_corpus(
     >>> for row in read_corpus("cv-corpus-21.0/fr", split="test"):        # doctest: +SKIP
     ...     print(row.name, row.text if isinstance(row, Row) else row.reason)
     """
-    rows = _rows(Source.parse(source).with_split(split), allow_outside=allow_outside, sentences=True)
+    rows = _rows(
+        Source.parse(source).with_split(split), allow_outside=allow_outside, sentences=True
+    )
     return _sampled(told_apart(rows, where=str(source)), sample, seed)
 
 
@@ -67,19 +78,23 @@ def clips_of_corpus(
     allow_outside: bool = False,
     on_error: Callable[[int, str, InputError], None] | None = None,
 ) -> Iterator[Clip]:
-    """Clips of a corpus, one after the other; each reads its sound where it lies, when it is asked for it.
+    """Clips of a corpus, one after the other; each reads its sound where it lies, when it is asked
+    for it.
 
-    What a row says of words, cue, target, foil and language (a manifest, the JSON of a tar, a cut's alignment) the clip has. A
-    clip is small and can be pickled: a process on another machine that sees the same files reads the same sound.
+    What a row says of words, cue, target, foil and language (a manifest, the JSON of a tar, a cut's
+    alignment) the clip has. A clip is small and can be pickled: a process on another machine that
+    sees the same files reads the same sound.
 
     Parameters
     ----------
     source, split, allow_outside
         As for `read_corpus`; a text is not needed.
     folder : path, optional
-        Where to write the recordings of a set that is streamed from the hub, which has no file to read them from again.
+        Where to write the recordings of a set that is streamed from the hub, which has no file to
+        read them from again.
     on_error : callable, optional
-        Called with row, name and error for a row that cannot be used; without it such a row is an error.
+        Called with row, name and error for a row that cannot be used; without it such a row is an
+        error.
 
     Raises
     ------
@@ -91,7 +106,9 @@ def clips_of_corpus(
     >>> clips = list(clips_of_corpus("shards/shard-{000000..000010}.tar"))        # doctest: +SKIP
     """
     asked = Source.parse(source).with_split(split)
-    for row in told_apart(_rows(asked, allow_outside=allow_outside, sentences=False), where=str(source)):
+    for row in told_apart(
+        _rows(asked, allow_outside=allow_outside, sentences=False), where=str(source)
+    ):
         try:
             if isinstance(row, Rejected):
                 raise InputError(row.reason)
@@ -109,14 +126,16 @@ def listed_clips(
     allow_outside: bool = False,
     on_error: Callable[[int, str, InputError], None],
 ) -> list[Clip]:
-    """Clips of a manifest (`speechmix.read_clips`, with its `tier`) or of any other corpus (`clips_of_corpus`)."""
+    """Clips of a manifest (`speechmix.read_clips`, with its `tier`) or of any other corpus
+    (`clips_of_corpus`)."""
     if Path(source).suffix.lower() in (".tsv", ".csv", ".jsonl"):
         return read_clips(source, tier=tier, allow_outside=allow_outside, on_error=on_error)
     return list(clips_of_corpus(source, allow_outside=allow_outside, on_error=on_error))
 
 
 def recording_file(row: Row, folder: Path) -> Path:
-    """Write the recording that a row carries into a folder, whole or not at all, and return its path."""
+    """Write the recording that a row carries into a folder, whole or not at all, and return its
+    path."""
     kinds = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
     path = folder / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
     if not (path.is_file() and path.read_bytes() == row.audio):
@@ -128,7 +147,8 @@ def recording_file(row: Row, folder: Path) -> Path:
 def _written(row: Row, folder: str | PathLike | None) -> Row:
     if folder is None:
         raise InputError(
-            f"{row.name}: the recordings of this set are streamed and lie in no file: say where to write them (folder=), or "
+            f"{row.name}: the recordings of this set are streamed and lie in no file: say where to "
+            "write them (folder=), or "
             "download the set and give its folder"
         )
     path = recording_file(row, Path(folder))
@@ -148,11 +168,14 @@ def _rows(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[R
     if source.is_hub_id:
         return hub_datasets.read_dataset(source, sentences=sentences, allow_outside=allow_outside)
     raise InputError(
-        f"no such corpus: {source.location}. Expected a folder, a table (.tsv, .csv, .jsonl), tars or a hub id"
+        f"no such corpus: {source.location}. Expected a folder, a table (.tsv, .csv, .jsonl), tars "
+        "or a hub id"
     )
 
 
-def _rows_of_folder(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[Row | Rejected]:
+def _rows_of_folder(
+    source: Source, *, allow_outside: bool, sentences: bool
+) -> Iterator[Row | Rejected]:
     """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
     path, tars = source.path, webdataset_tars.tars_of(source)
     if lhotse_shar.is_shar(path):
@@ -160,18 +183,26 @@ def _rows_of_folder(source: Source, *, allow_outside: bool, sentences: bool) -> 
         return lhotse_shar.read_shar(path, sentences=sentences)
     if not common_voice.is_release(path):
         if any(tar.suffix == ".tar" for tar in tars):
-            return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
+            return webdataset_tars.read_tars(
+                source, sentences=sentences, allow_outside=allow_outside
+            )
         if hub_datasets.is_dataset_folder(path):
-            return hub_datasets.read_dataset(source, sentences=sentences, allow_outside=allow_outside)
+            return hub_datasets.read_dataset(
+                source, sentences=sentences, allow_outside=allow_outside
+            )
         if table := hub_datasets.metadata_table(source):
             return manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
         if tars and not common_voice.releases_in(path):
-            return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
+            return webdataset_tars.read_tars(
+                source, sentences=sentences, allow_outside=allow_outside
+            )
     source.refuse("config", "text", "audio", kind="a release of Common Voice")
     return common_voice.read_release(path, split=source.split)
 
 
 def _sampled(rows: Iterable[Row | Rejected], sample: float, seed: int) -> Iterator[Row | Rejected]:
     if not 0 < sample <= 1:
-        raise InputError(f"sample is the share of rows to read, more than 0 and at most 1, found {sample}")
+        raise InputError(
+            f"sample is the share of rows to read, more than 0 and at most 1, found {sample}"
+        )
     return (row for row in rows if sample == 1 or lot(row.name, seed) < sample)

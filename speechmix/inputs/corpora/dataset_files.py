@@ -1,7 +1,7 @@
 """Rows of a data set in files on this machine, without its recordings: where each is, is enough.
 
-In: Arrow files that `datasets` wrote (save_to_disk), or Parquet files. Out: `Stored` rows: their other columns, and the place
-of the recording in the file (`speechmix.inputs.audio.byte_ranges`).
+In: Arrow files that `datasets` wrote (save_to_disk), or Parquet files. Out: `Stored` rows: their
+other columns, and the place of the recording in the file (`speechmix.inputs.audio.byte_ranges`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Stored:
 def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
     """Rows of a data set that was loaded from disk.
 
-    Arrow keeps the bytes of a recording as they are, so that a place in the file is a place in the recording.
+    Arrow keeps the bytes of a recording as they are, so that a place in the file is a place in the
+    recording.
 
     Parameters
     ----------
@@ -76,17 +77,22 @@ def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
                     continue
                 encoded = recordings.field("bytes")
                 places = _places(encoded, whole)
-                for row, (cells, name) in enumerate(zip(others, recordings.field("path").to_pylist(), strict=True)):
+                for row, (cells, name) in enumerate(
+                    zip(others, recordings.field("path").to_pylist(), strict=True)
+                ):
                     if not (recordings[row].is_valid and encoded[row].is_valid):
                         yield Stored(cells, _named(name, cells))
                     elif places is None:  # of a compressed file, unpacked in memory
                         yield Stored(cells, _named(name, cells), encoded[row].as_py())
                     else:
-                        yield Stored(cells, _named(name, cells), place=str(Stretch(file, *places[row])))
+                        yield Stored(
+                            cells, _named(name, cells), place=str(Stretch(file, *places[row]))
+                        )
 
 
 def _other_columns(schema: Any, audio: str) -> list[str]:
-    """Columns beside the recordings that can be read for every row: none that hold bytes, as a second recording does."""
+    """Columns beside the recordings that can be read for every row: none that hold bytes, as a
+    second recording does."""
     return [field.name for field in schema if field.name != audio and not _has_bytes(field.type)]
 
 
@@ -113,13 +119,16 @@ def _holds_names(kind: Any, audio: str, file: str) -> bool:
     if pa.types.is_struct(kind) and {"bytes", "path"} <= {field.name for field in kind}:
         return False
     raise InputError(
-        f"{file}: expected recordings in the column {audio} (bytes and path, as `datasets` stores them) or names of files, "
-        f"found {kind}: cast it with cast_column({audio!r}, datasets.Audio(decode=False)) and save the set again"
+        f"{file}: expected recordings in the column {audio} (bytes and path, as `datasets` stores "
+        "them) or names of files, "
+        f"found {kind}: cast it with cast_column({audio!r}, datasets.Audio(decode=False)) and save "
+        "the set again"
     )
 
 
 def _places(encoded: Any, whole: Any) -> list[tuple[int, int]] | None:
-    """First byte in the file, and number of bytes, of each recording; None if the array does not lie in the file."""
+    """First byte in the file, and number of bytes, of each recording; None if the array does not
+    lie in the file."""
     import pyarrow as pa
 
     _, offsets, content = encoded.buffers()
@@ -129,12 +138,15 @@ def _places(encoded: Any, whole: Any) -> list[tuple[int, int]] | None:
     if not 0 <= base <= whole.size - content.size:
         return None
     width = np.int64 if pa.types.is_large_binary(encoded.type) else np.int32
-    ends = np.frombuffer(offsets, width)[encoded.offset : encoded.offset + len(encoded) + 1].astype(np.int64)
+    ends = np.frombuffer(offsets, width)[encoded.offset : encoded.offset + len(encoded) + 1].astype(
+        np.int64
+    )
     return [(base + int(start), int(end - start)) for start, end in pairwise(ends)]
 
 
 def parquet_files(folder: str, config: str | None) -> dict[str, Sequence[str]]:
-    """Parquet files of a folder by split, as `datasets` finds them (by names of files and folders, or the README).
+    """Parquet files of a folder by split, as `datasets` finds them (by names of files and folders,
+    or the README).
 
     Raises
     ------
@@ -180,7 +192,11 @@ def parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator[Stor
                 for cells in batch.to_pylist():
                     recording = cells.pop(audio, None)
                     name = recording if has_names else (recording or {}).get("path")
-                    yield Stored(cells, _named(name, cells), place=_cell(place, audio, row) if embedded else "")
+                    yield Stored(
+                        cells,
+                        _named(name, cells),
+                        place=_cell(place, audio, row) if embedded else "",
+                    )
                     row += 1
 
 
@@ -195,19 +211,25 @@ def _cell(file: str, column: str, row: int) -> str:
     cell = Cell(file, column, row)
     if place_of(str(cell)) != cell:
         raise InputError(
-            f"{file}: expected a file ending in .parquet and a column without / and #, found {column!r}: rename it"
+            f"{file}: expected a file ending in .parquet and a column without / and #, found "
+            f"{column!r}: rename it"
         )
     return str(cell)
 
 
 def _holds_recordings(file: Any, column: str) -> bool:
-    """Whether a file holds bytes of recordings, and not only their paths, as far as its statistics say."""
+    """Whether a file holds bytes of recordings, and not only their paths, as far as its statistics
+    say."""
     for group in range(file.num_row_groups):
         chunks = file.metadata.row_group(group)
         for chunk in map(chunks.column, range(chunks.num_columns)):
             if chunk.path_in_schema == column:
                 stated = chunk.statistics
-                if stated is None or not stated.has_null_count or stated.null_count < chunk.num_values:
+                if (
+                    stated is None
+                    or not stated.has_null_count
+                    or stated.null_count < chunk.num_values
+                ):
                     return True
     return False
 

@@ -1,9 +1,9 @@
 """Data sets of Hugging Face `datasets`, row by row: a folder, or a hub id, which is streamed.
 
-In: a folder written by save_to_disk, one of Parquet files, or a hub id. Out: `Row`s; nothing is decoded here, soundfile does
-that later. Of a folder the recordings are not even read: a row says where in its file they are. The paper's annotated set
-(hosein-m/french_homophone_asr, Mohebbi et al. 2023) is recognised by its columns and used as it is: its words with times,
-its cue and its target.
+In: a folder written by save_to_disk, one of Parquet files, or a hub id. Out: `Row`s; nothing is
+decoded here, soundfile does that later. Of a folder the recordings are not even read: a row says
+where in its file they are. The paper's annotated set (hosein-m/french_homophone_asr, Mohebbi et al.
+2023) is recognised by its columns and used as it is: its words with times, its cue and its target.
 """
 
 from __future__ import annotations
@@ -22,26 +22,35 @@ from .columns import audio_and_text
 from .corpus_names import Source
 from .dataset_files import Stored, arrow_rows, parquet_files, parquet_rows
 
-# What the published determiners say of their noun, in the form in which words are compared (l, not l').
-_NUMBERS = {**dict.fromkeys(("le", "la", "l", "un", "une"), "s"), **dict.fromkeys(("les", "des"), "p")}
+# What the published determiners say of their noun, in the form in which words are compared (l, not
+# l').
+_NUMBERS = {
+    **dict.fromkeys(("le", "la", "l", "un", "une"), "s"),
+    **dict.fromkeys(("les", "des"), "p"),
+}
 _AFAR = ("hf://", "https://", "http://")  # not file://, which is here
 _PAPER = ("transcription", "cue_word", "target_word", "alignment")
 
 
 def is_dataset_folder(path: Path) -> bool:
-    """True for what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` writes, and for a folder of Parquet files."""
+    """True for what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` writes, and for a folder
+    of Parquet files."""
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         return True
-    return any(next(path.glob(pattern), None) for pattern in ("*.parquet", "data/*.parquet", "*/*.parquet"))
+    return any(
+        next(path.glob(pattern), None) for pattern in ("*.parquet", "data/*.parquet", "*/*.parquet")
+    )
 
 
 def metadata_table(source: Source) -> Path | None:
-    """Return the table of a folder of audio files as `datasets` reads it (AudioFolder); None if it is no such folder.
+    """Return the table of a folder of audio files as `datasets` reads it (AudioFolder); None if it
+    is no such folder.
 
     Raises
     ------
     InputError
-        If the folder has several splits and none was named, or what was said behind it has no meaning for a table.
+        If the folder has several splits and none was named, or what was said behind it has no
+        meaning for a table.
     """
     tables = {
         table.parent.name if "/" in pattern else "": table
@@ -57,23 +66,27 @@ def metadata_table(source: Source) -> Path | None:
     return _split(tables, source)
 
 
-def read_dataset(source: Source, *, sentences: bool = True, allow_outside: bool = False) -> Iterator[Row | Rejected]:
+def read_dataset(
+    source: Source, *, sentences: bool = True, allow_outside: bool = False
+) -> Iterator[Row | Rejected]:
     """Read the recordings of a data set.
 
     Parameters
     ----------
     source : Source
-        A folder or hub id; the split is needed if there are several. From the hub it is streamed, not downloaded as a whole.
+        A folder or hub id; the split is needed if there are several. From the hub it is streamed,
+        not downloaded as a whole.
     sentences : bool
         Reject rows without a sentence; without it no column of text is needed.
     allow_outside : bool
-        Accept recordings that a folder's rows name elsewhere on this machine, as of a set of one's own. Rows of the hub never
-        name a file of this machine.
+        Accept recordings that a folder's rows name elsewhere on this machine, as of a set of one's
+        own. Rows of the hub never name a file of this machine.
 
     Raises
     ------
     InputError
-        If it cannot be loaded, the split is not certain, or it has no column of audio or text, or several.
+        If it cannot be loaded, the split is not certain, or it has no column of audio or text, or
+        several.
     """
     features, rows = _opened(source)
     audio, text = audio_and_text(source, features, text_is_needed=sentences)
@@ -93,13 +106,16 @@ def _opened(source: Source) -> tuple[dict[str, Any], Any]:
 
     path = source.path
     saved = (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
-    # Not there, no connection, a script that is no longer run; what datasets raises on damage depends on where it is.
+    # Not there, no connection, a script that is no longer run; what datasets raises on damage
+    # depends on where it is.
     try:
         if saved:
             data = _split(datasets.load_from_disk(source.location), source)
             return data.features, lambda audio: arrow_rows(data, audio)
         if path.is_dir():
-            files = [Path(file) for file in _split(parquet_files(source.location, source.config), source)]
+            files = [
+                Path(file) for file in _split(parquet_files(source.location, source.config), source)
+            ]
             return dict(_parquet_features(files[0])), lambda audio: parquet_rows(path, files, audio)
         data = _split(datasets.load_dataset(source.location, source.config, streaming=True), source)
         features = data.features or dict.fromkeys(next(iter(data.take(1)), {}))
@@ -128,7 +144,8 @@ def _split(data: Any, source: Source) -> Any:
     if source.split not in data:
         splits = ", ".join(map(str, data))
         raise InputError(
-            f"{source.location}: expected one of the splits {splits}, found {source.split!r}: name one with split="
+            f"{source.location}: expected one of the splits {splits}, found {source.split!r}: name "
+            "one with split="
         )
     return data[source.split]
 
@@ -148,14 +165,21 @@ def _streamed(data: Any, audio: str, source: Source) -> Iterator[Stored]:
                     content = file.read()
             number += 1
             yield Stored(cells, path, content)
-    except ImportError as error:  # datasets wants torchcodec for loose files, though nothing is decoded
+    except (
+        ImportError
+    ) as error:  # datasets wants torchcodec for loose files, though nothing is decoded
         raise InputError(
-            f"cannot stream {source.location} ({error}): download it with `hf download`, and give a folder"
+            f"cannot stream {source.location} ({error}): download it with `hf download`, and give "
+            "a folder"
         ) from error
-    except Exception as error:  # what datasets, its HTTP clients and its unpackers raise has no common root
+    except (
+        Exception
+    ) as error:  # what datasets, its HTTP clients and its unpackers raise has no common root
         raise InputError(
-            f"{source.location} broke off behind row {number} ({type(error).__name__}: {str(error)[:200]}): what is done with "
-            "the rows before is kept, and the same command goes on there once the connection is back; a set that was fetched "
+            f"{source.location} broke off behind row {number} ({type(error).__name__}: "
+            f"{str(error)[:200]}): what is done with "
+            "the rows before is kept, and the same command goes on there once the connection is "
+            "back; a set that was fetched "
             "with `hf download` breaks off nowhere"
         ) from error
 
@@ -178,17 +202,33 @@ def _row(
     cells, path, content = stored.cells, stored.place or stored.path, stored.content
     if content is None:
         if not path:
-            raise RowError("missing clip", "expected a recording, found neither its bytes nor the name of a file")
+            raise RowError(
+                "missing clip",
+                "expected a recording, found neither its bytes nor the name of a file",
+            )
         if root is None:
             raise RowError(
-                "unsafe path", f"expected the bytes of a recording, found the name of a file here: {path[:200]!r}"
+                "unsafe path",
+                f"expected the bytes of a recording, found the name of a file here: {path[:200]!r}",
             )
         if not stored.place:  # else the reader has it open, wherever a link to it leads
             located_audio(root, path, allow_outside=allow_outside)
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
-    meta = {k: str(v) for k, v in cells.items() if isinstance(v, (str, int, float)) and k not in ("path", text)}
-    row = Row(name, sentence, root or Path(), path if content is None else None, content, meta=meta, origin=origin)
+    meta = {
+        k: str(v)
+        for k, v in cells.items()
+        if isinstance(v, (str, int, float)) and k not in ("path", text)
+    }
+    row = Row(
+        name,
+        sentence,
+        root or Path(),
+        path if content is None else None,
+        content,
+        meta=meta,
+        origin=origin,
+    )
     if not all(name in cells for name in _PAPER):
         return row
     try:
@@ -196,30 +236,48 @@ def _row(
     except RowError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        reason = f"expected an alignment with intervals (word, start, end), cue and target, found others ({error!r})"
+        reason = (
+            "expected an alignment with intervals (word, start, end), cue and target, found "
+            f"others ({error!r})"
+        )
         raise RowError("unreadable row", reason[:400]) from error
 
 
 def _annotated(row: Row, cells: dict[str, Any]) -> Row:
-    """Words, cue and target of the paper's annotated set; of determiner, noun and verb both readings."""
+    """Words, cue and target of the paper's annotated set; of determiner, noun and verb both
+    readings."""
     intervals = (cells["alignment"] or {}).get("intervals") or []
     if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
-        intervals = [dict(zip(intervals, values, strict=True)) for values in zip(*intervals.values(), strict=True)]
+        intervals = [
+            dict(zip(intervals, values, strict=True))
+            for values in zip(*intervals.values(), strict=True)
+        ]
     words = tuple(Word(_label(i), float(i["start"]), float(i["end"])) for i in intervals)
     label = str(cells.get("label_number", "")).lower()
     number = "s" if "sing" in label else "p" if "plur" in label else None
     pairs: list[dict[str, Any]] = []
-    for target, indices in (("target_word", "target_indices"), ("target_word_2", "target_indices_2")):
+    for target, indices in (
+        ("target_word", "target_indices"),
+        ("target_word_2", "target_indices_2"),
+    ):
         if cells.get(target):
             places = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
             if places is None or not all(0 <= place < len(words) for place in places):
                 reason = (
-                    f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this order, in its alignment"
+                    f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this "
+                    "order, in its alignment"
                 )
                 raise RowError("pair not found", reason)
             cue_index, target_index = places
-            pair = {"cue": cue_index, "target": target_index, "template": cells.get("template"), "number": number}
-            if pairs:  # the verb: its cue is determiner and noun; the label is its number, not the noun's
+            pair = {
+                "cue": cue_index,
+                "target": target_index,
+                "template": cells.get("template"),
+                "number": number,
+            }
+            if (
+                pairs
+            ):  # the verb: its cue is determiner and noun; the label is its number, not the noun's
                 pair["cue"] = (cue_index, pairs[0]["target"])
                 pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
             pairs.append(pair)
@@ -238,9 +296,11 @@ def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:
 
 
 def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] | None:
-    """Return the cue nearest before the last target, and the first target behind it: the published rule."""
+    """Return the cue nearest before the last target, and the first target behind it: the published
+    rule."""
     cues, targets = (
-        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)] for text in (cue, target)
+        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)]
+        for text in (cue, target)
     )
     before = [i for i in cues if targets and i < targets[-1]]
     return (before[-1], next(i for i in targets if i > before[-1])) if before else None

@@ -1,8 +1,9 @@
 """Lhotse Shar: cuts in JSON lines, their recordings in tars beside them, read where they lie.
 
-In: a folder with `cuts.000000.jsonl.gz`, `recording.000000.tar`, ..., as `CutSet.to_shar` writes it. Out: `Row`s whose
-recording is a place in its tar, with text, language, speaker and, where there is an alignment of words, word times. Cuts are
-read by Lhotse itself (extra `lhotse`). Of cuts of one id the first has the first recording of that id, and so on.
+In: a folder with `cuts.000000.jsonl.gz`, `recording.000000.tar`, ..., as `CutSet.to_shar` writes
+it. Out: `Row`s whose recording is a place in its tar, with text, language, speaker and, where there
+is an alignment of words, word times. Cuts are read by Lhotse itself (extra `lhotse`). Of cuts of
+one id the first has the first recording of that id, and so on.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
     Yields
     ------
     Row or Rejected
-        Cuts that have no recording or no text, and a shard that is damaged behind those that could be read, are rejected.
+        Cuts that have no recording or no text, and a shard that is damaged behind those that could
+        be read, are rejected.
 
     Raises
     ------
@@ -79,7 +81,8 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
     missing = [tar.name for tar in tars if not tar.is_file()]
     if missing:
         raise InputError(
-            f"{folder}: expected a tar of recordings beside each file of cuts, found none called {', '.join(missing[:5])}: "
+            f"{folder}: expected a tar of recordings beside each file of cuts, found none called "
+            f"{', '.join(missing[:5])}: "
             "write the set with fields={'recording': 'flac'}"
         )
     number = 0
@@ -93,7 +96,9 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
             called = row_name(f"{cut.id}.wav", number)
             try:
                 recording, cells = _recording(cut, places), _cells(cut)
-                yield row_of_cells(called, cells, folder, origin=origin, sentences=sentences, recording=recording)
+                yield row_of_cells(
+                    called, cells, folder, origin=origin, sentences=sentences, recording=recording
+                )
             except InputError as error:
                 why = getattr(error, "why", "unreadable row")
                 yield Rejected(called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin)
@@ -118,9 +123,21 @@ def _next_cut(cuts: Iterator[Any], shard: Path, problems: list[Rejected]) -> Any
     try:
         return next(cuts, None)
     # What Lhotse and gzip raise on a damaged file depends on where the damage is.
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError,
-            zlib.error) as error:  # fmt: skip
-        reason = f"{shard}: a cut cannot be read ({type(error).__name__}: {str(error)[:200]}): fetch it again"
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        RecursionError,
+        zlib.error,
+    ) as error:
+        reason = (
+            f"{shard}: a cut cannot be read ({type(error).__name__}: {str(error)[:200]}): "
+            "fetch it again"
+        )
         problems.append(Rejected(row_name(shard.name, 0), "unreadable row", reason))
         return None
 
@@ -145,7 +162,9 @@ def _cells(cut: Any) -> Cells:
     try:
         return _cells_of(sorted(cut.supervisions, key=lambda supervision: supervision.start))
     except (AttributeError, TypeError, ValueError) as error:
-        reason = f"expected supervisions with text, times and words, found what cannot be read ({error})"
+        reason = (
+            f"expected supervisions with text, times and words, found what cannot be read ({error})"
+        )
         raise RowError("unreadable row", reason[:400]) from error
 
 
@@ -153,16 +172,24 @@ def _cells_of(supervisions: list[Any]) -> Cells:
     cells: Cells = {}
     for supervision in supervisions:
         custom = supervision.custom or {}
-        cells |= {name: value for name, value in custom.items() if isinstance(value, (str, int, float))}
+        cells |= {
+            name: value for name, value in custom.items() if isinstance(value, (str, int, float))
+        }
     cells.pop("words", None)  # of a manifest it is the path of a file
     text = " ".join(supervision.text.strip() for supervision in supervisions if supervision.text)
     for name in ("language", "speaker", "gender"):
         values = {value for supervision in supervisions if (value := getattr(supervision, name))}
         if len(values) == 1:
             cells[name] = values.pop()
-    words = [item for supervision in supervisions for item in (supervision.alignment or {}).get("word", ())]
+    words = [
+        item
+        for supervision in supervisions
+        for item in (supervision.alignment or {}).get("word", ())
+    ]
     if words:
         cells["words"] = [
-            [item.symbol, item.start, item.start + item.duration] for item in words if item.symbol.strip()
+            [item.symbol, item.start, item.start + item.duration]
+            for item in words
+            if item.symbol.strip()
         ]
     return {**cells, **({"text": text} if text else {})}

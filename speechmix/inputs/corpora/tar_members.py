@@ -1,6 +1,7 @@
 """Members of a tar, by its headers alone: what each is called, where its bytes are, and how many.
 
-In: an uncompressed tar. Out: `Member`s in its order; what they hold is passed over, and read only if it is asked for.
+In: an uncompressed tar. Out: `Member`s in its order; what they hold is passed over, and read only
+if it is asked for.
 """
 
 from __future__ import annotations
@@ -52,12 +53,17 @@ class Member(NamedTuple):
             If it is larger than a line of a table may be, or cannot be read.
         """
         if self.place.size > MOST_CHARACTERS:
-            raise RowError("too long", f"{self.name}: expected at most {MOST_CHARACTERS:,} bytes of text, found more")
+            raise RowError(
+                "too long",
+                f"{self.name}: expected at most {MOST_CHARACTERS:,} bytes of text, found more",
+            )
         try:
             with open_bytes(str(self.place)) as file:
                 return file.read()
         except (OSError, InputError) as error:
-            raise RowError("unreadable row", f"cannot read {self.name} of {self.place.file} ({error})") from error
+            raise RowError(
+                "unreadable row", f"cannot read {self.name} of {self.place.file} ({error})"
+            ) from error
 
 
 def members(tar: Path) -> Iterator[Member]:
@@ -90,12 +96,17 @@ def members(tar: Path) -> Iterator[Member]:
             with tarfile.open(fileobj=file, mode="r:") as opened:
                 yield from _whole_members(tar, opened, end)
                 file.seek(opened.offset)
-                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # a whole one ends in blocks of zeros
+                if file.read(tarfile.BLOCKSIZE) != bytes(
+                    tarfile.BLOCKSIZE
+                ):  # a whole one ends in blocks of zeros
                     raise CutOffTar(
-                        f"{tar}: it is damaged or was cut off behind {opened.offset:,} bytes: fetch it again"
+                        f"{tar}: it is damaged or was cut off behind {opened.offset:,} bytes: "
+                        "fetch it again"
                     )
     except (tarfile.TarError, OSError, OverflowError) as error:
-        raise InputError(f"{tar}: expected a tar, found something else ({error}): fetch it again") from error
+        raise InputError(
+            f"{tar}: expected a tar, found something else ({error}): fetch it again"
+        ) from error
 
 
 def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Member]:
@@ -117,7 +128,8 @@ def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Mem
 
 
 def _readable(name: str) -> str:
-    """A member's name as text; one that is no UTF-8, as older tools write it, as Latin-1, which any bytes are."""
+    """A member's name as text; one that is no UTF-8, as older tools write it, as Latin-1, which any
+    bytes are."""
     try:
         name.encode("utf-8")
         return name
@@ -129,6 +141,7 @@ def _refuse_compressed(tar: Path, head: bytes) -> None:
     command = next((command for mark, command in _COMPRESSED.items() if mark.match(head)), None)
     if command is not None:
         raise InputError(
-            f"{tar} is compressed as a whole, so that no recording in it can be read by itself: `{command}` it first "
+            f"{tar} is compressed as a whole, so that no recording in it can be read by itself: "
+            f"`{command}` it first "
             "(the recordings in it are compressed anyway)"
         )

@@ -1,9 +1,10 @@
 """WebDataset: recordings and their texts in tars, read where they lie.
 
-In: a tar, a folder of tars, or a pattern (`shard-{000000..000010}.tar`), with members `key.flac` (wav, mp3, ogg, opus) and
-`key.json` or `key.txt`. Out: `Row`s whose recording is a place in its tar; only headers and texts are read. How members are put
-together under one key is the library's own rule (`webdataset`, extra of the same name). A JSON member may say what a row of a
-manifest may: text, words, cue, target, foil, language, name; what else it says is kept.
+In: a tar, a folder of tars, or a pattern (`shard-{000000..000010}.tar`), with members `key.flac`
+(wav, mp3, ogg, opus) and `key.json` or `key.txt`. Out: `Row`s whose recording is a place in its
+tar; only headers and texts are read. How members are put together under one key is the library's
+own rule (`webdataset`, extra of the same name). A JSON member may say what a row of a manifest may:
+text, words, cue, target, foil, language, name; what else it says is kept.
 """
 
 from __future__ import annotations
@@ -52,11 +53,16 @@ def tars_of(source: Source) -> list[Path]:
     tars = [Path(tar) for tar in expand_urls(source.location)]
     missing = [str(tar) for tar in tars if not tar.is_file()]
     if missing:
-        raise InputError(f"{source.location}: no such tar: {', '.join(missing[:5])} ({len(missing)} of {len(tars)})")
+        raise InputError(
+            f"{source.location}: no such tar: {', '.join(missing[:5])} ({len(missing)} of "
+            f"{len(tars)})"
+        )
     return tars
 
 
-def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = False) -> Iterator[Row | Rejected]:
+def read_tars(
+    source: Source, *, sentences: bool = True, allow_outside: bool = False
+) -> Iterator[Row | Rejected]:
     """Read the rows of tars, one tar after the other.
 
     Parameters
@@ -71,7 +77,8 @@ def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = F
     Yields
     ------
     Row or Rejected
-        A tar that is empty, damaged or cut off is one rejected row, behind those that could be read.
+        A tar that is empty, damaged or cut off is one rejected row, behind those that could be
+        read.
 
     Raises
     ------
@@ -91,7 +98,9 @@ def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = F
         problems: list[Rejected] = []
         count = number
         files = _files(tar, problems)
-        for sample in group_by_keys(files, handler=lambda error, tar=tar, p=problems: _doubled(tar, error, p)):
+        for sample in group_by_keys(
+            files, handler=lambda error, tar=tar, p=problems: _doubled(tar, error, p)
+        ):
             number += 1
             origin = Origin(number, path=f"{tar.name}/{sample['__key__']}")
             try:
@@ -102,7 +111,11 @@ def read_tars(source: Source, *, sentences: bool = True, allow_outside: bool = F
                 yield Rejected(row_name(f"{sample['__key__']}.wav", number), why, reason, origin)
         if count == number and not problems:
             problems.append(
-                Rejected(row_name(tar.name, number), "empty tar", f"{tar}: expected recordings, found none")
+                Rejected(
+                    row_name(tar.name, number),
+                    "empty tar",
+                    f"{tar}: expected recordings, found none",
+                )
             )
         yield from problems
 
@@ -111,7 +124,9 @@ def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, Any]]:
     """Members in the form that the library groups; a place stands for what they hold."""
     try:
         for member in members(tar):
-            if not (member.name.startswith("__") and member.name.endswith("__")):  # the library's own notes
+            if not (
+                member.name.startswith("__") and member.name.endswith("__")
+            ):  # the library's own notes
                 yield {"fname": member.name, "data": member, "__url__": str(tar)}
     except CutOffTar as error:
         problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
@@ -119,12 +134,19 @@ def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, Any]]:
 
 def _doubled(tar: Path, error: Exception, problems: list[Rejected]) -> bool:
     """Note a member of which there are two: the first one counts."""
-    problems.append(Rejected(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400]))
+    problems.append(
+        Rejected(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400])
+    )
     return True
 
 
 def _row(
-    sample: dict[str, Any], source: Source, tar: Path, origin: Origin, sentences: bool, allow_outside: bool
+    sample: dict[str, Any],
+    source: Source,
+    tar: Path,
+    origin: Origin,
+    sentences: bool,
+    allow_outside: bool,
 ) -> Row:
     parts = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
     cells, key = _cells(parts), sample["__key__"]
@@ -135,9 +157,15 @@ def _row(
     name = cells.get("name")
     called = row_name(f"{key}.wav", origin.row, name=name if isinstance(name, str) else "")
     return row_of_cells(
-        called, cells, tar.parent, origin=origin, sentences=sentences, allow_outside=allow_outside, recording=recording,
+        called,
+        cells,
+        tar.parent,
+        origin=origin,
+        sentences=sentences,
+        allow_outside=allow_outside,
+        recording=recording,
         utterance=key.rpartition("/")[2],
-    )  # fmt: skip
+    )
 
 
 def _cells(parts: dict[str, Member]) -> Cells:
@@ -147,10 +175,13 @@ def _cells(parts: dict[str, Member]) -> Cells:
         try:
             stored = json.loads(parts["json"].content())
         except (ValueError, RecursionError) as error:
-            raise RowError("unreadable row", f"{parts['json'].name}: not valid JSON ({error})"[:400]) from error
+            raise RowError(
+                "unreadable row", f"{parts['json'].name}: not valid JSON ({error})"[:400]
+            ) from error
         if not isinstance(stored, dict):
             raise RowError(
-                "unreadable row", f"{parts['json'].name}: expected a JSON object, found {type(stored).__name__}"
+                "unreadable row",
+                f"{parts['json'].name}: expected a JSON object, found {type(stored).__name__}",
             )
         cells = {name: cell for name, cell in stored.items() if cell is not None and cell != ""}
         try:
@@ -163,24 +194,31 @@ def _cells(parts: dict[str, Member]) -> Cells:
 
 
 def _recording(parts: dict[str, Member], source: Source) -> Member:
-    sounds = [source.audio] if source.audio else [ending for ending in parts if ending.rpartition(".")[2] in SOUNDS]
+    sounds = (
+        [source.audio]
+        if source.audio
+        else [ending for ending in parts if ending.rpartition(".")[2] in SOUNDS]
+    )
     recordings = [parts[ending] for ending in sounds if ending in parts]
     if len(recordings) == 1:
         return recordings[0]
     expected = source.audio or " or ".join(SOUNDS)
     if recordings:
         raise RowError(
-            "several recordings", f"expected one member .{expected}, found {', '.join(sounds)}: say ,audio=ENDING"
+            "several recordings",
+            f"expected one member .{expected}, found {', '.join(sounds)}: say ,audio=ENDING",
         )
     raise RowError(
         "missing clip",
-        f"expected a member .{expected}, found {', '.join(parts) or 'none'}: members of one key must stand side by side "
+        f"expected a member .{expected}, found {', '.join(parts) or 'none'}: members of one key "
+        "must stand side by side "
         "in the tar (tar --sort=name)",
     )
 
 
 def _text(parts: dict[str, Member], cells: Cells, source: Source) -> str | None:
-    """The sentence: as the source says, and then nothing else; or the `.txt`, or what the JSON calls so, taken out of it."""
+    """The sentence: as the source says, and then nothing else; or the `.txt`, or what the JSON
+    calls so, taken out of it."""
     member = source.text or "txt"
     if member in parts:
         return _decoded(parts[member])
@@ -198,4 +236,6 @@ def _decoded(member: Member) -> str:
     try:
         return member.content().decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise RowError("invalid UTF-8", f"{member.name}: expected UTF-8 text ({error})"[:400]) from error
+        raise RowError(
+            "invalid UTF-8", f"{member.name}: expected UTF-8 text ({error})"[:400]
+        ) from error

@@ -1,7 +1,8 @@
 """Tiers of labelled intervals as a file of ELAN (.eaf), beside its recording.
 
-In: words or other labelled intervals by tier. Out: an annotation document of format 3.0 (http://www.mpi.nl/tools/elan/EAFv3.0.xsd)
-with one aligned tier each. ELAN counts in whole milliseconds.
+In: words or other labelled intervals by tier. Out: an annotation document of format 3.0
+(http://www.mpi.nl/tools/elan/EAFv3.0.xsd) with one aligned tier each. ELAN counts in whole
+milliseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ _SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _TYPE = "default-lt"
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MIME_TYPES = {".wav": "audio/x-wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".ogg": "audio/ogg"}
+_MIME_TYPES = {
+    ".wav": "audio/x-wav",
+    ".mp3": "audio/mpeg",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+}
 
 
 def write_elan(
@@ -70,9 +76,16 @@ def write_elan(
     header = ET.SubElement(document, "HEADER", {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"})
     if audio is not None:
         _add_media(header, Path(audio), Path(path))
-    tiers = {name: each_piece(check_words(words, duration=duration, where=str(path))) for name, words in tiers.items()}
+    tiers = {
+        name: each_piece(check_words(words, duration=duration, where=str(path)))
+        for name, words in tiers.items()
+    }
     timed = {name: _milliseconds(words) for name, words in tiers.items()}
-    places = sorted((time, tier, place) for tier, times in timed.items() for place, time in enumerate(chain(*times)))
+    places = sorted(
+        (time, tier, place)
+        for tier, times in timed.items()
+        for place, time in enumerate(chain(*times))
+    )
     order = ET.SubElement(document, "TIME_ORDER")
     slots = {}
     for number, (time, tier, place) in enumerate(places, 1):
@@ -80,7 +93,9 @@ def write_elan(
         ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": f"ts{number}", "TIME_VALUE": str(time)})
     last = 0
     for tier, words in tiers.items():
-        element = ET.SubElement(document, "TIER", {"LINGUISTIC_TYPE_REF": _TYPE, "TIER_ID": _writable(tier)})
+        element = ET.SubElement(
+            document, "TIER", {"LINGUISTIC_TYPE_REF": _TYPE, "TIER_ID": _writable(tier)}
+        )
         for index, word in enumerate(words):
             last += 1
             annotation = ET.SubElement(ET.SubElement(element, "ANNOTATION"), "ALIGNABLE_ANNOTATION")

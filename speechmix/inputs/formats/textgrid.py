@@ -1,7 +1,8 @@
-"""Praat TextGrids: which tier holds the words, and its labelled intervals as words; and words as a TextGrid.
+"""Praat TextGrids: which tier holds the words, and its labelled intervals as words; and words as a
+TextGrid.
 
-In: a path of a TextGrid (long or short form, UTF-8 or UTF-16; Praat, the Montreal Forced Aligner, WebMAUS, ELAN).
-Out: `Word`s. praatio does the parsing and the writing.
+In: a path of a TextGrid (long or short form, UTF-8 or UTF-16; Praat, the Montreal Forced Aligner,
+WebMAUS, ELAN). Out: `Word`s. praatio does the parsing and the writing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,19 @@ from ..words.word_lookup import check_words
 SILENCE_LABELS = frozenset({"", "sp", "sil", "<sil>", "<eps>", "<p:>", "<p>"})
 # Names of word tiers: Praat and MFA users', WebMAUS's, and a few languages'.
 WORD_TIERS = frozenset(
-    {"words", "word", "mots", "mot", "wörter", "wort", "palabras", "palabra", "parole", "parola", "ort-mau"}
+    {
+        "words",
+        "word",
+        "mots",
+        "mot",
+        "wörter",
+        "wort",
+        "palabras",
+        "palabra",
+        "parole",
+        "parola",
+        "ort-mau",
+    }
 )
 # Praat has no intervals of no length; a word of no length becomes this long, where there is room.
 _SHORTEST: Seconds = 0.001
@@ -53,15 +66,27 @@ def read_textgrid(path: str | PathLike, *, tier: str | None = None) -> list[Word
         for section in tiers:
             if section["class"] == "IntervalTier":
                 name = (
-                    section["name"] if section["name"] not in intervals else f"{section['name']} ({len(intervals) + 1})"
+                    section["name"]
+                    if section["name"] not in intervals
+                    else f"{section['name']} ({len(intervals) + 1})"
                 )
-                intervals[name] = [(label, float(start), float(end)) for start, end, label in section["entries"]]
+                intervals[name] = [
+                    (label, float(start), float(end)) for start, end, label in section["entries"]
+                ]
     # praatio checks little: what it raises on a damaged file depends on where the damage is.
     except (
-        errors.PraatioException, ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
-    ) as error:  # fmt: skip
+        errors.PraatioException,
+        ValueError,
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise InputError(
-            f"{path}: not a readable TextGrid ({type(error).__name__}: {str(error)[:200]}): open it in Praat and save it again"
+            f"{path}: not a readable TextGrid ({type(error).__name__}: {str(error)[:200]}): open "
+            "it in Praat and save it again"
         ) from error
     return tier_words(intervals, tier=tier, where=str(path))
 
@@ -76,8 +101,8 @@ def tier_words(
     tiers : mapping of name -> (label, start, end)
         Interval tiers only.
     tier : str, optional
-        Which one; capitals do not matter. Default: the one called words, word, mots, ... or "speaker - words", else
-        the only one.
+        Which one; capitals do not matter. Default: the one called words, word, mots, ... or
+        "speaker - words", else the only one.
     where : str
         What to call the file in an error.
 
@@ -107,13 +132,22 @@ def _word_tier(names: list[str], tier: str | None, where: str) -> str:
     if not names:
         raise InputError(f"{where}: expected an interval tier with the words, found none")
     if tier is not None:
-        matches = [name for name in names if name == tier] or [name for name in names if _same(name, tier)]
+        matches = [name for name in names if name == tier] or [
+            name for name in names if _same(name, tier)
+        ]
     else:
-        matches = [name for name in names if _is_word_tier(name)] or (names if len(names) == 1 else [])
+        matches = [name for name in names if _is_word_tier(name)] or (
+            names if len(names) == 1 else []
+        )
     if len(matches) != 1:
-        expected = f"interval tier {tier!r}" if tier is not None else "one interval tier that is clearly the words'"
+        expected = (
+            f"interval tier {tier!r}"
+            if tier is not None
+            else "one interval tier that is clearly the words'"
+        )
         raise InputError(
-            f"{where}: expected {expected}, found {len(matches)} among the tiers {names}: name one with tier="
+            f"{where}: expected {expected}, found {len(matches)} among the tiers {names}: name one "
+            "with tier="
         )
     return matches[0]
 
@@ -127,9 +161,12 @@ def _is_word_tier(name: str) -> bool:
 
 
 def _plain_numbers(text: str, path: Path) -> str:
-    """Write 5.6e-17 (Praat does) as a plain number, and refuse negative times: praatio reads neither."""
+    """Write 5.6e-17 (Praat does) as a plain number, and refuse negative times: praatio reads
+    neither."""
     if re.search(r"^\s*(?:xmin|xmax)\s*=\s*-[\d.]*[1-9]", text, flags=re.MULTILINE):
-        raise InputError(f"{path}: has negative times, expected seconds from the audio's start: shift its times")
+        raise InputError(
+            f"{path}: has negative times, expected seconds from the audio's start: shift its times"
+        )
     return re.sub(
         r"^(\s*(?:xmin|xmax|number)\s*=\s*)-?([\d.]+[eE][+-]?\d+)\s*$",
         lambda match: f"{match[1]}{float(match[2]):.18f}",
@@ -138,15 +175,20 @@ def _plain_numbers(text: str, path: Path) -> str:
     )
 
 
-def write_textgrid(path: str | PathLike, words: Sequence[Word], duration: Seconds, *, tier: str = "words") -> None:
+def write_textgrid(
+    path: str | PathLike, words: Sequence[Word], duration: Seconds, *, tier: str = "words"
+) -> None:
     """Write words as a long-form UTF-8 TextGrid that Praat opens: `write_tiers` with one tier."""
     write_tiers(path, {tier: words}, duration)
 
 
-def write_tiers(path: str | PathLike, tiers: Mapping[str, Sequence[Word]], duration: Seconds) -> None:
+def write_tiers(
+    path: str | PathLike, tiers: Mapping[str, Sequence[Word]], duration: Seconds
+) -> None:
     """Write tiers of labelled intervals as a long-form UTF-8 TextGrid that Praat opens.
 
-    An interval of no length becomes 1 ms long, because Praat has no empty ones. A word in pieces is an interval for each.
+    An interval of no length becomes 1 ms long, because Praat has no empty ones. A word in pieces is
+    an interval for each.
 
     Parameters
     ----------
@@ -159,7 +201,8 @@ def write_tiers(path: str | PathLike, tiers: Mapping[str, Sequence[Word]], durat
     Raises
     ------
     InputError
-        If the intervals of a tier cannot be right, or one of no length has no room to become 1 ms long.
+        If the intervals of a tier cannot be right, or one of no length has no room to become 1 ms
+        long.
     """
     from praatio import textgrid
 
@@ -171,8 +214,13 @@ def write_tiers(path: str | PathLike, tiers: Mapping[str, Sequence[Word]], durat
         for word, limit in zip(words, limits, strict=True):
             end = word.end if word.end > word.start else min(word.start + _SHORTEST, limit)
             if end <= word.start:
-                raise InputError(f"{path}: word {word.text!r} at {word.start:.3f} s has no length and no room for one")
+                raise InputError(
+                    f"{path}: word {word.text!r} at {word.start:.3f} s has no length and no room "
+                    "for one"
+                )
             entries.append((word.start, end, word.text))
         grid.addTier(textgrid.IntervalTier(tier, entries, 0.0, duration))
     # Keep short intervals: by default praatio merges them into their neighbours.
-    grid.save(str(path), format="long_textgrid", includeBlankSpaces=True, minimumIntervalLength=None)
+    grid.save(
+        str(path), format="long_textgrid", includeBlankSpaces=True, minimumIntervalLength=None
+    )

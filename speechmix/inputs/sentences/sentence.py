@@ -1,7 +1,8 @@
 """Sentence: what a text model is asked about; the counterpart of `Clip`.
 
-In: a text, optionally the second text of a pair, or the translation a sequence-to-sequence model is made to write; which
-words are cue and target. Out: its words with their characters, punctuation and special markers ("<mask>") apart.
+In: a text, optionally the second text of a pair, or the translation a sequence-to-sequence model is
+made to write; which words are cue and target. Out: its words with their characters, punctuation and
+special markers ("<mask>") apart.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from ..words.word_lookup import MARKER, WordRequest
 
 PARTS = ("text", "pair", "translation")
 
-# A marker such as <mask> or [MASK]; a word with its inner apostrophes and hyphens; any other sign by itself. A letter may be
-# followed by its accents (NFD).
+# A marker such as <mask> or [MASK]; a word with its inner apostrophes and hyphens; any other sign
+# by itself. A letter may be followed by its accents (NFD).
 _LETTERS = r"(?:\w[\u0300-\u036f]*)+"
 _WORD = re.compile(rf"{MARKER}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
 
@@ -71,9 +72,10 @@ class Sentence:
     translation : str, optional
         What a sequence-to-sequence model's decoder is made to write (teacher forcing).
     cue, target : int, str or (str, int), optional
-        An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or ``("les", 2)``; kept
-        as indices. A cue of several words is a list of these, or ``"the keys"``, and a tuple of indices then. Words that
-        are one unit together are asked for with "..." between them, ``"ne ... pas"``; `words` has them as one.
+        An index into `words`, a word, or a word and its occurrence, as for a `Clip`: ``"les:2"`` or
+        ``("les", 2)``; kept as indices. A cue of several words is a list of these, or ``"the
+        keys"``, and a tuple of indices then. Words that are one unit together are asked for with
+        "..." between them, ``"ne ... pas"``; `words` has them as one.
     foil : str, optional
         Another spelling of the target, which the model should not prefer.
     name : str, optional
@@ -84,7 +86,8 @@ class Sentence:
     Raises
     ------
     InputError
-        For an empty text, a cue or target that is not (or more than once) among the words, or one word for both.
+        For an empty text, a cue or target that is not (or more than once) among the words, or one
+        word for both.
 
     Examples
     --------
@@ -105,7 +108,9 @@ class Sentence:
     foil: str | None = None
     name: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
-    _requests: Mapping[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _requests: Mapping[str, Any] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
     _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self):
@@ -114,18 +119,23 @@ class Sentence:
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
         words, indices = words_and_roles(self.words, requests, where=f"sentence {name[:60]!r}")
         # Frozen for everybody else: `words` is read from the texts, which are there already.
-        self.__dict__.update(indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests)
+        self.__dict__.update(
+            indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests
+        )
         self.__dict__.update(words=words, _joined=tuple(word for word in words if word.pieces))
 
     def replace(self, **changes: Any) -> Sentence:
-        """Return another sentence with these changes (any of the parameters); cue and target are looked up anew.
+        """Return another sentence with these changes (any of the parameters); cue and target are
+        looked up anew.
 
         Examples
         --------
         >>> Sentence("les chats dorment", cue="chats").replace(text="tous les chats dorment").cue
         2
         """
-        unnamed = {} if self.name != self.text else {"name": None}  # named by its text: by its new text then
+        unnamed = (
+            {} if self.name != self.text else {"name": None}
+        )  # named by its text: by its new text then
         return replace(self, **{**self._requests, **unnamed, **changes})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -136,7 +146,8 @@ class Sentence:
 
     @cached_property
     def words(self) -> tuple[TextWord, ...]:
-        """Words of the text, then those of the pair and of the translation; what cue or target join ("ne ... pas") is one."""
+        """Words of the text, then those of the pair and of the translation; what cue or target join
+        ("ne ... pas") is one."""
         return tuple(word for part in PARTS for word in _words(getattr(self, part) or "", part))
 
     @property
@@ -152,11 +163,19 @@ class Sentence:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that differ as soon as the question does: a text, the cue, the target or the foil.
+        """32 hexadecimal digits that differ as soon as the question does: a text, the cue, the
+        target or the foil.
 
         Two sentences may share a name (the text itself); what is stored belongs to this.
         """
-        question: list[Any] = [self.text, self.pair, self.translation, self.cue, self.target, self.foil]
+        question: list[Any] = [
+            self.text,
+            self.pair,
+            self.translation,
+            self.cue,
+            self.target,
+            self.foil,
+        ]
         question += [[word.part, word.pieces] for word in self._joined]
         return blake2b(json.dumps(question).encode("ascii"), digest_size=16).hexdigest()
 

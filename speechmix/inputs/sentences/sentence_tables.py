@@ -1,7 +1,8 @@
-"""A table lists many sentences: one row a sentence, with its text, cue, target and whatever else is known.
+"""A table lists many sentences: one row a sentence, with its text, cue, target and whatever else is
+known.
 
-In: a .tsv, .csv or .jsonl file. Out: a list of `Sentence`s, in its order. A row that cannot be used is an error, or is left out
-and reported.
+In: a .tsv, .csv or .jsonl file. Out: a list of `Sentence`s, in its order. A row that cannot be used
+is an error, or is left out and reported.
 """
 
 from __future__ import annotations
@@ -24,20 +25,22 @@ def read_sentences(
 ) -> list[Sentence]:
     """Sentences of a table.
 
-    Columns: text (or sentence; required), pair, translation, cue, target, foil, name; others are kept in `Sentence.meta`, as
-    ``label`` of a classified text. cue and target are a word, a word and which of its occurrences ("the:2"), or an index.
+    Columns: text (or sentence; required), pair, translation, cue, target, foil, name; others are
+    kept in `Sentence.meta`, as ``label`` of a classified text. cue and target are a word, a word
+    and which of its occurrences ("the:2"), or an index.
 
     Parameters
     ----------
     table : path ending in .tsv, .csv or .jsonl
     on_error : callable, optional
-        What to do with a row that cannot be used, as ``on_error(row, error)``, with the row as an editor counts it; it is then
-        left out. By default its error is raised.
+        What to do with a row that cannot be used, as ``on_error(row, error)``, with the row as an
+        editor counts it; it is then left out. By default its error is raised.
 
     Raises
     ------
     InputError
-        If the table cannot be read, has no column of texts or no rows; without `on_error`, for the first unusable row.
+        If the table cannot be read, has no column of texts or no rows; without `on_error`, for the
+        first unusable row.
 
     Examples
     --------

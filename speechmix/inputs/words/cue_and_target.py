@@ -1,8 +1,9 @@
 """Cue and target: which words of a clip or of a sentence the question is about.
 
-In: words, and requests as a user gives them. Out: indices. The target is one word. The cue is one word, or several that are
-one cue together: determiner and noun for the verb (Mohebbi et al. 2023, where the columns of both are summed). The cue of
-one word is its index, that of several a tuple of indices in the order of the text; `cue_words` gives a tuple for both.
+In: words, and requests as a user gives them. Out: indices. The target is one word. The cue is one
+word, or several that are one cue together: determiner and noun for the verb (Mohebbi et al. 2023,
+where the columns of both are summed). The cue of one word is its index, that of several a tuple of
+indices in the order of the text; `cue_words` gives a tuple for both.
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
     words : sequence of Word or TextWord
         Of a clip or of a sentence.
     request : int, str, (str, int), or a list or tuple of these
-        One word as `find_word` takes it. Or several: a list, or a string with spaces between them. Such a string is first
-        taken as one word, then as words that follow each other; if they do so nowhere, each is looked up by itself, so
-        ``"le club"`` may also be *le grand club*. ``("les", 2)`` is the second *les*, not *les* and word 2.
+        One word as `find_word` takes it. Or several: a list, or a string with spaces between them.
+        Such a string is first taken as one word, then as words that follow each other; if they do
+        so nowhere, each is looked up by itself, so ``"le club"`` may also be *le grand club*.
+        ``("les", 2)`` is the second *les*, not *les* and word 2.
     where : str
         What to call the list in an error.
 
@@ -83,7 +85,8 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
     Raises
     ------
     InputError
-        As `find_word` for each word; if several words follow each other so more than once; if one is named twice.
+        As `find_word` for each word; if several words follow each other so more than once; if one
+        is named twice.
 
     Examples
     --------
@@ -97,7 +100,9 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
         return find_word(words, cast("WordRequest", request), role="cue", where=where)
     places = [find_word(words, single, role="cue", where=where) for single in requests]
     if len(set(places)) < len(places):
-        raise InputError(f"{where}: cue {request!r} names a word twice: each of a cue's words is named once")
+        raise InputError(
+            f"{where}: cue {request!r} names a word twice: each of a cue's words is named once"
+        )
     return places[0] if len(places) == 1 else tuple(sorted(places))
 
 
@@ -109,7 +114,8 @@ def find_cue_and_target(
     Parameters
     ----------
     words : sequence of Word or TextWord
-    requests : mapping of "cue" to what `find_cue` takes and of "target" to what `find_word` takes, or to None
+    requests : mapping of "cue" to what `find_cue` takes and of "target" to what `find_word` takes,
+    or to None
     where : str
         What to call the list in an error.
 
@@ -137,24 +143,37 @@ def find_cue_and_target(
     target = None if wanted is None else find_word(words, wanted, role="target", where=where)
     if target is not None and target in cue_words(cue):
         raise InputError(
-            f"{where}: cue and target must be two words, found word {target} {words[target].text!r} for both"
+            f"{where}: cue and target must be two words, found word {target} "
+            f"{words[target].text!r} for both"
         )
     return {"cue": cue, "target": target}
 
 
-def _requests(words: Sequence[Word | TextWord], request: object, where: str) -> Sequence[Any] | None:
+def _requests(
+    words: Sequence[Word | TextWord], request: object, where: str
+) -> Sequence[Any] | None:
     """What is asked for, word by word; None where it is one word."""
     if isinstance(request, str):
         parts = [part for part in request.split() if any(letter.isalnum() for letter in part)]
         numbered = re.fullmatch(r"(.+):[0-9]+", request.strip())
-        if len(parts) < 2 or matches_of(words, request) or (numbered and matches_of(words, numbered[1])):
+        if (
+            len(parts) < 2
+            or matches_of(words, request)
+            or (numbered and matches_of(words, numbered[1]))
+        ):
             return None
         fitting = [set(matches_of(words, part)) for part in parts]
-        starts = [i for i in sorted(fitting[0]) if all(i + step in places for step, places in enumerate(fitting))]
+        starts = [
+            i
+            for i in sorted(fitting[0])
+            if all(i + step in places for step, places in enumerate(fitting))
+        ]
         if len(starts) > 1:
             raise InputError(
-                f"{where}: cue {request!r} occurs {len(starts)} times, from words {', '.join(map(str, starts))} on: name "
-                f"its words one by one, for example {' '.join(f'{part}:2' for part in parts)!r}, or by their indices"
+                f"{where}: cue {request!r} occurs {len(starts)} times, from words "
+                f"{', '.join(map(str, starts))} on: name "
+                f"its words one by one, for example {' '.join(f'{part}:2' for part in parts)!r}, "
+                "or by their indices"
             )
         return range(starts[0], starts[0] + len(parts)) if starts else parts
     if not isinstance(request, (list, tuple)) or _is_occurrence(request):
@@ -165,7 +184,8 @@ def _requests(words: Sequence[Word | TextWord], request: object, where: str) -> 
 
 
 def _is_occurrence(request: Sequence[object]) -> bool:
-    """Whether it is (word, occurrence), or was meant to be: ("les", "2") is refused as such, not taken for two words."""
+    """Whether it is (word, occurrence), or was meant to be: ("les", "2") is refused as such, not
+    taken for two words."""
     if len(request) != 2 or not isinstance(request[0], str):
         return False
     second = request[1]

@@ -1,8 +1,10 @@
-"""Words in several parts: *ne ... pas*, a separable verb. Several words of a clip or a sentence that are one unit.
+"""Words in several parts: *ne ... pas*, a separable verb. Several words of a clip or a sentence
+that are one unit.
 
-In: words, and requests for cue and target in which "..." (or "…") stands where other words may be: ``"ne ... pas"``. Out: the
-words with those that are asked for as one in the first one's place, and the requests with its index. The label of such a word
-is "ne … pas"; by it a word that was joined before is known again.
+In: words, and requests for cue and target in which "..." (or "…") stands where other words may be:
+``"ne ... pas"``. Out: the words with those that are asked for as one in the first one's place, and
+the requests with its index. The label of such a word is "ne … pas"; by it a word that was joined
+before is known again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _GAPS = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
 def parts_of(text: object) -> list[str]:
-    """Parts of a word, or of a request for one, between which other words may be; one part as a rule.
+    """Parts of a word, or of a request for one, between which other words may be; one part as a
+    rule.
 
     Examples
     --------
@@ -44,15 +47,16 @@ def parts_of(text: object) -> list[str]:
 def words_and_roles(
     words: Sequence[AnyWord], requests: Mapping[str, Any], *, where: str = "words"
 ) -> tuple[tuple[AnyWord, ...], Roles]:
-    """Words with those joined that cue and target ask for as one, and the indices of cue and target among them.
+    """Words with those joined that cue and target ask for as one, and the indices of cue and target
+    among them.
 
     Parameters
     ----------
     words : sequence of Word or TextWord
         In order.
     requests : mapping of "cue" and "target" to what was asked
-        As `find_cue_and_target` takes them. In a string, "..." joins words into one: ``"ne ... pas"``, ``"ne:2 ... pas:2"``,
-        ``"1 ... 3"``. Indices count the words after that.
+        As `find_cue_and_target` takes them. In a string, "..." joins words into one: ``"ne ...
+        pas"``, ``"ne:2 ... pas:2"``, ``"1 ... 3"``. Indices count the words after that.
     where : str
         What to call the list in an error.
 
@@ -78,10 +82,13 @@ def words_and_roles(
         for place in group:
             if owners.setdefault(place, group) != group:
                 raise InputError(
-                    f"{where}: {request!r} shares the word {atoms[place][1].text!r} with another joined one"
+                    f"{where}: {request!r} shares the word {atoms[place][1].text!r} with another "
+                    "joined one"
                 )
     units: dict[int, AnyWord] = dict(enumerate(words))
-    first_of = {group: atoms[group[0]][0] for group in groups.values()}  # in whose place the joined word stands
+    first_of = {
+        group: atoms[group[0]][0] for group in groups.values()
+    }  # in whose place the joined word stands
     for group, first in first_of.items():
         members = {atoms[place][0] for place in group}
         if len(members) > 1:
@@ -94,13 +101,15 @@ def words_and_roles(
 
 
 def in_order(words: Sequence[AnyWord]) -> list[tuple[int, AnyWord]]:
-    """Words as they are said or written: the parts of joined ones apart, each with the index of the word that it is part of."""
+    """Words as they are said or written: the parts of joined ones apart, each with the index of the
+    word that it is part of."""
     atoms = [(index, part) for index, word in enumerate(words) for part in _apart(word)]
     return sorted(atoms, key=_place_in(words)) if any(word.pieces for word in words) else atoms
 
 
 def each_piece(words: Sequence[Word]) -> list[Word]:
-    """Every piece of every word as an interval with a label, in the order of time, for files that know no words in pieces.
+    """Every piece of every word as an interval with a label, in the order of time, for files that
+    know no words in pieces.
 
     Examples
     --------
@@ -109,7 +118,11 @@ def each_piece(words: Sequence[Word]) -> list[Word]:
     """
     if not any(word.pieces for word in words):
         return list(words)
-    pieces = [Word(part.text, *edges, part.score) for _, part in in_order(words) for edges in part.intervals]
+    pieces = [
+        Word(part.text, *edges, part.score)
+        for _, part in in_order(words)
+        for edges in part.intervals
+    ]
     return sorted(pieces, key=lambda piece: piece.start)
 
 
@@ -125,7 +138,8 @@ def spoken_text(words: Iterable[Word]) -> str:
 
 
 def asked_again(words: Sequence[Word | TextWord], role: int | Sequence[int]) -> Any:
-    """A request that finds the same words where they are looked up anew: joined ones by the numbers of their parts.
+    """A request that finds the same words where they are looked up anew: joined ones by the numbers
+    of their parts.
 
     Examples
     --------
@@ -148,7 +162,9 @@ def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
     InputError
     """
     if word.pieces and len(parts_of(word.text)) > 1:
-        raise InputError(f"{where}: {word.text!r} is in {len(word.pieces)} parts, and {what} needs a word in one")
+        raise InputError(
+            f"{where}: {word.text!r} is in {len(word.pieces)} parts, and {what} needs a word in one"
+        )
 
 
 def _joined_in(request: Any) -> list[str]:
@@ -163,21 +179,28 @@ def _with_indices(request: Any, indices: Mapping[str, int]) -> Any:
     return indices.get(request, request) if isinstance(request, str) else request
 
 
-def _atoms_of(request: str, words: Sequence[AnyWord], atoms: list[tuple[int, AnyWord]], where: str) -> tuple[int, ...]:
+def _atoms_of(
+    request: str, words: Sequence[AnyWord], atoms: list[tuple[int, AnyWord]], where: str
+) -> tuple[int, ...]:
     """Places among the atoms of what is asked for as one."""
     named = _comparable(request)
     alike = [index for index, word in enumerate(words) if _comparable(word.text) == named]
     if len(alike) == 1:
         return tuple(place for place, (owner, _) in enumerate(atoms) if owner == alike[0])
     plain = [part for _, part in atoms]
-    places = sorted(chain(*(words_of(find_cue(plain, part, where=where)) for part in parts_of(request))))
+    places = sorted(
+        chain(*(words_of(find_cue(plain, part, where=where)) for part in parts_of(request)))
+    )
     if len(set(places)) < len(places):
-        raise InputError(f"{where}: {request!r} names a word twice: each of its parts is named once")
+        raise InputError(
+            f"{where}: {request!r} names a word twice: each of its parts is named once"
+        )
     for owner in {atoms[place][0] for place in places}:
         whole = {place for place, (index, _) in enumerate(atoms) if index == owner}
         if not whole <= set(places):
             raise InputError(
-                f"{where}: {request!r} asks for a part of {words[owner].text!r}, which is one word already"
+                f"{where}: {request!r} asks for a part of {words[owner].text!r}, which is one word "
+                "already"
             )
     return tuple(places)
 
@@ -194,7 +217,9 @@ def _apart(word: AnyWord) -> list[AnyWord]:
     made: list[Any] = []
     for text, (start, end) in zip(parts, word.pieces, strict=True):
         made.append(
-            Word(text, start, end, word.score) if isinstance(word, Word) else type(word)(text, start, end, word.part)
+            Word(text, start, end, word.score)
+            if isinstance(word, Word)
+            else type(word)(text, start, end, word.part)
         )
     return cast("list[AnyWord]", made)
 
@@ -208,11 +233,17 @@ def _joined(parts: Sequence[Any], where: str) -> Any:
         return Word.of_pieces(text, chain(*(part.intervals for part in parts)), least)
     first, last = parts[0], parts[-1]
     if first.part != last.part:
-        raise InputError(f"{where}: {text!r} lies in two texts, {first.part} and {last.part}; expected one")
-    return type(first)(text, first.start, last.stop, first.part, tuple((part.start, part.stop) for part in parts))
+        raise InputError(
+            f"{where}: {text!r} lies in two texts, {first.part} and {last.part}; expected one"
+        )
+    return type(first)(
+        text, first.start, last.stop, first.part, tuple((part.start, part.stop) for part in parts)
+    )
 
 
-def _place_in(words: Sequence[Word | TextWord]) -> Callable[[tuple[int, Word | TextWord]], tuple[int, float]]:
+def _place_in(
+    words: Sequence[Word | TextWord],
+) -> Callable[[tuple[int, Word | TextWord]], tuple[int, float]]:
     """By what words are in order: when they are said, or where they are written, text by text."""
     texts = list(dict.fromkeys(getattr(word, "part", "") for word in words))
     return lambda atom: (texts.index(getattr(atom[1], "part", "")), atom[1].start)

@@ -1,7 +1,8 @@
-"""Ranges of one unit, of positions or of seconds: in order, none empty, none over another; those that touch are one.
+"""Ranges of one unit, of positions or of seconds: in order, none empty, none over another; those
+that touch are one.
 
-In: (start, end) pairs in any order. Out: the same ranges in the one form that every unit of several pieces has, so that equal
-units are equal whatever way they were written down.
+In: (start, end) pairs in any order. Out: the same ranges in the one form that every unit of several
+pieces has, so that equal units are equal whatever way they were written down.
 """
 
 from __future__ import annotations
@@ -43,16 +44,22 @@ def united(
         ordered = sorted((start, end) for start, end in ranges)
         empty = [edges for edges in ordered if not edges[0] < edges[1]]
     except (TypeError, ValueError):
-        raise InputError(f"{where}: expected pieces as (start, end) pairs of numbers, found {ranges!r}") from None
+        raise InputError(
+            f"{where}: expected pieces as (start, end) pairs of numbers, found {ranges!r}"
+        ) from None
     if not ordered or empty:
         shown = f"the empty {_shown(empty[0])}" if empty else "none"
-        raise InputError(f"{where}: expected pieces (start, end) with start < end, found {shown}: leave empty ones out")
+        raise InputError(
+            f"{where}: expected pieces (start, end) with start < end, found {shown}: leave empty "
+            "ones out"
+        )
     pieces = [ordered[0]]
     for start, end in ordered[1:]:
         before = pieces[-1]
         if start < before[1] - noise:
             raise InputError(
-                f"{where}: its pieces {_shown(before)} and {_shown((start, end))} overlap: each position is in one piece"
+                f"{where}: its pieces {_shown(before)} and {_shown((start, end))} overlap: each "
+                "position is in one piece"
             )
         if start <= before[1] + noise:
             pieces[-1] = (before[0], max(before[1], end))
@@ -75,7 +82,8 @@ def settle(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> 
     """
     if pieces and (pieces[0][0], pieces[-1][1]) != edges:
         raise InputError(
-            f"{where}: its pieces reach from {pieces[0][0]:g} to {pieces[-1][1]:g}, but it is said to be from {edges[0]:g} to "
+            f"{where}: its pieces reach from {pieces[0][0]:g} to {pieces[-1][1]:g}, but it is said "
+            f"to be from {edges[0]:g} to "
             f"{edges[1]:g}: let it begin with the first piece and end with the last"
         )
     object.__setattr__(unit, "pieces", pieces if len(pieces) > 1 else ())
@@ -84,5 +92,9 @@ def settle(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> 
 def told(unit: Any) -> str:
     """As dataclasses are shown; pieces only where there are some."""
     values = {field.name: getattr(unit, field.name) for field in fields(unit)}
-    shown = [f"{name}={value!r}" for name, value in values.items() if name not in ("pieces", "times") or value]
+    shown = [
+        f"{name}={value!r}"
+        for name, value in values.items()
+        if name not in ("pieces", "times") or value
+    ]
     return f"{type(unit).__name__}({', '.join(shown)})"

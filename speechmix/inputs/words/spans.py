@@ -1,12 +1,15 @@
-"""Words -> units of a mixing map: half-open ranges of frames or tokens, with a label and, for audio, times.
+"""Words -> units of a mixing map: half-open ranges of frames or tokens, with a label and, for
+audio, times.
 
-In: words with times (`Word`) and a `FrameGrid`. Out: `Span`s, the rows and columns of a `MixingMap`. Two rounding
-rules: "disjoint" (default: neighbours share no frame, every word has at least one) and "paper" (the published rule,
-for exact reproduction). The silence between words and the padding behind the clip can be spans of their own.
+In: words with times (`Word`) and a `FrameGrid`. Out: `Span`s, the rows and columns of a
+`MixingMap`. Two rounding rules: "disjoint" (default: neighbours share no frame, every word has at
+least one) and "paper" (the published rule, for exact reproduction). The silence between words and
+the padding behind the clip can be spans of their own.
 
-A span is positions with a label: one range, or several where a word is in pieces (*ne ... pas*). `scoring.views` says which
-spans are the rows and which the columns of each stack's map; `measures.units` are those same spans without labels, pooled
-positions on the device, as a measure needs them.
+A span is positions with a label: one range, or several where a word is in pieces (*ne ... pas*).
+`scoring.views` says which spans are the rows and which the columns of each stack's map;
+`measures.units` are those same spans without labels, pooled positions on the device, as a measure
+needs them.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ KINDS = ("word", "frame", "token", "special", "silence", "padding")
 
 @dataclass(frozen=True)
 class Span:
-    """One row or column of a map: positions [start, stop) of one side of a stack, or several ranges of them.
+    """One row or column of a map: positions [start, stop) of one side of a stack, or several ranges
+    of them.
 
     Parameters
     ----------
@@ -39,7 +43,8 @@ class Span:
         What to write beside it.
     kind : {"word", "frame", "token", "special", "silence", "padding"}
     word : int, optional
-        Index of the clip's word this span is (part of). A decoder's target row has the word of the token it predicts.
+        Index of the clip's word this span is (part of). A decoder's target row has the word of the
+        token it predicts.
     onset, offset : float, optional
         Seconds, if the span lies in the audio.
     pieces : sequence of (int, int), optional
@@ -55,7 +60,8 @@ class Span:
     Examples
     --------
     >>> Span.of_ranges([(7, 9), (2, 4), (4, 5)], "ne ... pas")
-    Span(start=2, stop=9, label='ne ... pas', kind='word', word=None, onset=None, offset=None, pieces=((2, 5), (7, 9)))
+    Span(start=2, stop=9, label='ne ... pas', kind='word', word=None, onset=None, offset=None,
+    pieces=((2, 5), (7, 9)))
     """
 
     start: int
@@ -71,7 +77,12 @@ class Span:
     def __post_init__(self) -> None:
         if self.pieces != () or self.times != ():
             where = f"unit {self.label!r}"
-            settle(self, united(self.pieces, where=where) if self.pieces else (), (self.start, self.stop), where)
+            settle(
+                self,
+                united(self.pieces, where=where) if self.pieces else (),
+                (self.start, self.stop),
+                where,
+            )
             times = united(self.times, where=where, noise=TOUCHING) if self.times else ()
             object.__setattr__(self, "times", times if len(times) > 1 else ())
 
@@ -99,7 +110,8 @@ class Span:
 
     @property
     def intervals(self) -> tuple[tuple[Seconds, Seconds], ...]:
-        """Where it is in the audio, in seconds: one stretch, or several; none where that is not known."""
+        """Where it is in the audio, in seconds: one stretch, or several; none where that is not
+        known."""
         if self.onset is None or self.offset is None:
             return ()
         return self.times or ((self.onset, self.offset),)
@@ -136,15 +148,16 @@ def asked_ranges(asked: Any) -> list[tuple[int, int]]:
 def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjoint") -> list[Span]:
     """Give each word its frames.
 
-    "disjoint": a frame belongs to the word its centre lies in. A word that holds no centre takes the next free frame
-    (its neighbours give way), so that every word has one and no frame is shared.
-    "paper": start = ceil(T t0 / D), stop = ceil(T t1 / D) + 1 (cut at T); D = 30 s for Whisper.
-    A word in pieces has the frames of all of them.
+    "disjoint": a frame belongs to the word its centre lies in. A word that holds no centre takes
+    the next free frame (its neighbours give way), so that every word has one and no frame is
+    shared. "paper": start = ceil(T t0 / D), stop = ceil(T t1 / D) + 1 (cut at T); D = 30 s for
+    Whisper. A word in pieces has the frames of all of them.
 
     Raises
     ------
     InputError
-        For an unknown rounding, more words than frames, or a word behind the last frame or the model's window.
+        For an unknown rounding, more words than frames, or a word behind the last frame or the
+        model's window.
     """
     if rounding not in ROUNDINGS:
         raise InputError(f"rounding must be one of {ROUNDINGS}, found {rounding!r}")
@@ -153,16 +166,21 @@ def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjo
         for word, frames in zip(words, ranges, strict=True):
             if any(start >= stop for start, stop in frames):
                 raise InputError(
-                    f"word {word.text!r} at {word.start:.3f} s lies past the last of {grid.n_frames} frames"
+                    f"word {word.text!r} at {word.start:.3f} s lies past the last of "
+                    f"{grid.n_frames} frames"
                 )
     else:
         for word in words:
             if any(start >= grid.duration and end > grid.duration for start, end in word.intervals):
                 raise InputError(
-                    f"word {word.text!r} at {word.start:.3f} s lies past the {grid.duration:g} s that the model sees"
+                    f"word {word.text!r} at {word.start:.3f} s lies past the {grid.duration:g} s "
+                    "that the model sees"
                 )
         ranges = _disjoint([_frames_of(word, grid) for word in words], grid.n_frames)
-    return [_span_of(word, index, frames) for index, (word, frames) in enumerate(zip(words, ranges, strict=True))]
+    return [
+        _span_of(word, index, frames)
+        for index, (word, frames) in enumerate(zip(words, ranges, strict=True))
+    ]
 
 
 def _frames_of(word: Word, grid: FrameGrid) -> list[tuple[int, int]]:
@@ -180,15 +198,20 @@ def _span_of(word: Word, index: int, frames: Sequence[tuple[int, int]]) -> Span:
     for start, stop in frames:
         apart.append((max(start, apart[-1][1]) if apart else start, stop))
     pieces = [(start, stop) for start, stop in apart if start < stop]
-    return Span.of_ranges(pieces, word.text, word=index, onset=word.start, offset=word.end, times=word.pieces)
+    return Span.of_ranges(
+        pieces, word.text, word=index, onset=word.start, offset=word.end, times=word.pieces
+    )
 
 
 def _disjoint(words: list[list[tuple[int, int]]], n_frames: int) -> list[list[tuple[int, int]]]:
-    """Push empty ranges open to one frame, to the right where there is room and else to the left."""
+    """Push empty ranges open to one frame, to the right where there is room and else to the
+    left."""
     # as they follow each other: a piece of one word may lie behind the next
     order = [(word, piece) for word, pieces in enumerate(words) for piece in range(len(pieces))]
     if len(order) > n_frames:
-        raise InputError(f"{len(order)} words cannot have a frame each: the clip has only {n_frames} frames")
+        raise InputError(
+            f"{len(order)} words cannot have a frame each: the clip has only {n_frames} frames"
+        )
     if any(len(pieces) > 1 for pieces in words):
         order.sort(key=lambda place: words[place[0]][place[1]])
     opened, taken = [], 0
@@ -210,12 +233,17 @@ def _disjoint(words: list[list[tuple[int, int]]], n_frames: int) -> list[list[tu
 
 
 def context_spans(
-    spans: Sequence[Span], grid: FrameGrid, audio_seconds: Seconds, *, include: Sequence[str] = ("silence", "padding")
+    spans: Sequence[Span],
+    grid: FrameGrid,
+    audio_seconds: Seconds,
+    *,
+    include: Sequence[str] = ("silence", "padding"),
 ) -> list[Span]:
     """Return word spans together with the silence and padding around them, in time order.
 
-    Silence is every run of frames in the audio that no word has; padding is what a fixed window (Whisper) adds behind
-    the clip. Padding takes part in mixing, because Whisper's encoder has no mask.
+    Silence is every run of frames in the audio that no word has; padding is what a fixed window
+    (Whisper) adds behind the clip. Padding takes part in mixing, because Whisper's encoder has no
+    mask.
 
     Parameters
     ----------
@@ -224,16 +252,31 @@ def context_spans(
     unknown = set(include) - set(CONTEXT_KINDS)
     if unknown:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
-    audio_stop = max(grid.frames_between(0.0, audio_seconds)[1], max((span.stop for span in spans), default=0))
+    audio_stop = max(
+        grid.frames_between(0.0, audio_seconds)[1], max((span.stop for span in spans), default=0)
+    )
     if not grid.fixed:
         audio_stop = grid.n_frames
     result = list(spans)
     if "silence" in include:
-        edges = [(0, 0), *sorted(frames for span in spans for frames in span.ranges), (audio_stop, audio_stop)]
+        edges = [
+            (0, 0),
+            *sorted(frames for span in spans for frames in span.ranges),
+            (audio_stop, audio_stop),
+        ]
         reached = 0
         for start, stop in edges:
             if start > reached:
-                result.append(Span(reached, start, "<silence>", "silence", None, *grid.seconds_of(reached, start)))
+                result.append(
+                    Span(
+                        reached,
+                        start,
+                        "<silence>",
+                        "silence",
+                        None,
+                        *grid.seconds_of(reached, start),
+                    )
+                )
             reached = max(reached, stop)
     if "padding" in include and audio_stop < grid.n_frames:
         times = grid.seconds_of(audio_stop, grid.n_frames)
@@ -244,5 +287,6 @@ def context_spans(
 def frame_spans(grid: FrameGrid) -> list[Span]:
     """Every frame as a unit of its own."""
     return [
-        Span(i, i + 1, f"{grid.centre(i):.2f}", "frame", None, *grid.seconds_of(i, i + 1)) for i in range(grid.n_frames)
+        Span(i, i + 1, f"{grid.centre(i):.2f}", "frame", None, *grid.seconds_of(i, i + 1))
+        for i in range(grid.n_frames)
     ]

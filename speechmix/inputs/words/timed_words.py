@@ -1,4 +1,5 @@
-"""A word of a clip: what it is and where it is in the audio, in one piece or in several. Times are seconds."""
+"""A word of a clip: what it is and where it is in the audio, in one piece or in several. Times are
+seconds."""
 
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ from typing import Any
 from ..audio.frame_grid import Seconds
 from .ranges import settle, told, united
 
-# Pieces of a word that are apart, or over each other, by no more than this touch: times are rounded to milliseconds.
+# Pieces of a word that are apart, or over each other, by no more than this touch: times are rounded
+# to milliseconds.
 TOUCHING: Seconds = 0.001
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word and where it is in the audio: from its start to its end, or in several pieces between them.
+    """A word and where it is in the audio: from its start to its end, or in several pieces between
+    them.
 
     Parameters
     ----------
@@ -23,10 +26,12 @@ class Word:
     start, end : float
         Seconds.
     score : float, optional
-        How sure the aligner is, 0 to 1; None if it was not asked or the times were measured by hand.
+        How sure the aligner is, 0 to 1; None if it was not asked or the times were measured by
+        hand.
     pieces : sequence of (float, float), optional
-        Where the word is, if not all the way from start to end: with a hesitation cut out, or with other words between its
-        parts (*ne ... pas*). In any order; the first begins at `start`, the last ends at `end`.
+        Where the word is, if not all the way from start to end: with a hesitation cut out, or with
+        other words between its parts (*ne ... pas*). In any order; the first begins at `start`, the
+        last ends at `end`.
 
     Raises
     ------
@@ -52,7 +57,9 @@ class Word:
             settle(self, pieces, (self.start, self.end), where)
 
     @classmethod
-    def of_pieces(cls, text: str, pieces: Iterable[tuple[Seconds, Seconds]], score: float | None = None) -> Word:
+    def of_pieces(
+        cls, text: str, pieces: Iterable[tuple[Seconds, Seconds]], score: float | None = None
+    ) -> Word:
         """Word that is where its pieces are, in seconds.
 
         Examples
@@ -79,7 +86,8 @@ class Word:
         return Word(self.text, self.start + by, self.end + by, self.score, pieces)
 
     def as_list(self) -> list[Any]:
-        """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip` takes it."""
+        """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip`
+        takes it."""
         pieces = [None, [list(piece) for piece in self.pieces]] if self.pieces else []
         return [self.text, self.start, self.end, *pieces]
 

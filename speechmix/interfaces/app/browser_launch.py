@@ -1,7 +1,8 @@
 """Opening the page in a browser without showing its address to other users of the machine.
 
-In: an address with a token. Out: a browser at that address. What a program is called with can be read by every local user (the
-process list), so the browser is given a file that only its owner can read, and that leads to the address.
+In: an address with a token. Out: a browser at that address. What a program is called with can be
+read by every local user (the process list), so the browser is given a file that only its owner can
+read, and that leads to the address.
 """
 
 from __future__ import annotations

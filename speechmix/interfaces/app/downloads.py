@@ -1,6 +1,7 @@
 """What is saved from the app: a page, a picture, a TextGrid, the sound, a row for a manifest.
 
-In: a `Clip` and its maps. Out: a `SavedFile`, the bytes of a file with a name that is safe; nothing is written to a folder.
+In: a `Clip` and its maps. Out: a `SavedFile`, the bytes of a file with a name that is safe; nothing
+is written to a folder.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def textgrid_of(clip: Clip) -> SavedFile:
     with tempfile.TemporaryDirectory(prefix="speechmix-") as folder:
         path = Path(folder) / "words.TextGrid"
         write_textgrid(path, words, clip.duration)
-        return SavedFile(f"{safe_name(clip.name)}.TextGrid", "text/plain; charset=utf-8", path.read_bytes())
+        return SavedFile(
+            f"{safe_name(clip.name)}.TextGrid", "text/plain; charset=utf-8", path.read_bytes()
+        )
 
 
 def sound_of(clip: Clip) -> SavedFile:
@@ -70,20 +73,35 @@ def manifest_row(clip: Clip) -> SavedFile:
     >>> print(manifest_row(clip).content.decode().strip())
     {"path": "a.flac", "name": "a", "text": "les", "words": [["les", 0.25, 0.5]]}
     """
-    row: dict[str, Any] = {"path": _sound_name(clip), "name": clip.name, "text": clip.text, "language": clip.language}
+    row: dict[str, Any] = {
+        "path": _sound_name(clip),
+        "name": clip.name,
+        "text": clip.text,
+        "language": clip.language,
+    }
     row["words"] = [_rounded(word) for word in clip.words or ()] or None
     row |= {"cue": clip.cue, "target": clip.target, "foil": clip.foil}
-    line = json.dumps({field: value for field, value in row.items() if value is not None}, ensure_ascii=False)
-    return SavedFile(f"{safe_name(clip.name)}.jsonl", "application/jsonl; charset=utf-8", (line + "\n").encode())
+    line = json.dumps(
+        {field: value for field, value in row.items() if value is not None}, ensure_ascii=False
+    )
+    return SavedFile(
+        f"{safe_name(clip.name)}.jsonl", "application/jsonl; charset=utf-8", (line + "\n").encode()
+    )
 
 
 def _rounded(word: Word) -> list[Any]:
     pieces = [[round(start, 5), round(end, 5)] for start, end in word.pieces]
-    return [word.text, round(word.start, 5), round(word.end, 5), *([None, pieces] if pieces else [])]
+    return [
+        word.text,
+        round(word.start, 5),
+        round(word.end, 5),
+        *([None, pieces] if pieces else []),
+    ]
 
 
 def picture_of(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
-    """The clip with one map in its first, middle and last layer, and the one that is looked at; PNG.
+    """The clip with one map in its first, middle and last layer, and the one that is looked at;
+    PNG.
 
     Raises
     ------
@@ -92,14 +110,22 @@ def picture_of(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
     """
     _words(clip, "a picture with its map")
     layers = sorted(
-        {mixing_map.layers[0], mixing_map.layers[len(mixing_map.layers) // 2], mixing_map.layers[-1], layer}
+        {
+            mixing_map.layers[0],
+            mixing_map.layers[len(mixing_map.layers) // 2],
+            mixing_map.layers[-1],
+            layer,
+        }
     )
     figure = clip_figure(clip, {(mixing_map.measure, mixing_map.stack): mixing_map}, layers=layers)
     return SavedFile(f"{safe_name(clip.name)}.png", "image/png", png(figure))
 
 
-def page_of(clip: Clip, maps: Maps, *, start: Mapping[str, Any], notes: tuple[str, ...] = ()) -> SavedFile:
-    """One page that needs no other file: the sound, the words, all maps; the same part as in a run's report.
+def page_of(
+    clip: Clip, maps: Maps, *, start: Mapping[str, Any], notes: tuple[str, ...] = ()
+) -> SavedFile:
+    """One page that needs no other file: the sound, the words, all maps; the same part as in a
+    run's report.
 
     Parameters
     ----------
@@ -111,15 +137,28 @@ def page_of(clip: Clip, maps: Maps, *, start: Mapping[str, Any], notes: tuple[st
     notes : tuple of str
         Paragraphs that are shown first.
     """
-    facts = [f"{clip.duration:.2f} s", *([f"words placed by: {clip.alignment}"] if clip.alignment else [])]
+    facts = [
+        f"{clip.duration:.2f} s",
+        *([f"words placed by: {clip.alignment}"] if clip.alignment else []),
+    ]
     facts += [f"word times are doubtful: {doubt}" for doubt in clip.doubts]
     card = clip_card(
-        clip.name, clip, maps, heading=clip.name, facts=" · ".join(facts), start=start, seconds=clip.duration,
+        clip.name,
+        clip,
+        maps,
+        heading=clip.name,
+        facts=" · ".join(facts),
+        start=start,
+        seconds=clip.duration,
         most_bytes=_PAGE_BYTES,
-    )  # fmt: skip
+    )
     models = ", ".join(model_label(key) for key in maps)
-    measures = ", ".join(dict.fromkeys(spoken(measure) for by_model in maps.values() for measure, _ in by_model))
-    told = (f"Models: {models}. Measures: {measures}.", f"Measured with {versions()}.") if maps else ()
+    measures = ", ".join(
+        dict.fromkeys(spoken(measure) for by_model in maps.values() for measure, _ in by_model)
+    )
+    told = (
+        (f"Models: {models}. Measures: {measures}.", f"Measured with {versions()}.") if maps else ()
+    )
     html = page(clip.name, [("The clip", [*notes, card]), ("What was measured", [*told])])
     return SavedFile(f"{safe_name(clip.name)}.html", "text/html; charset=utf-8", html.encode())
 

@@ -1,7 +1,8 @@
-"""What the app answers, as functions of clips and models: recordings read, words placed, texts written, maps, words silenced.
+"""What the app answers, as functions of clips and models: recordings read, words placed, texts
+written, maps, words silenced.
 
-In: a `Clip` and a `Model`. Out: clips, maps, texts; nothing here knows of the page or keeps anything. A notebook or another
-page may call the same functions (`recipes/gradio_app.py` does).
+In: a `Clip` and a `Model`. Out: clips, maps, texts; nothing here knows of the page or keeps
+anything. A notebook or another page may call the same functions (`recipes/gradio_app.py` does).
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Silenced:
 
 
 def page_measures() -> tuple[str, ...]:
-    """Names of the measures that the page computes: those that explain no single number of the output."""
+    """Names of the measures that the page computes: those that explain no single number of the
+    output."""
     return tuple(name for name, facts in FACTS.items() if facts.is_layerwise)
 
 
@@ -102,7 +104,8 @@ def clip_of_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
     Raises
     ------
     InputError
-        If it is no audio, holds less than it promises, or is longer than `longest`; the message has the name, and no path.
+        If it is no audio, holds less than it promises, or is longer than `longest`; the message has
+        the name, and no path.
     """
     shown = safe_name(name)
     with tempfile.TemporaryDirectory(prefix="speechmix-") as folder:
@@ -112,7 +115,8 @@ def clip_of_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
             seconds = header_seconds(path)
             if seconds > longest:
                 raise InputError(
-                    f"{path} lasts {seconds:.1f} s, expected at most {longest:g} s: cut it, or start the page with a longer "
+                    f"{path} lasts {seconds:.1f} s, expected at most {longest:g} s: cut it, or "
+                    "start the page with a longer "
                     "limit (speechmix serve --longest)"
                 )
             samples = read_audio(path, sample_rate=RATE)
@@ -122,7 +126,8 @@ def clip_of_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
 
 
 def warm_up() -> None:
-    """Import what reading and drawing a recording takes, which is seconds, before somebody waits for it."""
+    """Import what reading and drawing a recording takes, which is seconds, before somebody waits
+    for it."""
     clip = Clip.from_array(np.zeros(800, np.float32), 8_000, name="silence")
     sound_picture(clip, width=1.0, height=1.0)
     flac(clip)
@@ -134,12 +139,18 @@ def written_text(model: Model, clip: Clip) -> str:
     Raises
     ------
     InputError
-        If the model writes nothing: it has no head that spells, or random weights; if the clip is longer than it hears.
+        If the model writes nothing: it has no head that spells, or random weights; if the clip is
+        longer than it hears.
     """
     if model.init != "trained":
-        raise InputError(f"{model.label} has random weights: what it writes says nothing; ask the trained model")
+        raise InputError(
+            f"{model.label} has random weights: what it writes says nothing; ask the trained model"
+        )
     if not model.can_spell:
-        raise InputError(f"{model.label} writes no text (it has no CTC or language-model head): type what is said")
+        raise InputError(
+            f"{model.label} writes no text (it has no CTC or language-model head): type what is "
+            "said"
+        )
     return transcribe(model, clip)
 
 
@@ -153,7 +164,8 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     model : Model, optional
         For "model": a trained one with a CTC head or, if it is a Whisper, cross-attention.
     how : {"model", "synthesis", "evenly"}
-        By the model; by espeak-ng and warping; or evenly by their letters, as a start for moving borders by hand.
+        By the model; by espeak-ng and warping; or evenly by their letters, as a start for moving
+        borders by hand.
 
     Raises
     ------
@@ -170,7 +182,8 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     if how == "synthesis":
         if not clip.language:
             raise InputError(
-                f"in which language is {clip.name} spoken? Write it into the field language (fr, en-us, ...), or start the "
+                f"in which language is {clip.name} spoken? Write it into the field language (fr, "
+                "en-us, ...), or start the "
                 "page with speechmix serve --language: a synthetic voice speaks the text"
             )
         method = how
@@ -179,7 +192,8 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     else:
         name = "no model" if model is None else model.label
         raise InputError(
-            f"{name} cannot place words: a trained model with a CTC head or a trained Whisper can; or have the text spoken "
+            f"{name} cannot place words: a trained model with a CTC head or a trained Whisper can; "
+            "or have the text spoken "
             "(synthesis), or spread it evenly and move the borders"
         )
     alignment = place_words(bare, clip.text or "", model=model, method=method)
@@ -210,7 +224,8 @@ def measured(
     units: str = "word",
     progress: Progress | None = None,
 ) -> Measured:
-    """Maps of a clip by several measures, all stacks and layers; a measure that is not defined here says why.
+    """Maps of a clip by several measures, all stacks and layers; a measure that is not defined here
+    says why.
 
     Parameters
     ----------
@@ -231,7 +246,8 @@ def measured(
     unknown = set(measures) - set(page_measures())
     if unknown or not measures:
         raise InputError(
-            f"measures should be some of {', '.join(page_measures())}; found {', '.join(sorted(unknown)) or 'none'}"
+            f"measures should be some of {', '.join(page_measures())}; found "
+            f"{', '.join(sorted(unknown)) or 'none'}"
         )
     if clip.text is None and clip.words:
         clip = clip.replace(text=spoken_text(clip.words))
@@ -251,7 +267,12 @@ def measured(
 
 
 def silenced(
-    model: Model, clip: Clip, words: Sequence[int], *, fill: str = "zeros", before: str | None = None
+    model: Model,
+    clip: Clip,
+    words: Sequence[int],
+    *,
+    fill: str = "zeros",
+    before: str | None = None,
 ) -> Silenced:
     """Silence words in the sound and read what the model writes then.
 
@@ -282,7 +303,8 @@ def silenced(
 
 
 def explained(model: Model, clip: Clip) -> Explanation:
-    """Why the model writes each of its words: errors against the clip's words first, and each word against its runner-up.
+    """Why the model writes each of its words: errors against the clip's words first, and each word
+    against its runner-up.
 
     Parameters
     ----------
@@ -318,7 +340,11 @@ def compared_texts(before: str, after: str) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for _, i, j, k, m in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
         alike = j - i == m - k
-        pairs += zip(old[i:j], new[k:m], strict=True) if alike else [(" ".join(old[i:j]), " ".join(new[k:m]))]
+        pairs += (
+            zip(old[i:j], new[k:m], strict=True)
+            if alike
+            else [(" ".join(old[i:j]), " ".join(new[k:m]))]
+        )
     return pairs
 
 

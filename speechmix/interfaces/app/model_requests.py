@@ -1,7 +1,8 @@
-"""The requests that take a model: what each is asked, and what it answers, as plain values for the page.
+"""The requests that take a model: what each is asked, and what it answers, as plain values for the
+page.
 
-In: the `Session` and a decoded request. Out: a function that does the work when its turn has come. What can be seen to be wrong
-before is refused at once.
+In: the `Session` and a decoded request. Out: a function that does the work when its turn has come.
+What can be seen to be wrong before is refused at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from ...reporting.plots.panels import spoken
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import downloads as saving
 from . import measurements as answers
-from .requests import ModelAsked, choice_of, clip_of, layer_of, model_of, models_of, names_of, word_indices
+from .requests import (
+    ModelAsked,
+    choice_of,
+    clip_of,
+    layer_of,
+    model_of,
+    models_of,
+    names_of,
+    word_indices,
+)
 from .session import Session
 
 Work = Callable[[answers.Progress], Any]
@@ -68,7 +78,10 @@ def measure(session: Session, asked: Mapping[str, Any]) -> Work:
     def work(told: answers.Progress) -> dict[str, Any]:
         model = _loaded(session, which, told)
         result = session.maps(model, clip, measures=measures, units=units, progress=told)
-        return {"maps": _drawn({_key(which): result.maps}, clip.duration), "refused": _spelled(result, clip.duration)}
+        return {
+            "maps": _drawn({_key(which): result.maps}, clip.duration),
+            "refused": _spelled(result, clip.duration),
+        }
 
     return work
 
@@ -84,13 +97,19 @@ def silence(session: Session, asked: Mapping[str, Any]) -> Work:
         result = answers.silenced(model, clip, words, fill=fill)
         recording = session.keep(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
-        return {"before": result.before, "after": result.after, "changes": changes, "recording": recording}
+        return {
+            "before": result.before,
+            "after": result.after,
+            "changes": changes,
+            "recording": recording,
+        }
 
     return work
 
 
 def explain(session: Session, asked: Mapping[str, Any]) -> Work:
-    """Why the model writes each of its words: what the view of an explanation shows; the page has the sound already."""
+    """Why the model writes each of its words: what the view of an explanation shows; the page has
+    the sound already."""
     clip, which = clip_of(session, asked), model_of(asked)
 
     def work(told: answers.Progress) -> dict[str, Any]:
@@ -118,15 +137,19 @@ def save_page(session: Session, asked: Mapping[str, Any]) -> Work:
     clip, models, measures = clip_of(session, asked), models_of(asked), names_of(asked, "measures")
     units = "word" if clip.words else "frame"
     start = {
-        "model": model_label(_key(models[0])), "stack": asked.get("stack"), "measure": spoken(measures[0]),
+        "model": model_label(_key(models[0])),
+        "stack": asked.get("stack"),
+        "measure": spoken(measures[0]),
         "layer": layer_of(asked),
-    }  # fmt: skip
+    }
 
     def work(told: answers.Progress) -> saving.SavedFile:
         maps: Maps = {}
         for which in models:
             model = _loaded(session, which, told)
-            maps[_key(which)] = session.maps(model, clip, measures=measures, units=units, progress=told).maps
+            maps[_key(which)] = session.maps(
+                model, clip, measures=measures, units=units, progress=told
+            ).maps
         told("the page is written", 0, 1)
         notes = (SYNTHETIC,) if _is_synthetic(clip) else ()
         with session.drawing:
@@ -187,7 +210,8 @@ def clip_facts(clip: Clip) -> dict[str, Any]:
 
 
 def _is_synthetic(clip: Clip) -> bool:
-    """Whether a clip says of itself that nobody spoke it: those of the package have a voice of espeak-ng."""
+    """Whether a clip says of itself that nobody spoke it: those of the package have a voice of
+    espeak-ng."""
     return clip.meta.get("synthetic") == "yes"
 
 
@@ -207,7 +231,8 @@ def _drawn(maps: Maps, seconds: float) -> list[dict[str, Any]]:
 def _spelled(result: answers.Measured, seconds: float) -> dict[str, str]:
     """Why measures have no map to look at."""
     large = {
-        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): measure words instead"
+        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): "
+        "measure words instead"
         for (measure, _), m in result.maps.items()
         if max(m.without("silence", "padding").scores.shape[-2:]) > MOST_UNITS
     }
@@ -215,7 +240,9 @@ def _spelled(result: answers.Measured, seconds: float) -> dict[str, str]:
 
 
 def _units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
-    frames = any(span.kind == "frame" for mixing_map in maps.values() for span in mixing_map.sources)
+    frames = any(
+        span.kind == "frame" for mixing_map in maps.values() for span in mixing_map.sources
+    )
     return "frame" if frames else "word"
 
 

@@ -1,7 +1,9 @@
-"""One request works at a time, the others wait their turn: in the order in which they came, and each is told its place.
+"""One request works at a time, the others wait their turn: in the order in which they came, and
+each is told its place.
 
-In: functions that are told how to say how far they are. Out: `Job`s that can be watched, waited for and taken back while
-they wait. An error of this package is an answer; any other is written to standard error, and the next job is done all the same.
+In: functions that are told how to say how far they are. Out: `Job`s that can be watched, waited for
+and taken back while they wait. An error of this package is an answer; any other is written to
+standard error, and the next job is done all the same.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from ...errors import InputError, SpeechmixError
 WAITING, WORKING, DONE, FAILED, CANCELLED = "waiting", "working", "done", "failed", "cancelled"
 _MOST_WAITING = 32
 _SECONDS_TO_END = 10.0
-_MOST_REMEMBERED = _MOST_WAITING  # jobs that are over; their answers may be large, and are fetched at once
+_MOST_REMEMBERED = (
+    _MOST_WAITING  # jobs that are over; their answers may be large, and are fetched at once
+)
 
 
 class Busy(InputError):
@@ -124,7 +128,8 @@ class Turns:
             return True
 
     def watch(self, since: int, seconds: float) -> tuple[int, list[Standing]]:
-        """Wait until anything has changed since a version; return the version now, and jobs that have changed or wait.
+        """Wait until anything has changed since a version; return the version now, and jobs that
+        have changed or wait.
 
         One who watches needs one connection, whatever the number of requests.
 
@@ -137,7 +142,9 @@ class Turns:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._version > since, seconds)
-            jobs = [job for job in self._jobs.values() if job.changed > since or job.state == WAITING]
+            jobs = [
+                job for job in self._jobs.values() if job.changed > since or job.state == WAITING
+            ]
             return self._version, [self._standing(job) for job in jobs]
 
     def standing(self, name: str) -> Standing:
@@ -217,4 +224,7 @@ class Turns:
             return FAILED, str(error)
         except Exception as error:  # one request ends, the page goes on
             traceback.print_exc(file=sys.stderr)
-            return FAILED, f"unexpected {type(error).__name__}: {error}; the terminal has the details"
+            return (
+                FAILED,
+                f"unexpected {type(error).__name__}: {error}; the terminal has the details",
+            )

@@ -1,7 +1,9 @@
-"""What the page asks for: JSON read into clips, models and options, and nothing believed that was not checked.
+"""What the page asks for: JSON read into clips, models and options, and nothing believed that was
+not checked.
 
-In: a decoded JSON object and the `Session`. Out: a `Clip` as the page has it by now (its text, words and borders), names of
-models, measures. Whatever is wrong is an `InputError` that the page shows.
+In: a decoded JSON object and the `Session`. Out: a `Clip` as the page has it by now (its text,
+words and borders), names of models, measures. Whatever is wrong is an `InputError` that the page
+shows.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _MOST_LETTERS, _MOST_WORDS, _MOST_MODELS = 5_000, 600, 4
 
 @dataclass(frozen=True)
 class ModelAsked:
-    """Which weights: a model of the page, and the seed of its random twin (None: the trained ones)."""
+    """Which weights: a model of the page, and the seed of its random twin (None: the trained
+    ones)."""
 
     name: str
     seed: int | None = None
@@ -28,7 +31,11 @@ class ModelAsked:
     @property
     def which(self) -> dict[str, Any]:
         """Options of `Session.model`."""
-        return {"init": "trained", "seed": None} if self.seed is None else {"init": "random", "seed": self.seed}
+        return (
+            {"init": "trained", "seed": None}
+            if self.seed is None
+            else {"init": "random", "seed": self.seed}
+        )
 
 
 def fields_of(asked: object) -> Mapping[str, Any]:
@@ -45,7 +52,8 @@ def fields_of(asked: object) -> Mapping[str, Any]:
 
 
 def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
-    """Return the clip that a request is about: a recording with the text, words and roles that the page has.
+    """Return the clip that a request is about: a recording with the text, words and roles that the
+    page has.
 
     Raises
     ------
@@ -55,20 +63,30 @@ def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
     told = fields_of(asked.get("clip"))
     clip = session.recording(told.get("recording"))
     words = told.get("words")
-    if words is not None and (not isinstance(words, Sequence) or isinstance(words, str) or len(words) > _MOST_WORDS):
+    if words is not None and (
+        not isinstance(words, Sequence) or isinstance(words, str) or len(words) > _MOST_WORDS
+    ):
         raise InputError(f"expected a list of at most {_MOST_WORDS} words, found {str(words)[:80]}")
     text = _text(told, "text", _MOST_LETTERS)
     bare = clip.replace(
-        words=None, doubts=(), cue=None, target=None, text=text,
+        words=None,
+        doubts=(),
+        cue=None,
+        target=None,
+        text=text,
         language=_text(told, "language", 12) or clip.language or session.language,
-        name=_text(told, "name", 300) or clip.name, foil=_text(told, "foil", 200),
-    )  # fmt: skip
+        name=_text(told, "name", 300) or clip.name,
+        foil=_text(told, "foil", 200),
+    )
     if not words:
         return bare
     cue, target = told.get("cue") or [], _index(told, "target", len(words))
     if not isinstance(cue, list):
         raise InputError(f"expected the cue as a list of indices of words, found {cue!r:.80}")
-    roles: dict[str, Any] = {"cue": [_index({"cue": i}, "cue", len(words)) for i in cue] or None, "target": target}
+    roles: dict[str, Any] = {
+        "cue": [_index({"cue": i}, "cue", len(words)) for i in cue] or None,
+        "target": target,
+    }
     checked = words_from_items(words, where=f"clip {bare.name!r}")
     return bare.replace(words=checked, alignment=_text(told, "alignment", 60) or "given", **roles)
 
@@ -94,7 +112,11 @@ def models_of(asked: Mapping[str, Any]) -> list[ModelAsked]:
 def names_of(asked: Mapping[str, Any], field: str) -> list[str]:
     """A list of names."""
     listed = asked.get(field)
-    if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(isinstance(name, str) for name in listed)
+    ):
         raise InputError(f"expected {field} as a list of names, found {str(listed)[:80]}")
     return list(dict.fromkeys(listed))
 
@@ -111,7 +133,9 @@ def choice_of(asked: Mapping[str, Any], field: str, allowed: Sequence[str]) -> s
     """One of a few; the first if nothing is said."""
     value = asked.get(field, allowed[0])
     if value not in allowed:
-        raise InputError(f"{field} should be one of {', '.join(allowed)}; found {str(value)[:80]!r}")
+        raise InputError(
+            f"{field} should be one of {', '.join(allowed)}; found {str(value)[:80]!r}"
+        )
     return value
 
 
@@ -128,12 +152,16 @@ def _text(told: Mapping[str, Any], field: str, most: int) -> str | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if not isinstance(value, str) or len(value) > most:
-        raise InputError(f"expected {field} as a text of at most {most:,} characters, found {str(value)[:80]!r}")
+        raise InputError(
+            f"expected {field} as a text of at most {most:,} characters, found {str(value)[:80]!r}"
+        )
     return " ".join(value.split())
 
 
 def _index(told: Mapping[str, Any], role: str, count: int) -> int | None:
     index = told.get(role)
     if index is not None and not (type(index) is int and 0 <= index < count):
-        raise InputError(f"expected the {role} as the index of one of {count} words, found {index!r}")
+        raise InputError(
+            f"expected the {role} as the index of one of {count} words, found {index!r}"
+        )
     return index

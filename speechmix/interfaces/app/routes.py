@@ -1,7 +1,7 @@
 """The addresses of the app: what is asked of each, and what it answers. No sockets here.
 
-In: a method, a path below the token, a query, a body. Out: a `Response`. The page's files are known by name when the server
-starts, so that no path of a request ever becomes a path of a file.
+In: a method, a path below the token, a query, a body. Out: a `Response`. The page's files are known
+by name when the server starts, so that no path of a request ever becomes a path of a file.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class App:
         return error_response(404, "there is nothing at this address")
 
     def _facts(self) -> dict[str, Any]:
-        measures = [{"name": name, "what": FACTS[name].description} for name in answers.page_measures()]
+        measures = [
+            {"name": name, "what": FACTS[name].description} for name in answers.page_measures()
+        ]
         return {
             "version": __version__,
             "models": list(self.session.choices),
@@ -127,12 +129,16 @@ class App:
             "fills": list(SOUND_FILLS),
             "longest": self.session.longest,
             "language": self.session.language,
-            "examples": [{"name": clip.name, "text": clip.text} for clip in self.session.examples.values()],
+            "examples": [
+                {"name": clip.name, "text": clip.text} for clip in self.session.examples.values()
+            ],
             "run": self.session.run.out.name if self.session.run is not None else None,
         }
 
     def _recorded(self, request: Request) -> dict[str, Any]:
-        clip = answers.clip_of_bytes(request.body, request.query.get("name", "recording"), longest=self.session.longest)
+        clip = answers.clip_of_bytes(
+            request.body, request.query.get("name", "recording"), longest=self.session.longest
+        )
         return {**tasks.clip_facts(clip), "recording": self.session.keep(clip)}
 
     def _example(self, request: Request) -> dict[str, Any]:
@@ -151,14 +157,18 @@ class App:
         asked = _asked(request)
         form = asked.get("form")
         if not isinstance(form, str) or form not in _DIRECT:
-            raise InputError(f"form should be one of {', '.join(_DIRECT)}; found {str(form)[:80]!r}")
+            raise InputError(
+                f"form should be one of {', '.join(_DIRECT)}; found {str(form)[:80]!r}"
+            )
         return _download(_DIRECT[form](clip_of(self.session, asked)))
 
     def _job_taken(self, request: Request) -> Response:
         asked = _asked(request)
         kind = asked.get("kind")
         if not isinstance(kind, str) or kind not in tasks.KINDS:
-            raise InputError(f"kind should be one of {', '.join(tasks.KINDS)}; found {str(kind)[:80]!r}")
+            raise InputError(
+                f"kind should be one of {', '.join(tasks.KINDS)}; found {str(kind)[:80]!r}"
+            )
         job = self.turns.take(tasks.KINDS[kind](self.session, asked))
         return _json({"job": _told(self.turns.standing(job.id))}, 202)
 
@@ -171,13 +181,24 @@ class App:
     def _answer_of(self, name: str) -> Response:
         standing = self.turns.standing(name)
         answer = standing.job.answer
-        return _json({**_told(standing), "answer": {"file": True} if isinstance(answer, saving.SavedFile) else answer})
+        return _json(
+            {
+                **_told(standing),
+                "answer": {"file": True} if isinstance(answer, saving.SavedFile) else answer,
+            }
+        )
 
 
 def _told(standing: Standing) -> dict[str, Any]:
     """How a request stands, without its answer."""
     job = standing.job
-    told = {"id": job.id, "state": job.state, "note": job.note, "done": job.done, "total": job.total}
+    told = {
+        "id": job.id,
+        "state": job.state,
+        "note": job.note,
+        "done": job.done,
+        "total": job.total,
+    }
     return {**told, "before": standing.before, "seconds": round(job.seconds, 3)}
 
 

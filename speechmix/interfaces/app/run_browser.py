@@ -1,4 +1,5 @@
-"""A run's folder in the app: the table of its clips, and each of them with its sound and the maps that the run kept.
+"""A run's folder in the app: the table of its clips, and each of them with its sound and the maps
+that the run kept.
 
 In: a `StoredRun`. Out: plain values for the page. Nothing is measured here.
 """
@@ -19,10 +20,16 @@ from .session import Session
 
 
 def table_of(run: StoredRun) -> dict[str, Any]:
-    """Clips of a run as the page's table: columns, which of them are numbers, and (text, number to sort by) of each cell."""
+    """Clips of a run as the page's table: columns, which of them are numbers, and (text, number to
+    sort by) of each cell."""
     table = shown_columns(run.clips)
     note = "" if len(table) <= MOST_CLIPS else f"The first {MOST_CLIPS:,} of {len(table):,} clips."
-    return {"name": run.out.name, "note": note, "done": run.done, **sortable_cells(table.head(MOST_CLIPS))}
+    return {
+        "name": run.out.name,
+        "note": note,
+        "done": run.done,
+        **sortable_cells(table.head(MOST_CLIPS)),
+    }
 
 
 def opened(session: Session, name: object) -> dict[str, Any]:
@@ -47,10 +54,17 @@ def opened(session: Session, name: object) -> dict[str, Any]:
         facts = {**clip_facts(clip), "recording": session.keep(clip)}
     else:
         facts = {
-            "name": name, "seconds": float(row["seconds"]), "recording": None, "synthetic": False, "doubts": [],
-            **{fact: provenance.get(fact) for fact in ("text", "language", "words", "alignment", "target", "foil")},
+            "name": name,
+            "seconds": float(row["seconds"]),
+            "recording": None,
+            "synthetic": False,
+            "doubts": [],
+            **{
+                fact: provenance.get(fact)
+                for fact in ("text", "language", "words", "alignment", "target", "foil")
+            },
             "cue": list(cue_words(provenance.get("cue"))),
-        }  # fmt: skip
+        }
     notes = [silent] if silent else []
     notes += [f"{len(unreadable)} maps are left out: {unreadable[0]}"] if unreadable else []
     return {"clip": facts, **stored_maps(maps, facts["seconds"]), "notes": notes}
@@ -61,13 +75,17 @@ def _audible(run: StoredRun, session: Session, name: str, maps: Maps) -> tuple[C
     try:
         clip = clip_of(run, name, maps, audio=session.audio)
         if clip is None:
-            return None, "The audio was not found: name its folder with speechmix serve RUN --audio FOLDER."
+            return (
+                None,
+                "The audio was not found: name its folder with speechmix serve RUN --audio FOLDER.",
+            )
         clip.validate()
     except SpeechmixError as error:
         return None, f"The audio cannot be used: {error}"
     if clip.duration > session.longest:
         return (
             None,
-            f"The sound lasts {clip.duration:.0f} s, longer than the {session.longest:g} s of this page (--longest).",
+            f"The sound lasts {clip.duration:.0f} s, longer than the {session.longest:g} s of this "
+            "page (--longest).",
         )
     return clip, ""

@@ -1,8 +1,10 @@
-"""The door of the app: a server of the standard library that answers whoever has the token, and nobody else.
+"""The door of the app: a server of the standard library that answers whoever has the token, and
+nobody else.
 
-In: an `App`. Out: HTTP on one address. The token is part of the address, so no other page can ask anything; the name of the
-host must be an address or this machine's (a page elsewhere cannot point its own name here); bodies are bounded before they
-are read; what is served may load nothing from elsewhere (content security policy). Addresses are never files: see `routes`.
+In: an `App`. Out: HTTP on one address. The token is part of the address, so no other page can ask
+anything; the name of the host must be an address or this machine's (a page elsewhere cannot point
+its own name here); bodies are bounded before they are read; what is served may load nothing from
+elsewhere (content security policy). Addresses are never files: see `routes`.
 """
 
 from __future__ import annotations
@@ -40,12 +42,17 @@ HOST = "127.0.0.1"
 MOST_BYTES = 64 * 2**20  # of an upload: a minute of 192 kHz stereo in 24 bits
 _MOST_JSON = 2 * 2**20
 _MOST_CONNECTIONS = 64
-_SILENT_SECONDS = 5.0  # after which a connection is closed: else a few silent ones shut everybody out
+_SILENT_SECONDS = (
+    5.0  # after which a connection is closed: else a few silent ones shut everybody out
+)
 _SILENT_SECONDS_OF_A_BODY = 30.0
-_LINGERING_SECONDS = 20.0  # for a browser to end an upload that was refused; it reads the answer only then
+_LINGERING_SECONDS = (
+    20.0  # for a browser to end an upload that was refused; it reads the answer only then
+)
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "connect-src 'self'; "
         "worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
@@ -58,7 +65,8 @@ _HEADERS = {
 
 
 class Server(ThreadingHTTPServer):
-    """The app at an address; `url` has the token. Use it as a context manager, with `serve_forever` or `start`.
+    """The app at an address; `url` has the token. Use it as a context manager, with `serve_forever`
+    or `start`.
 
     Parameters
     ----------
@@ -83,7 +91,9 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise InputError(f"cannot listen on {host}:{port} ({error}): give another --port, or none") from error
+            raise InputError(
+                f"cannot listen on {host}:{port} ({error}): give another --port, or none"
+            ) from error
 
     @property
     def url(self) -> str:
@@ -93,7 +103,9 @@ class Server(ThreadingHTTPServer):
 
     def start(self) -> threading.Thread:
         """Serve in a thread of its own."""
-        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
+        )
         thread.start()
         return thread
 
@@ -114,7 +126,8 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def names_us(self, host: str | None) -> bool:
-        """Whether the Host of a request is an address, this machine, or the name that we were told to listen on."""
+        """Whether the Host of a request is an address, this machine, or the name that we were told
+        to listen on."""
         try:
             name = urllib.parse.urlsplit(f"//{host or ''}").hostname or ""
             return name in ("localhost", self.host) or bool(ipaddress.ip_address(name))
@@ -159,7 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._linger()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the standard library refuses (a method, a line that is no request) as everything else."""
+        """Answer what the standard library refuses (a method, a line that is no request) as
+        everything else."""
         self.close_connection, self.request_version = (
             True,
             self.protocol_version,
@@ -167,7 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(error_response(int(code), message or "this is no request that can be answered"))
 
     def _linger(self) -> None:
-        """Read on for a while after an answer to a body that was not read, for closing at once would discard the answer."""
+        """Read on for a while after an answer to a body that was not read, for closing at once
+        would discard the answer."""
         end = time.monotonic() + _LINGERING_SECONDS
         with suppress(OSError):
             self.wfile.flush()
@@ -178,7 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str) -> Response:
         closes = self.close_connection  # as the request says
-        self.close_connection = True  # until the body has been read, for what follows would be taken for a request
+        self.close_connection = (
+            True  # until the body has been read, for what follows would be taken for a request
+        )
         self._has_unread_body = method == "POST"
         if not self.server.names_us(self.headers.get("Host")):
             return error_response(403, "this page is not served under that name")
@@ -189,13 +206,21 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return error_response(400, "this is no address")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            return error_response(403, "open the address that `speechmix serve` printed: the token in it is the key")
+            return error_response(
+                403, "open the address that `speechmix serve` printed: the token in it is the key"
+            )
         if method == "POST" and self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             return error_response(403, "this page answers itself alone")
-        body = self._body(MOST_BYTES if rest == "api/recordings" else _MOST_JSON) if method == "POST" else b""
+        body = (
+            self._body(MOST_BYTES if rest == "api/recordings" else _MOST_JSON)
+            if method == "POST"
+            else b""
+        )
         if isinstance(body, Response):
             return body
-        is_unread = method == "GET" and ("Content-Length" in self.headers or "Transfer-Encoding" in self.headers)
+        is_unread = method == "GET" and (
+            "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        )
         self.close_connection = closes or is_unread
         self._has_unread_body = is_unread
         return self.server.app.answer(Request(method, urllib.parse.unquote(rest), query, body))
@@ -206,7 +231,8 @@ class _Handler(BaseHTTPRequestHandler):
             return error_response(411, "expected a body with its length")
         if len(length) > 12 or int(length) > most:
             return error_response(
-                413, f"expected at most {most / 2**20:.0f} MiB: cut the recording, or send it as FLAC"
+                413,
+                f"expected at most {most / 2**20:.0f} MiB: cut the recording, or send it as FLAC",
             )
         self.connection.settimeout(_SILENT_SECONDS_OF_A_BODY)
         try:
@@ -248,7 +274,8 @@ def serve(
     load : callable, optional
         `speechmix.load`, or one with options of its own.
     host : str
-        This computer alone by default; another address opens the page to whoever reaches it and has the token.
+        This computer alone by default; another address opens the page to whoever reaches it and has
+        the token.
     port : int
         0 takes one that is free.
     longest : float
@@ -274,9 +301,18 @@ def serve(
 
     stored = None if run is None else open_run(run)
     session = Session(
-        choices(models, load or load_model), run=stored, audio=audio, examples=examples, longest=longest, language=language
-    )  # fmt: skip
-    with Turns() as turns, Server(App(session, turns), host=host, port=port) as server, ExitStack() as files:
+        choices(models, load or load_model),
+        run=stored,
+        audio=audio,
+        examples=examples,
+        longest=longest,
+        language=language,
+    )
+    with (
+        Turns() as turns,
+        Server(App(session, turns), host=host, port=port) as server,
+        ExitStack() as files,
+    ):
         say(f"speechmix is at {server.url}  (Ctrl-C stops it; nothing is kept but what you save)")
         threading.Thread(target=_warm_up, args=(session,), daemon=True).start()
         if browser:

@@ -1,7 +1,9 @@
-"""What the app remembers while it runs: recordings, models, maps. In memory alone, bounded, gone with the process.
+"""What the app remembers while it runs: recordings, models, maps. In memory alone, bounded, gone
+with the process.
 
-In: models by name (folder or hub id), perhaps the folder of a run. Out: clips and models when they are asked for; each model is
-loaded once, when it is needed first, and a random twin when it is looked at first.
+In: models by name (folder or hub id), perhaps the folder of a run. Out: clips and models when they
+are asked for; each model is loaded once, when it is needed first, and a random twin when it is
+looked at first.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from . import measurements as answers
 LONGEST: Seconds = 60.0
 _MOST_RECORDINGS, _MOST_MAPS, _MOST_EXPLANATIONS = 100, 400, 20
 _MOST_MAP_BYTES = 2**29
-_MOST_MODELS = 4  # in memory, twins included: of more the one that was used longest ago is loaded again
+_MOST_MODELS = (
+    4  # in memory, twins included: of more the one that was used longest ago is loaded again
+)
 
 Loader = Callable[..., Model]  # of init and seed
 
@@ -43,7 +47,8 @@ class ModelChoice:
 
 
 def choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelChoice]:
-    """Models as they are called when they are loaded; by their whole names where two would share one.
+    """Models as they are called when they are loaded; by their whole names where two would share
+    one.
 
     Examples
     --------
@@ -52,9 +57,18 @@ def choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelCho
     >>> [choice.name for choice in choices(["/a/tiny", "/b/tiny"], load=None)]
     ['/a/tiny', '/b/tiny']
     """
-    short = [Path(source).resolve().name if Path(source).is_dir() else model_name(source) for source in sources]
-    names = [str(source) if short.count(name) > 1 else name for source, name in zip(sources, short, strict=True)]
-    return [ModelChoice(name, _loader(load, source)) for name, source in zip(names, sources, strict=True)]
+    short = [
+        Path(source).resolve().name if Path(source).is_dir() else model_name(source)
+        for source in sources
+    ]
+    names = [
+        str(source) if short.count(name) > 1 else name
+        for source, name in zip(sources, short, strict=True)
+    ]
+    return [
+        ModelChoice(name, _loader(load, source))
+        for name, source in zip(names, sources, strict=True)
+    ]
 
 
 def _loader(load: Callable[..., Model], source: Any) -> Loader:
@@ -98,7 +112,8 @@ class Session:
         self.drawing = threading.Lock()
 
     def keep(self, clip: Clip) -> str:
-        """Remember a recording and return the name it is asked for by; of too many the oldest is forgotten."""
+        """Remember a recording and return the name it is asked for by; of too many the oldest is
+        forgotten."""
         name = secrets.token_urlsafe(9)
         with self._lock:
             self._recordings[name] = clip
@@ -130,7 +145,8 @@ class Session:
         """
         if not isinstance(name, str) or name not in self.choices:
             raise InputError(
-                f"{name!r} is none of this page's models ({', '.join(self.choices) or 'there are none'}): start it with --model"
+                f"{name!r} is none of this page's models "
+                f"({', '.join(self.choices) or 'there are none'}): start it with --model"
             )
         key = (name, init, seed)
         if key not in self._models:
@@ -142,7 +158,13 @@ class Session:
         return self._models[key]
 
     def maps(
-        self, model: Model, clip: Clip, *, measures: Sequence[str], units: str, progress: answers.Progress | None = None
+        self,
+        model: Model,
+        clip: Clip,
+        *,
+        measures: Sequence[str],
+        units: str,
+        progress: answers.Progress | None = None,
     ) -> answers.Measured:
         """Maps of a clip, measured or remembered; cue and target are written into both.
 
@@ -154,7 +176,9 @@ class Session:
         keys = {measure: _key(model, clip, measure, units) for measure in measures}
         missing = [measure for measure in measures if keys[measure] not in self._maps]
         refused: dict[str, str] = {}
-        for number, measure in enumerate(missing):  # one by one: one that is refused takes no other along
+        for number, measure in enumerate(
+            missing
+        ):  # one by one: one that is refused takes no other along
             step = _step_of(progress, number, len(missing))
             try:
                 self._maps[keys[measure]] = answers.measured(
@@ -162,11 +186,15 @@ class Session:
                 ).maps
             except InputError as error:
                 refused[measure] = str(error)
-        maps = {key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()}
+        maps = {
+            key: m for measure in measures for key, m in self._maps.get(keys[measure], {}).items()
+        }
         self._forget_maps()  # not before: those of this answer may be more than are remembered
         if not maps:
             raise InputError(next(iter(refused.values())))
-        return answers.Measured({key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused)
+        return answers.Measured(
+            {key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused
+        )
 
     def explanation(self, model: Model, clip: Clip) -> Explanation:
         """Why a model writes its words about a clip, computed or remembered.
@@ -185,7 +213,11 @@ class Session:
 
     def _forget_maps(self) -> None:
         def size() -> int:
-            return sum(mixing_map.scores.nbytes for maps in self._maps.values() for mixing_map in maps.values())
+            return sum(
+                mixing_map.scores.nbytes
+                for maps in self._maps.values()
+                for mixing_map in maps.values()
+            )
 
         while len(self._maps) > 1 and (len(self._maps) > _MOST_MAPS or size() > _MOST_MAP_BYTES):
             self._maps.popitem(last=False)
@@ -203,5 +235,9 @@ def _key(model: Model, clip: Clip, measure: str, units: str) -> str:
 
 
 def _with_roles(mixing_map: MixingMap, clip: Clip) -> MixingMap:
-    roles: Mapping[str, Any] = {"cue": stored_cue(clip.cue_words), "target": clip.target, "foil": clip.foil}
+    roles: Mapping[str, Any] = {
+        "cue": stored_cue(clip.cue_words),
+        "target": clip.target,
+        "foil": clip.foil,
+    }
     return replace(mixing_map, provenance={**mixing_map.provenance, **roles, "clip": clip.name})

@@ -1,7 +1,7 @@
 """Arguments that cannot be right, said in one line before anything large is imported or computed.
 
-In: a parser; then its parsed options. Out: an error for an option that is given twice, an output on another machine, and a
-path that is not there. No model, torch or table is needed for that.
+In: a parser; then its parsed options. Out: an error for an option that is given twice, an output on
+another machine, and a path that is not there. No model, torch or table is needed for that.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import Any
 
 from ...errors import InputError
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")  # s3://bucket, gs://, https://; a Windows drive has one letter
+_ADDRESS = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.\-]+:/"
+)  # s3://bucket, gs://, https://; a Windows drive has one letter
 _TABLES = (".tsv", ".csv", ".jsonl")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that refuses an option of one value that is given twice, where argparse takes the last one silently."""
+    """A parser that refuses an option of one value that is given twice, where argparse takes the
+    last one silently."""
 
     def __init__(self, *positional: Any, **named: Any):
         self.given: dict[str, Any] = {}  # values of this call's options, by what they are stored as
@@ -34,12 +37,17 @@ class Parser(argparse.ArgumentParser):
 
 
 class _StoreOnce(argparse._StoreAction):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
         if option_string is not None and isinstance(parser, Parser):
             if self.dest in parser.given:
-                hint = "; a cue of several words is one text, 'le club'" if self.dest == "cue" else ""
+                hint = (
+                    "; a cue of several words is one text, 'le club'" if self.dest == "cue" else ""
+                )
                 raise argparse.ArgumentError(
-                    self, f"given twice, {parser.given[self.dest]!r} and {values!r}: give it once{hint}"
+                    self,
+                    f"given twice, {parser.given[self.dest]!r} and {values!r}: give it once{hint}",
                 )
             parser.given[self.dest] = values
         super().__call__(parser, namespace, values, option_string)
@@ -55,27 +63,39 @@ def check_options(options: argparse.Namespace) -> None:
     for path in _texts(options, "out"):
         if _ADDRESS.match(path):
             raise InputError(
-                f"--out {path}: expected a folder or file of this machine; results are copied there afterwards"
+                f"--out {path}: expected a folder or file of this machine; results are copied "
+                "there afterwards"
             )
     for path in _texts(options, "clips"):
         if "::" not in path and not os.path.exists(path):
-            raise InputError(f"no such audio file: {path}. Check the spelling and the folder it is relative to")
+            raise InputError(
+                f"no such audio file: {path}. Check the spelling and the folder it is relative to"
+            )
     for name in ("manifest", "corpus"):
         for path in _texts(options, name):
             if path.lower().endswith(_TABLES) and not os.path.exists(path):
                 raise InputError(
-                    f"no such file: {path}. Check the spelling of --manifest and the folder it is relative to"
+                    f"no such file: {path}. Check the spelling of --manifest and the folder it is "
+                    "relative to"
                 )
     for path in _texts(options, "words"):
         if not os.path.exists(path):
-            raise InputError(f"no such file of word times: {path}. Check the spelling and the folder it is relative to")
+            raise InputError(
+                f"no such file of word times: {path}. Check the spelling and the folder it is "
+                "relative to"
+            )
     for path in (*_texts(options, "run"), *_texts(options, "runs")):
         if not os.path.exists(path):
-            raise InputError(f"{path} holds no run: there is no such folder; expected one that `speechmix score` left")
+            raise InputError(
+                f"{path} holds no run: there is no such folder; expected one that `speechmix "
+                "score` left"
+            )
     for name in ("model", "models", "aligner"):
         for path in _texts(options, name):
             if path.startswith((".", "/", "~")) and not os.path.exists(os.path.expanduser(path)):
-                raise InputError(f"no such folder: {path!r}. Expected a hub id or a folder with config.json")
+                raise InputError(
+                    f"no such folder: {path!r}. Expected a hub id or a folder with config.json"
+                )
 
 
 def _texts(options: argparse.Namespace, name: str) -> Iterator[str]:

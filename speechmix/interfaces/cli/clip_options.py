@@ -1,6 +1,8 @@
-"""Options that say which clips a command is about: audio files, a manifest, and how their words are placed.
+"""Options that say which clips a command is about: audio files, a manifest, and how their words are
+placed.
 
-In: a command's parser; then its parsed options. Out: the options added; clips, and with a reason what cannot be used.
+In: a command's parser; then its parsed options. Out: the options added; clips, and with a reason
+what cannot be used.
 """
 
 from __future__ import annotations
@@ -22,35 +24,58 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("clips")
     group.add_argument("clips", nargs="*", metavar="CLIP", help="audio files: WAV, FLAC, MP3, OGG")
     group.add_argument(
-        "--manifest", "--corpus", "--examples",
-        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that says as much: STUDY/examples "
+        "--manifest",
+        "--corpus",
+        "--examples",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that "
+        "says as much: STUDY/examples "
         "(of `speechmix select`), tars of WebDataset, a folder of Lhotse Shar or of datasets",
-    )  # fmt: skip
+    )
     group.add_argument("--text", help="what is said")
-    group.add_argument("--translation", help="what a Whisper told to translate should write (default: what it writes)")
+    group.add_argument(
+        "--translation",
+        help="what a Whisper told to translate should write (default: what it writes)",
+    )
     group.add_argument("--words", help="word times: TextGrid, CTM, JSON, TSV or CSV")
     group.add_argument("--tier", help="which tier of a TextGrid holds the words")
-    group.add_argument("--cue", help="a word, word:occurrence ('les:2'), or its index; several: 'le club'")
+    group.add_argument(
+        "--cue", help="a word, word:occurrence ('les:2'), or its index; several: 'le club'"
+    )
     group.add_argument("--target", help="likewise, one word")
     group.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
-    group.add_argument("--cut", type=_seconds, metavar="FROM:TO", help="score only these seconds of the clip")
+    group.add_argument(
+        "--cut", type=_seconds, metavar="FROM:TO", help="score only these seconds of the clip"
+    )
     add_alignment_options(group)
 
 
 def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add how a manifest is read and how the words of clips are placed."""
     command.add_argument(
-        "--align", choices=("auto", "ctc", "whisper", "synthesis"), default="auto", help="how to place a text's words"
+        "--align",
+        choices=("auto", "ctc", "whisper", "synthesis"),
+        default="auto",
+        help="how to place a text's words",
     )
-    command.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
     command.add_argument(
-        "--language", help="language of clips that do not say (fr, en, ...); without, a Whisper detects it"
+        "--aligner",
+        metavar="MODEL",
+        help="CTC or Whisper model that aligns (default: by synthesis)",
     )
-    command.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
+    command.add_argument(
+        "--language",
+        help="language of clips that do not say (fr, en, ...); without, a Whisper detects it",
+    )
+    command.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="let the manifest name files outside its folder",
+    )
 
 
 def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
-    """Clips named on the command line and in a manifest; manifest rows that cannot be used are recorded.
+    """Clips named on the command line and in a manifest; manifest rows that cannot be used are
+    recorded.
 
     Raises
     ------
@@ -60,19 +85,26 @@ def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     from ...files.names import distinct_names
     from ...inputs.clips.clip import Clip
 
-    description = {name: getattr(options, name) for name in ("text", "translation", "words", "cue", "target", "foil")}
+    description = {
+        name: getattr(options, name)
+        for name in ("text", "translation", "words", "cue", "target", "foil")
+    }
     if len(options.clips) != 1 and any(description.values()):
         raise InputError(
-            "--text, --translation, --words, --cue, --target and --foil describe one clip; several go into a manifest"
+            "--text, --translation, --words, --cue, --target and --foil describe one clip; several "
+            "go into a manifest"
         )
     clips = [
-        Clip.from_file(path, language=options.language, tier=options.tier, **description) for path in options.clips
+        Clip.from_file(path, language=options.language, tier=options.tier, **description)
+        for path in options.clips
     ]
     if options.manifest:
         clips += _of_manifest(options, skipped, tier=options.tier)
     clips = distinct_names(clips)
     if not clips:
-        raise InputError(f"no clip to score: {_reasons(skipped) or 'name audio files, or give --manifest'}")
+        raise InputError(
+            f"no clip to score: {_reasons(skipped) or 'name audio files, or give --manifest'}"
+        )
     if options.cut:
         if len(clips) != 1:
             raise InputError("--cut takes a part of one clip")
@@ -131,8 +163,11 @@ def print_skipped(skipped: Skipped) -> None:
         print(f"skipped {name}: {reason}")
 
 
-def _of_manifest(options: argparse.Namespace, skipped: Skipped, *, tier: str | None = None) -> list[Clip]:
-    """Clips of the manifest or of a study's examples, in the language of the options where it names none."""
+def _of_manifest(
+    options: argparse.Namespace, skipped: Skipped, *, tier: str | None = None
+) -> list[Clip]:
+    """Clips of the manifest or of a study's examples, in the language of the options where it names
+    none."""
     from ...inputs.corpora.corpus_reading import listed_clips
     from ...studies.french.dataset import holds_examples, read_examples
 
@@ -142,9 +177,12 @@ def _of_manifest(options: argparse.Namespace, skipped: Skipped, *, tier: str | N
     def record(row: int, name: str, error: InputError) -> None:
         skipped.append((name or f"row {row}", str(error)))
 
-    clips = listed_clips(options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record)
+    clips = listed_clips(
+        options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record
+    )
     return [
-        clip if clip.language or not options.language else clip.replace(language=options.language) for clip in clips
+        clip if clip.language or not options.language else clip.replace(language=options.language)
+        for clip in clips
     ]
 
 
@@ -157,4 +195,6 @@ def _seconds(text: str) -> tuple[float, float]:
     try:
         return float(start), float(end)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected FROM:TO in seconds, as 0.5:2, found {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected FROM:TO in seconds, as 0.5:2, found {text!r}"
+        ) from None

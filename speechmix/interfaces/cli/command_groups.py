@@ -1,7 +1,7 @@
 """`speechmix --help`: the commands by what one wants to do, a line each.
 
-In: the parser with all its commands. Out: the same, whose help lists them group by group. A command that no group names is
-listed at the end, and a name without a command is passed over.
+In: the parser with all its commands. Out: the same, whose help lists them group by group. A command
+that no group names is listed at the end, and a name without a command is passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping
 GROUPS = {
     "your own clips": ("check", "score", "explain", "ablate", "serve", "export"),
     "what a run says": ("report", "compare"),
-    "the French study, from a corpus to the page": ("study", "mine", "align", "transcribe", "select"),
+    "the French study, from a corpus to the page": (
+        "study",
+        "mine",
+        "align",
+        "transcribe",
+        "select",
+    ),
     "evaluations of measures and models": ("faithfulness", "blank-out", "deletion", "probe"),
     "large runs and clusters": ("estimate", "status"),
 }

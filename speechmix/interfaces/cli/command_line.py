@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM, which batch systems send before they take a machine back, end a command as Ctrl-C does."""
+    """Have SIGTERM, which batch systems send before they take a machine back, end a command as
+    Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -66,10 +67,18 @@ def _check(options) -> int:
     model = loaded(options, options.model)
     print(model.describe())
     parts = [
-        name for name, part in (("feature extractor", model.feature_extractor), ("tokenizer", model.tokenizer)) if part
+        name
+        for name, part in (
+            ("feature extractor", model.feature_extractor),
+            ("tokenizer", model.tokenizer),
+        )
+        if part
     ]
     print(f"  processor: {', '.join(parts) or 'none found (prepared inputs only)'}")
-    print("  self-check passed: attention rows sum to one, replay equals the forward pass, zeroing has an effect")
+    print(
+        "  self-check passed: attention rows sum to one, replay equals the forward pass, zeroing "
+        "has an effect"
+    )
     print(versions())
     return 0
 
@@ -93,7 +102,13 @@ def _score(options) -> int:
     if workers > 1:
         aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
         run = score_in_workers(
-            models, clips, options.out, workers=workers, device=options.device, aligner=aligner, **asked
+            models,
+            clips,
+            options.out,
+            workers=workers,
+            device=options.device,
+            aligner=aligner,
+            **asked,
         )
     else:
         aligning = loaded_aligner(options)
@@ -101,8 +116,15 @@ def _score(options) -> int:
             models and clips and engine is None and asked["units"] == "word"
         ):  # what is estimated; a cluster loads elsewhere
             own = clips[: -(-len(clips) // shard.count)]
-            models = announcing(models, own, _say, **{name: asked[name] for name in ("measures", "stacks", "targets")})
-        run = score_clips(models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked)
+            models = announcing(
+                models,
+                own,
+                _say,
+                **{name: asked[name] for name in ("measures", "stacks", "targets")},
+            )
+        run = score_clips(
+            models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked
+        )
     if options.manifest and holds_examples(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
     print(run.summary(said=report.lines))
@@ -127,12 +149,16 @@ def _ablate(options) -> int:
         return ablate_as_published(options, clips, skipped)
     refuse_options(options)
     if len(options.model) > 1:
-        raise InputError(f"expected one --model, found {', '.join(options.model)}; several go with --published")
+        raise InputError(
+            f"expected one --model, found {', '.join(options.model)}; several go with --published"
+        )
     model, aligner = loaded(options, options.model[0]), loaded_aligner(options)
     tables = []
     for clip in clips:
         try:
-            table = ablate(model, align(clip, model=aligner, method=options.align), stacks=options.stack)
+            table = ablate(
+                model, align(clip, model=aligner, method=options.align), stacks=options.stack
+            )
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
             continue
@@ -142,7 +168,10 @@ def _ablate(options) -> int:
     if tables:
         table = pd.concat(tables, ignore_index=True)
         rates = table.groupby("ablated", sort=False).right.mean().mul(100)
-        print("target spelled right (%), by what is silenced: " + ", ".join(f"{k} {v:.0f}" for k, v in rates.items()))
+        print(
+            "target spelled right (%), by what is silenced: "
+            + ", ".join(f"{k} {v:.0f}" for k, v in rates.items())
+        )
         if options.out:
             write_csv(table, options.out)
     print_skipped(skipped)
@@ -184,12 +213,16 @@ def _parser() -> argparse.ArgumentParser:
     from .text_faithfulness import add_commands as add_text_commands
 
     parser = Parser(
-        prog="speechmix", description="Context mixing in speech Transformers: which words build which, layer by layer."
+        prog="speechmix",
+        description="Context mixing in speech Transformers: which words build which, layer by "
+        "layer.",
     )
     parser.add_argument("--version", action="version", version=f"speechmix {__version__}")
     commands = parser.add_subparsers(prog="speechmix", required=True, metavar="COMMAND")
 
-    check = commands.add_parser("check", help="load a model and check that its layers are understood")
+    check = commands.add_parser(
+        "check", help="load a model and check that its layers are understood"
+    )
     check.add_argument("model", help="hub id or folder")
     check.set_defaults(command=_check)
 
@@ -202,14 +235,21 @@ def _parser() -> argparse.ArgumentParser:
     score.set_defaults(command=_score)
     add_clip_options(score)
     add_score_options(score)
-    ablate = commands.add_parser("ablate", help="silence the cue, stack by stack: is the target still right?")
+    ablate = commands.add_parser(
+        "ablate", help="silence the cue, stack by stack: is the target still right?"
+    )
     ablate.set_defaults(command=_ablate)
     add_clip_options(ablate)
     ablate.add_argument(
-        "--model", action="append", required=True,
-        help="hub id or folder, with a CTC or language-model head; with --published several times, if there are several",
-    )  # fmt: skip
-    ablate.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
+        "--model",
+        action="append",
+        required=True,
+        help="hub id or folder, with a CTC or language-model head; with --published several times, "
+        "if there are several",
+    )
+    ablate.add_argument(
+        "--stack", action="append", help="encoder, decoder, cross (default: all there are)"
+    )
     ablate.add_argument("--out", help="CSV file for the table")
     add_shard_option(ablate, instead="score --ablate")
     add_prefix_options(ablate)

@@ -1,6 +1,8 @@
-"""`speechmix estimate`: what a run costs before it is begun; and the line that says so before a long one.
+"""`speechmix estimate`: what a run costs before it is begun; and the line that says so before a
+long one.
 
-In: the parser's subcommands; models and clips of a run. Out: lines for people. The line before a run never makes it fail.
+In: the parser's subcommands; models and clips of a run. Out: lines for people. The line before a
+run never makes it fail.
 """
 
 from __future__ import annotations
@@ -29,20 +31,39 @@ def add_commands(commands) -> None:
     from .model_options import add_loading_options
 
     command = commands.add_parser(
-        "estimate", help="what a run will cost: parameters, memory, time here and on a GPU",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        "estimate",
+        help="what a run will cost: parameters, memory, time here and on a GPU",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.set_defaults(command=_estimate)
     command.add_argument(
-        "--model", action="append", required=True, help="hub id (only its config is read) or folder; may be repeated"
+        "--model",
+        action="append",
+        required=True,
+        help="hub id (only its config is read) or folder; may be repeated",
     )
-    command.add_argument("--clips", type=int, default=1, metavar="N", help="how many clips (default: 1)")
-    command.add_argument("--seconds", type=float, default=5.0, metavar="S", help="length of a clip (default: 5)")
-    command.add_argument("--measure", action="append", help="value_zeroing (default), ...; may be repeated")
-    command.add_argument("--stack", action="append", help="encoder, decoder, cross (default: all there are)")
-    command.add_argument("--target-rows-only", action="store_true", help="only the target word's rows")
     command.add_argument(
-        "--random-twin", type=int, action="append", metavar="SEED", help="count a random twin, too; may be repeated"
+        "--clips", type=int, default=1, metavar="N", help="how many clips (default: 1)"
+    )
+    command.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="length of a clip (default: 5)"
+    )
+    command.add_argument(
+        "--measure", action="append", help="value_zeroing (default), ...; may be repeated"
+    )
+    command.add_argument(
+        "--stack", action="append", help="encoder, decoder, cross (default: all there are)"
+    )
+    command.add_argument(
+        "--target-rows-only", action="store_true", help="only the target word's rows"
+    )
+    command.add_argument(
+        "--random-twin",
+        type=int,
+        action="append",
+        metavar="SEED",
+        help="count a random twin, too; may be repeated",
     )
     add_loading_options(command)
 
@@ -107,7 +128,8 @@ def _announced(
 
 
 def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -> str:
-    """Return the line about a run that takes minutes; nothing of a shorter one, which costs a look at the parameters."""
+    """Return the line about a run that takes minutes; nothing of a shorter one, which costs a look
+    at the parameters."""
     parameters = sum(weight.numel() for weight in model.module.parameters())
     if parameters * n_models * len(clips) < _SHORT:
         return ""
@@ -119,6 +141,7 @@ def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -
     if of_run.seconds_in_all < _LONG:
         return ""
     return (
-        f"about {spoken(of_run.seconds_in_all)}: {len(clips)} clips, {n_models} model{'s' * (n_models > 1)} like {model.name}, "
+        f"about {spoken(of_run.seconds_in_all)}: {len(clips)} clips, {n_models} "
+        f"model{'s' * (n_models > 1)} like {model.name}, "
         f"{spoken(of_run.seconds_a_clip)} a clip (estimated; what was scored before takes no time)"
     )

@@ -19,11 +19,15 @@ _PROCESS, RAY = "process", "ray"
 def add_engine_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add who does the work."""
     command.add_argument(
-        "--engine", choices=(_PROCESS, RAY), default=_PROCESS,
-        help="this process (default), or workers on a Ray cluster that take the clips block by block",
-    )  # fmt: skip
+        "--engine",
+        choices=(_PROCESS, RAY),
+        default=_PROCESS,
+        help="this process (default), or workers on a Ray cluster that take the clips block by "
+        "block",
+    )
     command.add_argument(
-        "--address", help="of the Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, or this machine alone)"
+        "--address",
+        help="of the Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, or this machine alone)",
     )
 
 

@@ -1,4 +1,5 @@
-"""`speechmix explain` on the command line: why did the model write this word? As text in the terminal, and as a file.
+"""`speechmix explain` on the command line: why did the model write this word? As text in the
+terminal, and as a file.
 
 In: the parser's subcommands. The command is one call of `speechmix.explain` a clip (or a text).
 """
@@ -38,22 +39,33 @@ def add_command(commands) -> None:
     command.set_defaults(command=_explain)
     add_clip_options(command)
     command.add_argument(
-        "--model", required=True, help="hub id or folder, with a CTC or language-model head, and its processor"
+        "--model",
+        required=True,
+        help="hub id or folder, with a CTC or language-model head, and its processor",
     )
-    command.add_argument("--sentence", metavar="TEXT", help="a text for a text model, instead of clips")
     command.add_argument(
-        "--written", metavar="TEXT", help="explain this text instead of what the model writes by itself"
+        "--sentence", metavar="TEXT", help="a text for a text model, instead of clips"
+    )
+    command.add_argument(
+        "--written",
+        metavar="TEXT",
+        help="explain this text instead of what the model writes by itself",
     )
     command.add_argument(
         "--measure",
         action="append",
         help="occlusion, shapley, alti_logit, decompx, lrp, or one of mix; may be repeated",
     )
-    command.add_argument("--by", choices=("word", "token"), default="word", help="what is explained (default: word)")
     command.add_argument(
-        "--against", nargs="+", default=["reference"], metavar="WHAT",
+        "--by", choices=("word", "token"), default="word", help="what is explained (default: word)"
+    )
+    command.add_argument(
+        "--against",
+        nargs="+",
+        default=["reference"],
+        metavar="WHAT",
         help="what words are also held against: reference (default), runner_up, foil",
-    )  # fmt: skip
+    )
     command.add_argument(
         "--pairs",
         type=int,
@@ -62,18 +74,29 @@ def add_command(commands) -> None:
         help="also take away every two of a word's N first sources (2 to 8)",
     )
     command.add_argument(
-        "--frames", nargs="*", metavar="MEASURE",
-        help="tell frames of the sound apart by these measures, or by all that can (default: where it costs nothing)",
-    )  # fmt: skip
-    command.add_argument("--include", nargs="+", default=[], metavar="WHAT", help="silence: pauses are sources too")
+        "--frames",
+        nargs="*",
+        metavar="MEASURE",
+        help="tell frames of the sound apart by these measures, or by all that can (default: where "
+        "it costs nothing)",
+    )
     command.add_argument(
-        "--sound-fill", action="append", metavar="FILL",
-        help="what replaces a word's sound: zeros, room, noise, word; may be repeated (default: zeros and noise)",
-    )  # fmt: skip
+        "--include", nargs="+", default=[], metavar="WHAT", help="silence: pauses are sources too"
+    )
     command.add_argument(
-        "--token-fill", action="append", metavar="FILL",
-        help="what replaces a word of a text: remove, mask, unk, pad or a token's text; may be repeated (default: three)",
-    )  # fmt: skip
+        "--sound-fill",
+        action="append",
+        metavar="FILL",
+        help="what replaces a word's sound: zeros, room, noise, word; may be repeated (default: "
+        "zeros and noise)",
+    )
+    command.add_argument(
+        "--token-fill",
+        action="append",
+        metavar="FILL",
+        help="what replaces a word of a text: remove, mask, unk, pad or a token's text; may be "
+        "repeated (default: three)",
+    )
     command.add_argument(
         "--out",
         metavar="FILE",
@@ -90,10 +113,18 @@ def _explain(options: argparse.Namespace) -> int:
     model, aligner = loaded(options, options.model), loaded_aligner(options)
     frames = True if options.frames == [] else options.frames
     asked: dict[str, Any] = {
-        "text": options.written, "measures": options.measure, "by": options.by, "against": options.against,
-        "include": options.include, "pairs": options.pairs, "frames": frames, "sound_fill": options.sound_fill,
-        "token_fill": options.token_fill, "aligner": aligner, "align_method": options.align,
-    }  # fmt: skip
+        "text": options.written,
+        "measures": options.measure,
+        "by": options.by,
+        "against": options.against,
+        "include": options.include,
+        "pairs": options.pairs,
+        "frames": frames,
+        "sound_fill": options.sound_fill,
+        "token_fill": options.token_fill,
+        "aligner": aligner,
+        "align_method": options.align,
+    }
     done = 0
     from ...explanations.explain import explain
 
@@ -132,7 +163,9 @@ def _check_out(options: argparse.Namespace, *, several: bool) -> None:
     from ...explanations.explanation import ENDINGS
 
     if several and Path(options.out).suffix.lower() in ENDINGS:
-        raise InputError(f"--out {options.out}: several clips need a folder, in which each has its page")
+        raise InputError(
+            f"--out {options.out}: several clips need a folder, in which each has its page"
+        )
     if not several and Path(options.out).suffix.lower() not in ENDINGS:
         raise InputError(f"--out should end in one of {', '.join(ENDINGS)}, found {options.out!r}")
 
@@ -145,4 +178,8 @@ def _save(explanation: Explanation, options: argparse.Namespace, *, several: boo
         if several:
             path = path / f"{safe_name(explanation.item)}{_ENDING}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        print(f"page: {explanation.save(path)}" if path.suffix == _ENDING else f"written: {explanation.save(path)}")
+        print(
+            f"page: {explanation.save(path)}"
+            if path.suffix == _ENDING
+            else f"written: {explanation.save(path)}"
+        )

@@ -1,7 +1,8 @@
-"""`speechmix faithfulness` on the command line: measures on trial, a table in the terminal, CSV files in a folder.
+"""`speechmix faithfulness` on the command line: measures on trial, a table in the terminal, CSV
+files in a folder.
 
-In: the parser's subcommands. The command is one call: of `speechmix.faithfulness`, or with a folder of
-`experiments.trials.faithfulness_of_clips`, which goes on where it was stopped and takes shards.
+In: the parser's subcommands. The command is one call: of `speechmix.faithfulness`, or with a folder
+of `experiments.trials.faithfulness_of_clips`, which goes on where it was stopped and takes shards.
 """
 
 from __future__ import annotations
@@ -12,8 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .clip_options import Skipped, add_alignment_options, aligned_clips, listed, loaded_aligner, print_skipped
-from .model_options import add_loading_options, add_measures_option, add_prefix_options, loaded, measures_on_trial
+from .clip_options import (
+    Skipped,
+    add_alignment_options,
+    aligned_clips,
+    listed,
+    loaded_aligner,
+    print_skipped,
+)
+from .model_options import (
+    add_loading_options,
+    add_measures_option,
+    add_prefix_options,
+    loaded,
+    measures_on_trial,
+)
 from .status import add_shard_option, shard_of
 
 if TYPE_CHECKING:
@@ -40,31 +54,45 @@ def add_commands(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(command=_faithfulness)
-    command.add_argument("model", metavar="MODEL", help="hub id or folder, with its head (without: --judges states)")
+    command.add_argument(
+        "model", metavar="MODEL", help="hub id or folder, with its head (without: --judges states)"
+    )
     command.add_argument(
         "manifest",
         metavar="MANIFEST",
-        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil, pair; or STUDY/examples",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil, pair; or "
+        "STUDY/examples",
     )
     add_measures_option(command)
     command.add_argument(
         "--judges",
         nargs="+",
-        help="silence, blank, patch, knock-out, states, or one fill as 'silence (zeros)' (default: all possible but states; "
+        help="silence, blank, patch, knock-out, states, or one fill as 'silence (zeros)' (default: "
+        "all possible but states; "
         "states for a model without a head)",
     )
-    command.add_argument("--metric", default="spearman", help="of the table in the terminal (default: spearman)")
     command.add_argument(
-        "--fewest", type=int, default=3, help="words besides the target that a clip needs (default: 3)"
+        "--metric", default="spearman", help="of the table in the terminal (default: spearman)"
     )
-    command.add_argument("--rows", type=int, default=12, help="rows of the table in the terminal (default: 12)")
+    command.add_argument(
+        "--fewest",
+        type=int,
+        default=3,
+        help="words besides the target that a clip needs (default: 3)",
+    )
+    command.add_argument(
+        "--rows", type=int, default=12, help="rows of the table in the terminal (default: 12)"
+    )
     command.add_argument(
         "--out",
         metavar="FOLDER",
-        help="for faithfulness.csv; a run's folder has it on its page; a stopped command goes on there",
+        help="for faithfulness.csv; a run's folder has it on its page; a stopped command goes on "
+        "there",
     )
     add_shard_option(command)
-    command.add_argument("--overwrite", action="store_true", help="start afresh where --out holds other options")
+    command.add_argument(
+        "--overwrite", action="store_true", help="start afresh where --out holds other options"
+    )
     add_alignment_options(command)
     add_prefix_options(command)
     add_loading_options(command)
@@ -72,22 +100,31 @@ def add_commands(commands) -> None:
 
 def _faithfulness(options: argparse.Namespace) -> int:
     from ...evaluation.faithfulness.options import DEFAULT_METRICS
-    from ...evaluation.faithfulness.results import FILE  # the room opens torch, which no other command should wait for
+    from ...evaluation.faithfulness.results import (
+        FILE,
+    )  # the room opens torch, which no other command should wait for
 
     if options.metric not in DEFAULT_METRICS:
-        raise InputError(f"--metric should be one of {', '.join(DEFAULT_METRICS)}; found {options.metric!r}")
+        raise InputError(
+            f"--metric should be one of {', '.join(DEFAULT_METRICS)}; found {options.metric!r}"
+        )
     skipped: Skipped = []
     trial = _trial(options, skipped)
     print_skipped(skipped)
     if trial is None:
-        print(f"shard {options.shard} is done, others are not: `speechmix status {options.out}` says which")
+        print(
+            f"shard {options.shard} is done, others are not: `speechmix status {options.out}` says "
+            "which"
+        )
         return 0
     by_metric = trial.table[trial.table["metric"] == options.metric]
     for judge in [judge for judge in trial.judges if judge in set(by_metric["judge"])]:
         print(f"\n{_shown(trial, judge, options)}\n\n{trial.sentence(options.metric, judge=judge)}")
     if not trial.judges:
         print(trial)
-    for row in trial.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False):
+    for row in (
+        trial.left_out.value_counts(["what", "reason"]).reset_index().itertuples(index=False)
+    ):
         print(f"left out ({row.what}, {row.count} clips): {row.reason}")
     if options.out:
         print(f"table: {Path(options.out) / FILE}")
@@ -100,16 +137,31 @@ def _trial(options: argparse.Namespace, skipped: Skipped) -> Trial | None:
     from ...runs.faithfulness_runs import faithfulness_of_clips
 
     shard = shard_of(options)
-    asked = {"measures": measures_on_trial(options), "judges": options.judges, "fewest": options.fewest}
+    asked = {
+        "measures": measures_on_trial(options),
+        "judges": options.judges,
+        "fewest": options.fewest,
+    }
     further = {**asked, "progress": sys.stderr.isatty()}
     if not options.out:
         if shard.count > 1:
-            raise InputError(f"--shard {shard} keeps what it finds in a folder: say which with --out")
-        return faithfulness(loaded(options, options.model), aligned_clips(options, skipped), **further)
+            raise InputError(
+                f"--shard {shard} keeps what it finds in a folder: say which with --out"
+            )
+        return faithfulness(
+            loaded(options, options.model), aligned_clips(options, skipped), **further
+        )
     return faithfulness_of_clips(
-        loaded(options, options.model), listed(options, skipped), options.out, aligner=loaded_aligner(options),
-        align_method=options.align, shard=shard, overwrite=options.overwrite, skipped=skipped, **further,
-    )  # fmt: skip
+        loaded(options, options.model),
+        listed(options, skipped),
+        options.out,
+        aligner=loaded_aligner(options),
+        align_method=options.align,
+        shard=shard,
+        overwrite=options.overwrite,
+        skipped=skipped,
+        **further,
+    )
 
 
 def _shown(trial: Trial, judge: str, options: argparse.Namespace) -> str:

@@ -22,48 +22,94 @@ _EXAMPLES = """examples:
 def add_command(commands) -> None:
     """Add the whole study, from clips or a corpus to the page."""
     study = commands.add_parser(
-        "study", help="all of it: clips or a corpus in, one page out",
-        description="Score clips with models and their random twins, silence the cue stack by stack, write one page.",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        "study",
+        help="all of it: clips or a corpus in, one page out",
+        description="Score clips with models and their random twins, silence the cue stack by "
+        "stack, write one page.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     study.set_defaults(command=_study)
     study.add_argument(
-        "--clips", "--manifest", metavar="MANIFEST",
-        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language), or a set that says as much, as tars of "
+        "--clips",
+        "--manifest",
+        metavar="MANIFEST",
+        help="TSV, CSV or JSONL with path, text, cue, target (foil, words, language), or a set "
+        "that says as much, as tars of "
         "WebDataset (default: the package's own clips)",
-    )  # fmt: skip
+    )
     study.add_argument(
-        "--common-voice", "--corpus", metavar="FOLDER",
-        help="make the clips from any corpus that `speechmix mine` takes: a Common Voice release folder, a manifest without "
+        "--common-voice",
+        "--corpus",
+        metavar="FOLDER",
+        help="make the clips from any corpus that `speechmix mine` takes: a Common Voice release "
+        "folder, a manifest without "
         "cues, a set of datasets (folder or hub id), tars of WebDataset, a folder of Lhotse Shar",
-    )  # fmt: skip
-    study.add_argument("--allow-outside", action="store_true", help="let the manifest name files outside its folder")
-    models_help = "hub ids or folders, each scored trained and as random twins (default: the package's)"
+    )
+    study.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="let the manifest name files outside its folder",
+    )
+    models_help = (
+        "hub ids or folders, each scored trained and as random twins (default: the package's)"
+    )
     study.add_argument("--models", nargs="+", help=models_help)
-    seeds_help = f"seeds of the untrained twins, 39 at least for a claim (default: {SEEDS[0]} to {SEEDS[-1]})"
+    seeds_help = (
+        f"seeds of the untrained twins, 39 at least for a claim (default: {SEEDS[0]} to "
+        f"{SEEDS[-1]})"
+    )
     study.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS), help=seeds_help)
     twin_clips_help = (
-        f"clips that random twins after the first hear, evenly chosen (default: {TWIN_CLIPS}; 0: all of them)"
+        "clips that random twins after the first hear, evenly chosen (default: "
+        f"{TWIN_CLIPS}; 0: all of them)"
     )
-    study.add_argument("--twin-clips", type=int, default=TWIN_CLIPS, metavar="N", help=twin_clips_help)
-    study.add_argument("--measures", nargs="+", default=list(MEASURES), help=f"default: {' '.join(MEASURES)}")
-    study.add_argument("--no-probes", action="store_true", help="do not probe states for number (a pass a clip more)")
-    study.add_argument("--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)")
+    study.add_argument(
+        "--twin-clips", type=int, default=TWIN_CLIPS, metavar="N", help=twin_clips_help
+    )
+    study.add_argument(
+        "--measures", nargs="+", default=list(MEASURES), help=f"default: {' '.join(MEASURES)}"
+    )
+    study.add_argument(
+        "--no-probes",
+        action="store_true",
+        help="do not probe states for number (a pass a clip more)",
+    )
+    study.add_argument(
+        "--stacks", nargs="+", help="encoder, decoder, cross (default: all there are)"
+    )
     corpus = study.add_argument_group("a corpus (--common-voice)")
-    corpus.add_argument("--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner")
+    corpus.add_argument(
+        "--textgrids", metavar="FOLDER", help="word times by the Montreal Forced Aligner"
+    )
     add_mining_options(corpus)
     add_selection_options(corpus)
-    study.add_argument("--aligner", help="CTC model that places the words of clips without word times")
-    study.add_argument("--language", default="fr", help="language of clips that do not say (default: fr)")
+    study.add_argument(
+        "--aligner", help="CTC model that places the words of clips without word times"
+    )
+    study.add_argument(
+        "--language", default="fr", help="language of clips that do not say (default: fr)"
+    )
     study.add_argument("--device", help="cpu, cuda, ... (default: cuda if there is one)")
-    study.add_argument("--out", default="runs/french_homophony", help="folder of the run; a stopped run goes on there")
-    study.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
     study.add_argument(
-        "--published-ablation", action="store_true",
-        help="also take the cue out of the sound and of the decoder's tokens, as published (see speechmix ablate --published)",
-    )  # fmt: skip
+        "--out",
+        default="runs/french_homophony",
+        help="folder of the run; a stopped run goes on there",
+    )
     study.add_argument(
-        "--figures", type=int, default=4, help="clips to draw a figure of, per trained model (default: 4)"
+        "--overwrite", action="store_true", help="start afresh in a folder that holds another run"
+    )
+    study.add_argument(
+        "--published-ablation",
+        action="store_true",
+        help="also take the cue out of the sound and of the decoder's tokens, as published (see "
+        "speechmix ablate --published)",
+    )
+    study.add_argument(
+        "--figures",
+        type=int,
+        default=4,
+        help="clips to draw a figure of, per trained model (default: 4)",
     )
     add_explain_option(study, default=None)
     add_workers_option(study)

@@ -1,6 +1,8 @@
-"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the French study on the command line.
+"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the French study on the command
+line.
 
-In: the parser's subcommands, to which each command is added. Each command is one call of the library.
+In: the parser's subcommands, to which each command is added. Each command is one call of the
+library.
 """
 
 from __future__ import annotations
@@ -31,27 +33,41 @@ def add_commands(commands) -> None:
     mine.set_defaults(command=_mine)
     mine.add_argument(
         "corpus",
-        help="release folder, .tsv, manifest, set of datasets (folder or hub id), tars of WebDataset, folder of Lhotse Shar",
+        help="release folder, .tsv, manifest, set of datasets (folder or hub id), tars of "
+        "WebDataset, folder of Lhotse Shar",
     )
     mine.add_argument("--out", required=True, metavar="STUDY", help="study folder")
     add_mining_options(mine)
     mine.add_argument("--language", default="fr", help="language spoken (default: fr)")
     mine.add_argument("--seed", type=int, default=0, help="of --sample (default: 0)")
-    mine.add_argument("--allow-outside", action="store_true", help="let a manifest name files outside its folder")
+    mine.add_argument(
+        "--allow-outside", action="store_true", help="let a manifest name files outside its folder"
+    )
 
-    align = commands.add_parser("align", help="place the words of the mined sentences; write TextGrids", **style)
+    align = commands.add_parser(
+        "align", help="place the words of the mined sentences; write TextGrids", **style
+    )
     align.set_defaults(command=_align)
     align.add_argument("study", help="study folder")
-    align.add_argument("--corpus", help="align this corpus as it is, instead of the mined sentences")
-    align.add_argument("--method", choices=("auto", "ctc", "whisper", "synthesis"), default="auto")
-    align.add_argument("--aligner", metavar="MODEL", help="CTC or Whisper model that aligns (default: by synthesis)")
     align.add_argument(
-        "--textgrids", metavar="FOLDER", help="use these TextGrids (output of the Montreal Forced Aligner)"
+        "--corpus", help="align this corpus as it is, instead of the mined sentences"
+    )
+    align.add_argument("--method", choices=("auto", "ctc", "whisper", "synthesis"), default="auto")
+    align.add_argument(
+        "--aligner",
+        metavar="MODEL",
+        help="CTC or Whisper model that aligns (default: by synthesis)",
+    )
+    align.add_argument(
+        "--textgrids",
+        metavar="FOLDER",
+        help="use these TextGrids (output of the Montreal Forced Aligner)",
     )
     align.add_argument(
         "--adapt",
         action=argparse.BooleanOptionalAction,
-        help="learn the speakers' own sounds from the first alignment and align again, at about twice the cost (default: by "
+        help="learn the speakers' own sounds from the first alignment and align again, at about "
+        "twice the cost (default: by "
         "synthesis in one process, where there are enough clips)",
     )
     align.add_argument(
@@ -60,33 +76,45 @@ def add_commands(commands) -> None:
         metavar="METHOD[=MODEL]",
         help="only compare aligners on a sample: synthesis ctc=MODEL whisper=MODEL textgrid=FOLDER",
     )
-    align.add_argument("--clips", type=int, default=20, help="size of the sample to compare on (default: 20)")
+    align.add_argument(
+        "--clips", type=int, default=20, help="size of the sample to compare on (default: 20)"
+    )
 
-    transcribe = commands.add_parser("transcribe", help="let models transcribe the aligned sentences", **style)
+    transcribe = commands.add_parser(
+        "transcribe", help="let models transcribe the aligned sentences", **style
+    )
     transcribe.set_defaults(command=_transcribe)
     transcribe.add_argument("study", help="study folder")
-    transcribe.add_argument("--model", action="append", required=True, help="hub id or folder; may be repeated")
+    transcribe.add_argument(
+        "--model", action="append", required=True, help="hub id or folder; may be repeated"
+    )
 
     select = commands.add_parser(
         "select", help="keep the pairs that all models spell right; write the data set", **style
     )
     select.set_defaults(command=_select)
     select.add_argument("study", help="study folder")
-    select.add_argument("--model", action="append", help="ask only this model, as it is called in transcripts/")
+    select.add_argument(
+        "--model", action="append", help="ask only this model, as it is called in transcripts/"
+    )
     add_selection_options(select)
     for command in (mine, align, transcribe):
-        command.add_argument("--overwrite", action="store_true", help="start the stage afresh with other options")
+        command.add_argument(
+            "--overwrite", action="store_true", help="start the stage afresh with other options"
+        )
         add_shard_option(command)
     for command in (align, transcribe):
-        command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
+        command.add_argument(
+            "--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)"
+        )
 
 
 def _mine(options) -> int:
     from ...runs.journal.stage_lines import counted
     from ...studies.french.stages import mine_corpus
 
-    # The lexicon is a million objects and mining makes hardly any cycles: looking for them as often as by default takes a tenth
-    # of the time.
+    # The lexicon is a million objects and mining makes hardly any cycles: looking for them as often
+    # as by default takes a tenth of the time.
     usual = gc.get_threshold()
     gc.set_threshold(200_000, 50, 50)
     try:
@@ -148,9 +176,16 @@ def _compare(options) -> int:
         method, _, source = name.partition("=")
         if method not in (*METHODS, "textgrid"):
             raise InputError(
-                f"--compare takes METHOD or METHOD=MODEL with {', '.join(METHODS)}, textgrid; found {name!r}"
+                f"--compare takes METHOD or METHOD=MODEL with {', '.join(METHODS)}, textgrid; "
+                f"found {name!r}"
             )
-        model = source if method == "textgrid" else load(source, device=options.device) if source else None
+        model = (
+            source
+            if method == "textgrid"
+            else load(source, device=options.device)
+            if source
+            else None
+        )
         aligners[name] = (method, model)
     table = compare_on_sample(options.study, aligners, clips=options.clips)
     print(summary(table).to_string(index=False))
@@ -166,7 +201,11 @@ def _transcribe(options) -> int:
     from ...studies.french.stages import transcribe_corpus
 
     models = [partial(load, source, device=options.device) for source in options.model]
-    further = {"shard": shard_of(options), "overwrite": options.overwrite, "progress": sys.stderr.isatty()}
+    further = {
+        "shard": shard_of(options),
+        "overwrite": options.overwrite,
+        "progress": sys.stderr.isatty(),
+    }
     for path in transcribe_corpus(options.study, models, **further):
         print(counted(path))
     return 0

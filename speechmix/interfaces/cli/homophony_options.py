@@ -14,16 +14,23 @@ from ...studies.french.template_tables import BALANCES
 
 def add_mining_options(command: argparse.ArgumentParser) -> None:
     """Add what decides which pairs are mined."""
-    command.add_argument("--split", help="table of a release or split of a data set (default: validated)")
-    command.add_argument("--sample", type=float, default=1.0, help="read only this share of the rows (default: 1)")
+    command.add_argument(
+        "--split", help="table of a release or split of a data set (default: validated)"
+    )
+    command.add_argument(
+        "--sample", type=float, default=1.0, help="read only this share of the rows (default: 1)"
+    )
     command.add_argument(
         "--template",
         action="append",
-        help="set (french, french_paper, french_control, french_spelling, english, dutch), template or .toml; may be repeated "
+        help="set (french, french_paper, french_control, french_spelling, english, dutch), "
+        "template or .toml; may be repeated "
         "(default: french)",
     )
     command.add_argument(
-        "--parser", default="lexicon", help="lexicon (default), spacy:MODEL, or MODULE:FUNCTION of your own"
+        "--parser",
+        default="lexicon",
+        help="lexicon (default), spacy:MODEL, or MODULE:FUNCTION of your own",
     )
     command.add_argument("--lexicon", help="a lexicon of your own (.tsv; default: Lexique)")
 
@@ -36,7 +43,9 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"only pairs of these: {', '.join(CONTRASTS)} (default: as the template says)",
     )
-    command.add_argument("--balance", nargs="+", default=[], metavar="COLUMN", help=", ".join(BALANCES))
+    command.add_argument(
+        "--balance", nargs="+", default=[], metavar="COLUMN", help=", ".join(BALANCES)
+    )
     command.add_argument("--most", type=int, help="most examples per template and value")
     command.add_argument(
         "--draw",
@@ -44,17 +53,23 @@ def add_selection_options(command: argparse.ArgumentParser) -> None:
         help="so many of each template: det_noun=720,pronoun_verb=257,det_noun_verb=23",
     )
     command.add_argument(
-        "--seed", type=int, help="of the sample and of what is drawn (default: 0; of --draw the published 42)"
+        "--seed",
+        type=int,
+        help="of the sample and of what is drawn (default: 0; of --draw the published 42)",
     )
     command.add_argument(
-        "--audible", action="store_true", help="only cues that can be told by ear, as many of each number"
+        "--audible",
+        action="store_true",
+        help="only cues that can be told by ear, as many of each number",
     )
     command.add_argument(
         "--one-pair-per-sentence",
         action="store_true",
         help="only pairs that are alone in their sentence, as the published evaluation",
     )
-    command.add_argument("--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful")
+    command.add_argument(
+        "--keep-doubtful", action="store_true", help="keep clips whose word times are doubtful"
+    )
 
 
 def selection_of(options: argparse.Namespace) -> dict[str, Any]:

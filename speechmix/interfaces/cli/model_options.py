@@ -1,7 +1,8 @@
-"""Options that say which models a command asks: where they run, what a Whisper is told, which measures are on trial.
+"""Options that say which models a command asks: where they run, what a Whisper is told, which
+measures are on trial.
 
-In: a command's parser; then its parsed options. Out: the options added; models, or functions that load them when their turn
-comes.
+In: a command's parser; then its parsed options. Out: the options added; models, or functions that
+load them when their turn comes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _Options = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_loading_options(command: _Options, *, precision: bool = False) -> None:
-    """Add where a model runs and which of its revisions; with `precision` also that of its weights."""
+    """Add where a model runs and which of its revisions; with `precision` also that of its
+    weights."""
     command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if there is one)")
     if precision:
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
@@ -29,18 +31,26 @@ def add_prefix_options(command: _Options) -> None:
     """Add what a Whisper's decoder is told, and what an audio language model is asked."""
     from ...inputs.clips.clip_metadata import TASKS
 
-    command.add_argument("--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)")
     command.add_argument(
-        "--spoken-as", metavar="LANGUAGE", help="language a Whisper is told is spoken (default: that of the clip)"
+        "--task", choices=TASKS, help="what a Whisper is told to do (default: transcribe)"
     )
-    command.add_argument("--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes")
+    command.add_argument(
+        "--spoken-as",
+        metavar="LANGUAGE",
+        help="language a Whisper is told is spoken (default: that of the clip)",
+    )
+    command.add_argument(
+        "--timestamps", action="store_true", help="timestamp tokens around what a Whisper writes"
+    )
     command.add_argument(
         "--prompt",
         metavar="TEXT",
         help="what an audio language model is asked (default: to transcribe; it is fed the text)",
     )
     command.add_argument(
-        "--answer", metavar="TEXT", help="what it is fed as the answer to the prompt (default: what it writes itself)"
+        "--answer",
+        metavar="TEXT",
+        help="what it is fed as the answer to the prompt (default: what it writes itself)",
     )
 
 
@@ -49,7 +59,8 @@ def add_measures_option(command: _Options) -> None:
     command.add_argument(
         "--measures",
         nargs="+",
-        help="names, or all but those that take words away themselves, occlusion and shapley (default: value_zeroing attention "
+        help="names, or all but those that take words away themselves, occlusion and shapley "
+        "(default: value_zeroing attention "
         "attention_norm alti gradient_input)",
     )
 
@@ -81,9 +92,17 @@ def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
 def model_loaders(
     options: argparse.Namespace, sources: Iterable[str], seeds: Iterable[int] | None
 ) -> list[Callable[[], Model]]:
-    """Functions that load each model, then those that load the untrained twins of each, one a seed."""
+    """Functions that load each model, then those that load the untrained twins of each, one a
+    seed."""
     trained = [partial(loaded, options, source) for source in sources]
-    return [*trained, *(partial(load, init="random", seed=seed) for load in trained for seed in tuple(seeds or ()))]
+    return [
+        *trained,
+        *(
+            partial(load, init="random", seed=seed)
+            for load in trained
+            for seed in tuple(seeds or ())
+        ),
+    ]
 
 
 def measures_on_trial(options: argparse.Namespace) -> str | Sequence[str]:

@@ -1,4 +1,5 @@
-"""`speechmix probe` on the command line: what can be read off the states of clips, a table in the terminal and in a folder.
+"""`speechmix probe` on the command line: what can be read off the states of clips, a table in the
+terminal and in a folder.
 
 In: the parser's subcommands. The command is one call of `speechmix.probe`.
 """
@@ -36,9 +37,13 @@ def add_commands(commands) -> None:
     command.set_defaults(command=_probe)
     command.add_argument("models", nargs="+", metavar="MODEL", help="hub ids or folders")
     command.add_argument(
-        "--manifest", required=True, help="TSV, CSV or JSONL with path, text, words, cue, target, and the label"
+        "--manifest",
+        required=True,
+        help="TSV, CSV or JSONL with path, text, words, cue, target, and the label",
     )
-    command.add_argument("--label", default="number", help="column that is to be read (default: number)")
+    command.add_argument(
+        "--label", default="number", help="column that is to be read (default: number)"
+    )
     command.add_argument(
         "--position",
         nargs="+",
@@ -46,22 +51,41 @@ def add_commands(commands) -> None:
         help="target, cue, between, deciding, or the index of a word (default: target)",
     )
     command.add_argument("--stack", nargs="+", help="encoder, decoder (default: all there are)")
-    command.add_argument("--random-twin", nargs="*", type=int, default=[], metavar="SEED", help="also untrained models")
     command.add_argument(
-        "--by", metavar="COLUMN", help="probe the parts of the clips that this column names by themselves"
+        "--random-twin",
+        nargs="*",
+        type=int,
+        default=[],
+        metavar="SEED",
+        help="also untrained models",
     )
     command.add_argument(
-        "--group", metavar="COLUMN", help="what stays in one fold (default: pair, sentence and target word)"
+        "--by",
+        metavar="COLUMN",
+        help="probe the parts of the clips that this column names by themselves",
+    )
+    command.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="what stays in one fold (default: pair, sentence and target word)",
     )
     command.add_argument("--method", choices=("logistic", "online_code"), default="logistic")
-    command.add_argument("--mode", choices=("correct", "reference"), default="correct", help="of the online code")
     command.add_argument(
-        "--protocol", choices=("published",), help="the speech paper's: unscaled, folds that part groups"
+        "--mode", choices=("correct", "reference"), default="correct", help="of the online code"
+    )
+    command.add_argument(
+        "--protocol",
+        choices=("published",),
+        help="the speech paper's: unscaled, folds that part groups",
     )
     command.add_argument("--folds", type=int, default=5, help="default: 5")
-    command.add_argument("--seed", type=int, default=0, help="of folds and control task (default: 0)")
     command.add_argument(
-        "--out", metavar="FOLDER", help="for probes.csv and a figure; a run's folder has them on its page"
+        "--seed", type=int, default=0, help="of folds and control task (default: 0)"
+    )
+    command.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="for probes.csv and a figure; a run's folder has them on its page",
     )
     add_shard_option(command, instead="score --probe")
     add_alignment_options(command)
@@ -72,16 +96,28 @@ def _probe(options: argparse.Namespace) -> int:
     from ...evaluation.probing import probe
 
     refuse_shard(
-        options, "states are read in shards by `speechmix score --probe --shard`, whose last shard fits the probes"
+        options,
+        "states are read in shards by `speechmix score --probe --shard`, whose last shard fits the "
+        "probes",
     )
     skipped: Skipped = []
     clips = aligned_clips(options, skipped)
     positions = [int(name) if name.isdigit() else name for name in options.position]
     probes = probe(
-        model_loaders(options, options.models, options.random_twin), clips, label=options.label, position=positions,
-        stacks=options.stack, by=options.by, group=options.group, method=options.method, mode=options.mode,
-        protocol=options.protocol, folds=options.folds, seed=options.seed, progress=sys.stderr.isatty(),
-    )  # fmt: skip
+        model_loaders(options, options.models, options.random_twin),
+        clips,
+        label=options.label,
+        position=positions,
+        stacks=options.stack,
+        by=options.by,
+        group=options.group,
+        method=options.method,
+        mode=options.mode,
+        protocol=options.protocol,
+        folds=options.folds,
+        seed=options.seed,
+        progress=sys.stderr.isatty(),
+    )
     print(_shown(probes))
     print_skipped(skipped)
     for row in probes.left_out.value_counts("reason").reset_index().itertuples(index=False):
@@ -107,7 +143,8 @@ def _draw(probes: Probes, folder: Path) -> None:
 
 
 def _shown(probes: Probes) -> str:
-    """The table with a line for each layer; random twins as their mean; then what may be said of it."""
+    """The table with a line for each layer; random twins as their mean; then what may be said of
+    it."""
     from ...evaluation.probing.claims import probe_claims, sentences
     from ...reporting.plots.panels import model_name
 
@@ -117,7 +154,9 @@ def _shown(probes: Probes) -> str:
     keys = ["model", "init", "part", "stack", "position", "layer"]
     table = table.groupby(keys, sort=False).mean().reset_index()
     table["model"] = table["model"].map(model_name)
-    table = table.astype({name: int for name in ("n", "groups") if name in table and table[name].mod(1).eq(0).all()})
+    table = table.astype(
+        {name: int for name in ("n", "groups") if name in table and table[name].mod(1).eq(0).all()}
+    )
     shown = table.drop(columns=[name for name in ("part",) if table[name].nunique() == 1])
     text = shown.to_string(index=False, na_rep="", float_format="{:.2f}".format)
     if "right" not in probes.answers:

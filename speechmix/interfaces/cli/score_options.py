@@ -1,6 +1,7 @@
 """Options of `speechmix score`: models, what is scored, where it goes, who does the work.
 
-In: the command's parser; then its parsed options. Out: the options added; what `score_clips` is asked.
+In: the command's parser; then its parsed options. Out: the options added; what `score_clips` is
+asked.
 """
 
 from __future__ import annotations
@@ -22,23 +23,37 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
     add_engine_options(score.add_argument_group("cluster"))
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(
-        "--ablate", action="store_true", help="silence the cue stack by stack, and let models transcribe"
+        "--ablate",
+        action="store_true",
+        help="silence the cue stack by stack, and let models transcribe",
     )
     add_explain_option(further)
-    further.add_argument("--probe", action="store_true", help="probe states for the manifest's column number")
     further.add_argument(
-        "--twin-clips", type=int, default=0, metavar="N", help="clips that twins after the first hear (default: all)"
+        "--probe", action="store_true", help="probe states for the manifest's column number"
+    )
+    further.add_argument(
+        "--twin-clips",
+        type=int,
+        default=0,
+        metavar="N",
+        help="clips that twins after the first hear (default: all)",
     )
 
 
-def add_explain_option(command: argparse.ArgumentParser | argparse._ArgumentGroup, *, default: int | None = 0) -> None:
+def add_explain_option(
+    command: argparse.ArgumentParser | argparse._ArgumentGroup, *, default: int | None = 0
+) -> None:
     """Add of how many clips the page says why trained models wrote their words."""
     told = "0" if default is not None else "2 of the package's own clips, else 0"
     command.add_argument(
-        "--explain", type=int, default=default, metavar="N",
-        help="why did trained models write their words? of the first N clips, and of ten times as many those whose target is "
+        "--explain",
+        type=int,
+        default=default,
+        metavar="N",
+        help="why did trained models write their words? of the first N clips, and of ten times as "
+        "many those whose target is "
         f"missing in the transcript, on the page of the run (default: {told})",
-    )  # fmt: skip
+    )
 
 
 def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
@@ -73,7 +88,12 @@ def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _add_model_options(score: argparse.ArgumentParser) -> None:
     group = score.add_argument_group("models")
-    group.add_argument("--model", action="append", required=True, help="hub id or folder; may be given several times")
+    group.add_argument(
+        "--model",
+        action="append",
+        required=True,
+        help="hub id or folder; may be given several times",
+    )
     group.add_argument(
         "--random-twin",
         type=int,
@@ -94,16 +114,23 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
         help="value_zeroing (default), attention, attention_norm, alti ...; may be repeated",
     )
     group.add_argument(
-        "--stack", action="append", help="encoder, decoder, cross (default: all there are); may be repeated"
+        "--stack",
+        action="append",
+        help="encoder, decoder, cross (default: all there are); may be repeated",
     )
     group.add_argument(
-        "--layer", type=int, action="append", help="score only this layer, counted from 0; may be repeated"
+        "--layer",
+        type=int,
+        action="append",
+        help="score only this layer, counted from 0; may be repeated",
     )
     for option in ("units", "heads", "pooling", "distance", "rounding"):
         values = AUDIO_UNITS if option == "units" else ALLOWED[option]
         group.add_argument(f"--{option}", choices=values, default=getattr(Question, option))
     group.add_argument(
-        "--product-dtype", help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 %%"
+        "--product-dtype",
+        help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 "
+        "%%",
     )
     group.add_argument(
         "--include",
@@ -111,7 +138,9 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
         choices=ALLOWED["include"],
         help="make these units of the map; may be repeated",
     )
-    group.add_argument("--target-rows-only", action="store_true", help="only the target word's rows: much faster")
+    group.add_argument(
+        "--target-rows-only", action="store_true", help="only the target word's rows: much faster"
+    )
 
 
 def _add_output_options(score: argparse.ArgumentParser) -> None:
@@ -131,14 +160,23 @@ def _add_output_options(score: argparse.ArgumentParser) -> None:
         help="also keep maps of words as Parquet, a row each (maps of frames always are kept)",
     )
     output.add_argument(
-        "--maps-dtype", choices=("float32", "float16"), help="type of kept maps of frames (default: as computed)"
+        "--maps-dtype",
+        choices=("float32", "float16"),
+        help="type of kept maps of frames (default: as computed)",
     )
     add_shard_option(output)
     add_workers_option(output)
     output.add_argument(
-        "--profile", action="store_true", help="wait for the GPU after every phase, and print where the time went"
+        "--profile",
+        action="store_true",
+        help="wait for the GPU after every phase, and print where the time went",
     )
-    output.add_argument("--overwrite", action="store_true", help="start afresh in a folder that holds another run")
     output.add_argument(
-        "--progress", action=argparse.BooleanOptionalAction, default=None, help="show a bar (default: in a terminal)"
+        "--overwrite", action="store_true", help="start afresh in a folder that holds another run"
+    )
+    output.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show a bar (default: in a terminal)",
     )

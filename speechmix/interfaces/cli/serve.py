@@ -18,23 +18,36 @@ _EXAMPLES_SHOWN = 8
 def add_command(commands) -> None:
     """Add the command to a parser's subcommands."""
     serve = commands.add_parser(
-        "serve", help="an app in the browser: record a clip, see what builds its words",
-        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    serve.set_defaults(command=_serve)
-    serve.add_argument("run", nargs="?", metavar="RUN", help="folder of a run: its clips are listed, each opens")
-    serve.add_argument(
-        "--model", action="append", help="hub id or folder; may be repeated (default: the tiny models of the package)"
+        "serve",
+        help="an app in the browser: record a clip, see what builds its words",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    serve.add_argument("--audio", metavar="FOLDER", help="where the run's audio files are, if they were moved")
-    serve.add_argument("--longest", type=float, metavar="SECONDS", help="how long a clip may be (default: 60)")
+    serve.set_defaults(command=_serve)
     serve.add_argument(
-        "--language", help="language of recordings that say none (fr, en-us, ...); the page has a field, too"
+        "run", nargs="?", metavar="RUN", help="folder of a run: its clips are listed, each opens"
+    )
+    serve.add_argument(
+        "--model",
+        action="append",
+        help="hub id or folder; may be repeated (default: the tiny models of the package)",
+    )
+    serve.add_argument(
+        "--audio", metavar="FOLDER", help="where the run's audio files are, if they were moved"
+    )
+    serve.add_argument(
+        "--longest", type=float, metavar="SECONDS", help="how long a clip may be (default: 60)"
+    )
+    serve.add_argument(
+        "--language",
+        help="language of recordings that say none (fr, en-us, ...); the page has a field, too",
     )
     add_prefix_options(serve)
     add_loading_options(serve, precision=True)
     door = serve.add_argument_group("where it listens")
-    door.add_argument("--host", help="address to listen on (default: this computer alone, 127.0.0.1)")
+    door.add_argument(
+        "--host", help="address to listen on (default: this computer alone, 127.0.0.1)"
+    )
     door.add_argument("--port", type=int, default=0, help="port (default: one that is free)")
     door.add_argument("--no-browser", action="store_true", help="only print the address")
 
@@ -48,7 +61,10 @@ def _serve(options) -> int:
         options.model or list(bundled.models().values()),
         run=options.run,
         audio=options.audio,
-        examples=[clip.replace(meta={**clip.meta, "synthetic": "yes"}) for clip in bundled.clips()[:_EXAMPLES_SHOWN]],
+        examples=[
+            clip.replace(meta={**clip.meta, "synthetic": "yes"})
+            for clip in bundled.clips()[:_EXAMPLES_SHOWN]
+        ],
         load=partial(loaded, options),
         host=options.host or HOST,
         port=options.port,

@@ -1,6 +1,8 @@
-"""`speechmix status FOLDER`: what of a study or run is done, missing and failed; `--shard` and `--workers` of others.
+"""`speechmix status FOLDER`: what of a study or run is done, missing and failed; `--shard` and
+`--workers` of others.
 
-In: the parser's subcommands. Out: lines for people; with `--missing STAGE` only the numbers of shards, for `sbatch --array`.
+In: the parser's subcommands. Out: lines for people; with `--missing STAGE` only the numbers of
+shards, for `sbatch --array`.
 """
 
 from __future__ import annotations
@@ -27,22 +29,35 @@ _CORPUS = "corpus"  # the study in a run's folder
 def add_commands(commands) -> None:
     """Add the command to a parser's subcommands."""
     status = commands.add_parser(
-        "status", help="what of a study or run is done, missing and failed", epilog=_EXAMPLES,
+        "status",
+        help="what of a study or run is done, missing and failed",
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     status.set_defaults(command=_status)
     status.add_argument("folder", metavar="FOLDER", help="study folder, or folder of a run")
     status.add_argument(
         "--missing",
         metavar="STAGE",
-        help="print only the missing shards of mine, align, transcribe, score or faithfulness: 7,12,20-31",
+        help="print only the missing shards of mine, align, transcribe, score or faithfulness: "
+        "7,12,20-31",
     )
 
 
-def add_shard_option(command: argparse.ArgumentParser | argparse._ArgumentGroup, *, instead: str = "") -> None:
-    """Add which part of the clips a process takes; where another command does it in shards, say which (`refuse_shard`)."""
-    what = "only the clips of this part, counted from 1 (3/48), beside other processes with other parts"
-    told = f"not here: the clips of a run are done in shards by `speechmix {instead}`" if instead else what
+def add_shard_option(
+    command: argparse.ArgumentParser | argparse._ArgumentGroup, *, instead: str = ""
+) -> None:
+    """Add which part of the clips a process takes; where another command does it in shards, say
+    which (`refuse_shard`)."""
+    what = (
+        "only the clips of this part, counted from 1 (3/48), beside other processes with other "
+        "parts"
+    )
+    told = (
+        f"not here: the clips of a run are done in shards by `speechmix {instead}`"
+        if instead
+        else what
+    )
     command.add_argument("--shard", default="1/1", metavar="I/N", help=told)
 
 
@@ -56,7 +71,8 @@ def refuse_shard(options: argparse.Namespace, advice: str) -> None:
     """
     if shard_of(options).count > 1:
         raise InputError(
-            f"--shard {options.shard} is not of this command, which does all clips in one process: {advice}"
+            f"--shard {options.shard} is not of this command, which does all clips in one process: "
+            f"{advice}"
         )
 
 
@@ -76,10 +92,13 @@ def shard_of(options: argparse.Namespace) -> Shard:
 def add_workers_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add by how many processes of this machine the clips are scored."""
     command.add_argument(
-        "--workers", default="1", metavar="N",
-        help="score by so many processes of this machine, each with a GPU or a share of the cores; auto: as many as it has "
+        "--workers",
+        default="1",
+        metavar="N",
+        help="score by so many processes of this machine, each with a GPU or a share of the cores; "
+        "auto: as many as it has "
         "GPUs, or memory and cores for (default: 1)",
-    )  # fmt: skip
+    )
 
 
 def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
@@ -97,40 +116,56 @@ def worker_count(options: argparse.Namespace, sources: Sequence[str]) -> int:
         return 1
     if "shard" in vars(options) and shard_of(options) != WHOLE:
         raise InputError(
-            "--workers divides a run among the processes of one machine, --shard among machines: give one of them"
+            "--workers divides a run among the processes of one machine, --shard among machines: "
+            "give one of them"
         )
     if vars(options).get("engine") == RAY:
         raise InputError(
-            "--workers divides a run among the processes of one machine, --engine ray among those of a cluster: give one of "
+            "--workers divides a run among the processes of one machine, --engine ray among those "
+            "of a cluster: give one of "
             "them"
         )
     if options.workers == "auto":
         return workers_for(sources, device=options.device, revision=vars(options).get("revision"))
     if not (options.workers.isascii() and options.workers.isdigit() and int(options.workers)):
-        raise InputError(f"expected --workers auto, or a number of at least 1, found {options.workers!r}")
+        raise InputError(
+            f"expected --workers auto, or a number of at least 1, found {options.workers!r}"
+        )
     return int(options.workers)
 
 
 def print_times(out: Path) -> None:
-    """Print where the time of a run went: what there is of it, if other shards are still at work."""
+    """Print where the time of a run went: what there is of it, if other shards are still at
+    work."""
     from ...runs.results.run_folder import RunFolder
     from ...runs.results.run_times import by_phase, run_times
 
     print("where the time went, all starts and processes together:")
-    print(by_phase(run_times(RunFolder(out))).to_string(index=False, float_format="{:.1f}".format, na_rep=""))
+    print(
+        by_phase(run_times(RunFolder(out))).to_string(
+            index=False, float_format="{:.1f}".format, na_rep=""
+        )
+    )
 
 
 def _status(options: argparse.Namespace) -> int:
     from ...runs.journal.stage_files import TRIALS, index_list
     from ...runs.run_status import run_status
-    from ...studies.french.study_status import is_study, missing_shards, status_text, study_status, trial_status
+    from ...studies.french.study_status import (
+        is_study,
+        missing_shards,
+        status_text,
+        study_status,
+        trial_status,
+    )
 
     folder = Path(options.folder)
     studies = [study for study in (folder, folder / _CORPUS) if is_study(study)]
     run, trials = (folder / "run.json").is_file(), trial_status(folder)
     if not studies and not run and trials.empty:
         raise InputError(
-            f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json) nor a trial ({TRIALS}/)"
+            f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json) nor a "
+            f"trial ({TRIALS}/)"
         )
     if options.missing == _SCORE and run:
         print(index_list(run_status(folder).missing))
@@ -141,7 +176,8 @@ def _status(options: argparse.Namespace) -> int:
     if options.missing:
         if not studies:
             raise InputError(
-                f"{folder} holds no study: --missing lists shards of mine, align and transcribe; of a run score; of a trial "
+                f"{folder} holds no study: --missing lists shards of mine, align and transcribe; "
+                "of a run score; of a trial "
                 f"{TRIALS}"
             )
         print(missing_shards(study_status(studies[0]), options.missing))

@@ -1,1 +1,2 @@
-"""A finished mixing map and what can be done with it: normalise, roll out, pool, compose, keep in a file."""
+"""A finished mixing map and what can be done with it: normalise, roll out, pool, compose, keep in a
+file."""

@@ -1,7 +1,8 @@
 """Steps on several finished maps: encoder -> cross -> decoder in one.
 
-In: `MixingMap`s. Out: one. Composition rolls relevance through the encoder, then through cross-attention and self-attention of
-each decoder layer (Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP).
+In: `MixingMap`s. Out: one. Composition rolls relevance through the encoder, then through
+cross-attention and self-attention of each decoder layer (Ferrando et al. 2022b, Towards Opening the
+Black Box of Neural Machine Translation, EMNLP).
 """
 
 from __future__ import annotations
@@ -38,29 +39,34 @@ def compose(
 ) -> MixingMap:
     """Compose three maps into one: from audio words (or source tokens) to the decoder's tokens.
 
-    With E the encoder's map rolled out, S_l and G_l the decoder's self- and cross-attention maps of layer l (rows summing to
-    one) and g_l the share of row i that comes through cross-attention,
+    With E the encoder's map rolled out, S_l and G_l the decoder's self- and cross-attention maps of
+    layer l (rows summing to one) and g_l the share of row i that comes through cross-attention,
 
-        X_l = diag(g_l) G_l E + diag(1 - g_l) S_l X_{l-1}        X_0 = 0        (the encoder's units)
-        P_l =                   diag(1 - g_l) S_l P_{l-1}        P_0 = I        (the decoder's own input tokens)
+        X_l = diag(g_l) G_l E + diag(1 - g_l) S_l X_{l-1}        X_0 = 0        (the encoder's
+        units) P_l =                   diag(1 - g_l) S_l P_{l-1}        P_0 = I        (the
+        decoder's own input tokens)
 
-    so that each row of [X_l, P_l] sums to one. A unit to which nothing contributes keeps what it holds. Weighted by mixing
-    strengths s, with w = s / (1 + s), each layer's map A of encoder and decoder is w A + (1 - w) I and g is w of
-    cross-attention: a layer that moves nothing passes on what is there, and a decoder that does not hear has no share of E.
+    so that each row of [X_l, P_l] sums to one. A unit to which nothing contributes keeps what it
+    holds. Weighted by mixing strengths s, with w = s / (1 + s), each layer's map A of encoder and
+    decoder is w A + (1 - w) I and g is w of cross-attention: a layer that moves nothing passes on
+    what is there, and a decoder that does not hear has no share of E.
 
     Parameters
     ----------
     encoder, cross, decoder : MixingMap
-        Of one clip and model. The encoder's is rolled out here, unless it was before (`rollout`, `flow`).
+        Of one clip and model. The encoder's is rolled out here, unless it was before (`rollout`,
+        `flow`).
     share : float, optional
-        g, the same everywhere. By default that of the measure (ALTI's own, which its raw cross map holds); for other
-        measures by mixing strength, or one half without: the residual stream then weighs as much as cross-attention, as in
-        rollout with the identity.
+        g, the same everywhere. By default that of the measure (ALTI's own, which its raw cross map
+        holds); for other measures by mixing strength, or one half without: the residual stream then
+        weighs as much as cross-attention, as in rollout with the identity.
     weighted : bool, optional
-        Weight layers by their mixing strengths. By default where the maps have them, but for measures that hold the size of
-        the residual stream themselves (ALTI, HTA, attention norms with the residual).
+        Weight layers by their mixing strengths. By default where the maps have them, but for
+        measures that hold the size of the residual stream themselves (ALTI, HTA, attention norms
+        with the residual).
     prefix : bool
-        Keep the decoder's own tokens as sources. False leaves the encoder's units alone, rows summing to one over them.
+        Keep the decoder's own tokens as sources. False leaves the encoder's units alone, rows
+        summing to one over them.
 
     Returns
     -------
@@ -84,7 +90,9 @@ def compose(
            [0.  , 0.5 , 0.25, 0.25]])
     """
     _check_fit(encoder, cross, decoder)
-    rolled = any(step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", []))
+    rolled = any(
+        step.startswith(("rollout", "flow")) for step in encoder.provenance.get("steps", [])
+    )
     weighted = for_all(weighted, (cross, decoder) if rolled else (encoder, cross, decoder))
     encoder = encoder if rolled else rolled_out(encoder, weighted=weighted)
     below = with_own_rows(normalize_rows(encoder.mean_heads().scores[-1]))
@@ -96,7 +104,9 @@ def compose(
         written = (1 - gate) * (own[layer] @ written)
         layers.append(np.concatenate([heard, written], axis=1) if prefix else normalize_rows(heard))
     measures = f"encoder {encoder.measure}, cross {cross.measure}, decoder {decoder.measure}"
-    by_strength = ", layers weighted by mixing strength" if _weights(decoder, weighted) is not None else ""
+    by_strength = (
+        ", layers weighted by mixing strength" if _weights(decoder, weighted) is not None else ""
+    )
     name = f"composed ({measures}; share {name_of_share}{by_strength}, prefix={prefix})"
     steps = [*cross.provenance.get("steps", []), name]
     return replace(
@@ -118,31 +128,48 @@ def rolled_out(mixing_map: MixingMap, *, weighted: bool | None = None) -> Mixing
     weighted : bool, optional
         As for `compose`; False gives `MixingMap.rollout` as it is published.
     """
-    return mixing_map.rollout(residual=None if _weights(mixing_map, weighted) is None else "strength")
+    return mixing_map.rollout(
+        residual=None if _weights(mixing_map, weighted) is None else "strength"
+    )
 
 
 def weighted_layers(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray:
-    """Matrices [L, W, W] that `rolled_out` multiplies; rows sum to one, and rows of zeros are those of the identity."""
+    """Matrices [L, W, W] that `rolled_out` multiplies; rows sum to one, and rows of zeros are those
+    of the identity."""
     scores, weights = mixing_map.mean_heads().scores, _weights(mixing_map, weighted)
-    return with_own_rows(layer_maps(scores, residual=residual_left_out(mixing_map.measure), weights=weights))
+    return with_own_rows(
+        layer_maps(scores, residual=residual_left_out(mixing_map.measure), weights=weights)
+    )
 
 
 def for_all(weighted: bool | None, maps: Iterable[MixingMap]) -> bool | None:
-    """Whether maps that go together are weighted by mixing strengths: by default not, if one of them has none."""
-    return weighted or False if any(mixing_map.mixing_strength is None for mixing_map in maps) else weighted
+    """Whether maps that go together are weighted by mixing strengths: by default not, if one of
+    them has none."""
+    return (
+        weighted or False
+        if any(mixing_map.mixing_strength is None for mixing_map in maps)
+        else weighted
+    )
 
 
 def _weights(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray | None:
     """Weight of each row against the residual stream, [L, W_t]; None where there is to be none."""
     if weighted is None:
-        weighted = mixing_map.mixing_strength is not None and composed_by_strength(mixing_map.measure)
+        weighted = mixing_map.mixing_strength is not None and composed_by_strength(
+            mixing_map.measure
+        )
     return strength_weights(mixing_map) if weighted else None
 
 
 def decoder_steps(
-    cross: MixingMap, decoder: MixingMap, share: float | None = None, *, weighted: bool | None = None
+    cross: MixingMap,
+    decoder: MixingMap,
+    share: float | None = None,
+    *,
+    weighted: bool | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """What a decoder's rows take from where, layer by layer: g [L, U, 1], G [L, U, W] and S [L, U, U] of `compose`.
+    """What a decoder's rows take from where, layer by layer: g [L, U, 1], G [L, U, W] and S [L, U,
+    U] of `compose`.
 
     Returns
     -------
@@ -156,7 +183,9 @@ def decoder_steps(
     return np.where(through.sum(axis=-1) > 0, gates, 0)[..., None], through, own, name_of_share
 
 
-def maps_to_compose(maps: Mapping[tuple[str, str], MixingMap], measure: str) -> dict[str, MixingMap]:
+def maps_to_compose(
+    maps: Mapping[tuple[str, str], MixingMap], measure: str
+) -> dict[str, MixingMap]:
     """The three maps of a measure that `compose` joins, by stack.
 
     Raises
@@ -168,38 +197,46 @@ def maps_to_compose(maps: Mapping[tuple[str, str], MixingMap], measure: str) -> 
     missing = [stack for stack in stacks if (measure, stack) not in maps]
     if missing:
         raise InputError(
-            f"no map of {', '.join(missing)} for composed({measure!r}), which joins {', '.join(stacks)}; there are "
-            f"{', '.join(map(repr, maps)) or 'none'}: {what_to_ask(measure)}. Only a model with a decoder behind an "
+            f"no map of {', '.join(missing)} for composed({measure!r}), which joins "
+            f"{', '.join(stacks)}; there are "
+            f"{', '.join(map(repr, maps)) or 'none'}: {what_to_ask(measure)}. Only a model with a "
+            "decoder behind an "
             f"encoder has all three; of any other take maps[{measure!r}, stack].rollout()"
         )
     return {stack: maps[measure, stack] for stack in stacks}
 
 
 def n_heard(mixing_map: MixingMap) -> int | None:
-    """How many sources of a composed map are the encoder's units; the decoder's own tokens, if it has them, come behind."""
+    """How many sources of a composed map are the encoder's units; the decoder's own tokens, if it
+    has them, come behind."""
     if mixing_map.stack != "composed":
         return None
     steps = mixing_map.provenance.get("steps", [])
     own = any(step.startswith("composed") and step.endswith("prefix=True)") for step in steps)
     starts = [span.start for span in mixing_map.sources]
-    again = [i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]]  # where positions begin anew
+    again = [
+        i for i in range(1, len(starts)) if starts[i] <= starts[i - 1]
+    ]  # where positions begin anew
     return len(starts) if not own else again[0] if again else len(starts) - len(mixing_map.targets)
 
 
 def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None:
     for stack, mixing_map in (("encoder", encoder), ("cross", cross), ("decoder", decoder)):
         if mixing_map.stack != stack:
-            raise InputError(f"compose: {stack}= should be a map of the {stack}, found {mixing_map!r}")
+            raise InputError(
+                f"compose: {stack}= should be a map of the {stack}, found {mixing_map!r}"
+            )
         for key in ("model", "clip"):
             if mixing_map.provenance.get(key) != cross.provenance.get(key):
                 raise InputError(
-                    f"compose: maps of one {key} expected, found {mixing_map.provenance.get(key)!r} and "
+                    f"compose: maps of one {key} expected, found "
+                    f"{mixing_map.provenance.get(key)!r} and "
                     f"{cross.provenance.get(key)!r}"
                 )
     if cross.layers != decoder.layers:
         raise InputError(
-            f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be the same: "
-            + what_to_ask(cross.measure)
+            f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be "
+            "the same: " + what_to_ask(cross.measure)
         )
     for a, b, what in (
         (encoder.targets, encoder.sources, "targets and sources of the encoder"),
@@ -209,8 +246,8 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
     ):
         if not same_units(a, b):
             raise InputError(
-                f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or others: "
-                + what_to_ask(cross.measure)
+                f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or "
+                "others: " + what_to_ask(cross.measure)
             )
 
 
@@ -220,14 +257,19 @@ def what_to_ask(measure: str) -> str:
     Examples
     --------
     >>> what_to_ask("alti")
-    "ask for all stacks and rows in one call, mix(model, item, measures='alti'), without stacks=, layers=, targets= or window="
+    "ask for all stacks and rows in one call, mix(model, item, measures='alti'), without stacks=,
+    layers=, targets= or window="
     """
     call = f"mix(model, item, measures={measure!r})"
-    return f"ask for all stacks and rows in one call, {call}, without stacks=, layers=, targets= or window="
+    return (
+        f"ask for all stacks and rows in one call, {call}, without stacks=, layers=, targets= "
+        "or window="
+    )
 
 
 def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tuple[np.ndarray, str]:
-    """Share of each row [L, U] that comes through cross-attention, and how to call it in the map's steps."""
+    """Share of each row [L, U] that comes through cross-attention, and how to call it in the map's
+    steps."""
     if share is not None:
         if not 0 <= share <= 1:
             raise InputError(f"share should be between 0 and 1, found {share!r}")
@@ -237,7 +279,8 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
         return _gates(cross, 0.5, False) if weights is None else (weights, "mixing strength")
     if cross.provenance.get("steps"):
         raise InputError(
-            f"compose: the share of cross-attention is read off the raw {cross.measure} map, but this one went through "
+            f"compose: the share of cross-attention is read off the raw {cross.measure} map, but "
+            "this one went through "
             f"{cross.provenance['steps']}: give the raw map, or share="
         )
     return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure

@@ -1,8 +1,9 @@
-"""DecisionMap: what a decision loses when something is taken away or put in, by stack, layer and word.
+"""DecisionMap: what a decision loses when something is taken away or put in, by stack, layer and
+word.
 
-In: readings of interventions. Out: a tidy table, a matrix [layers, words] for each stack, a figure. Axis order is
-[layer, word], as in mixing maps; a *drop* is the margin of the clean run less that of the changed one, in nats: above zero
-where the decision leans on what was taken away.
+In: readings of interventions. Out: a tidy table, a matrix [layers, words] for each stack, a figure.
+Axis order is [layer, word], as in mixing maps; a *drop* is the margin of the clean run less that of
+the changed one, in nats: above zero where the decision leans on what was taken away.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ class DecisionMap:
     Parameters
     ----------
     table : DataFrame
-        Columns `COLUMNS`: stack ("input" where the input was changed), layer (the first of a window, from 0; missing for
-        inputs), word (index), margin (of the changed run), drop, flipped (whether the other spelling wins now; missing
-        where there is no choice between two). With ``carried`` where something of another item was put in: the share of
-        the difference between both items' margins that went over with it.
+        Columns `COLUMNS`: stack ("input" where the input was changed), layer (the first of a
+        window, from 0; missing for inputs), word (index), margin (of the changed run), drop,
+        flipped (whether the other spelling wins now; missing where there is no choice between two).
+        With ``carried`` where something of another item was put in: the share of the difference
+        between both items' margins that went over with it.
     margin : float
         Of the clean run, in nats.
     provenance : dict
         Model, initialisation, seed, weights, item, what was read.
     pairs : DataFrame, optional
-        Of Shapley values: how much each two words do together beyond what each does by itself, the largest first.
+        Of Shapley values: how much each two words do together beyond what each does by itself, the
+        largest first.
 
     Examples
     --------
@@ -85,7 +88,9 @@ class DecisionMap:
         if part["layer"].isna().all():
             matrix = part.pivot(index="intervention", columns="word", values=value)
             return matrix.reindex(part["intervention"].unique())
-        return part.assign(layer=part["layer"].astype(int)).pivot(index="layer", columns="word", values=value)
+        return part.assign(layer=part["layer"].astype(int)).pivot(
+            index="layer", columns="word", values=value
+        )
 
     def plot(self, **options: Any) -> Figure:
         """Draw all stacks; options of `plots.decision_map`."""
@@ -101,6 +106,10 @@ class DecisionMap:
 
     def __repr__(self) -> str:
         done = ", ".join(self.interventions)
-        shapes = ", ".join(f"{stack} {len(self.rows(stack))} x {len(self.words(stack))}" for stack in self.stacks)
+        shapes = ", ".join(
+            f"{stack} {len(self.rows(stack))} x {len(self.words(stack))}" for stack in self.stacks
+        )
         warning = self.provenance.get("warning")
-        return f"DecisionMap({done}: {shapes}; margin {self.margin:.2f})" + (f"\n{warning}" if warning else "")
+        return f"DecisionMap({done}: {shapes}; margin {self.margin:.2f})" + (
+            f"\n{warning}" if warning else ""
+        )

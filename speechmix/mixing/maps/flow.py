@@ -1,9 +1,11 @@
-"""Attention flow (Abnar & Zuidema 2020): how much could run from each input to each state, through layers as pipes.
+"""Attention flow (Abnar & Zuidema 2020): how much could run from each input to each state, through
+layers as pipes.
 
-    F_l[i, j] = max-flow from node (l, i) down to node (0, j);   capacity of (l, i) -> (l-1, k) is A_l[i, k]
+    F_l[i, j] = max-flow from node (l, i) down to node (0, j);   capacity of (l, i) -> (l-1, k) is
+    A_l[i, k]
 
-A_l as in rollout. One max-flow problem per layer and pair (Dinic's method, scipy), so for short inputs only.
-In: arrays [L, W, W] with rows summing to one. Out: [L, W, W], not normalised.
+A_l as in rollout. One max-flow problem per layer and pair (Dinic's method, scipy), so for short
+inputs only. In: arrays [L, W, W] with rows summing to one. Out: [L, W, W], not normalised.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def flow(maps: np.ndarray) -> np.ndarray:
     Raises
     ------
     InputError
-        For more than `MOST_UNITS` units: there are L W^2 flows, each through a graph of L W^2 edges.
+        For more than `MOST_UNITS` units: there are L W^2 flows, each through a graph of L W^2
+        edges.
 
     Examples
     --------
@@ -43,8 +46,10 @@ def flow(maps: np.ndarray) -> np.ndarray:
     n_layers, n_units = maps.shape[:2]
     if n_units > MOST_UNITS:
         raise InputError(
-            f"attention flow solves a max-flow problem for each pair of units and layer: at most {MOST_UNITS} units, this "
-            f"map has {n_units} ({n_layers * n_units**2:,} problems). Pool to words first, or use rollout"
+            "attention flow solves a max-flow problem for each pair of units and layer: at most "
+            f"{MOST_UNITS} units, this "
+            f"map has {n_units} ({n_layers * n_units**2:,} problems). Pool to words first, or use "
+            "rollout"
         )
     pipes = np.zeros(((n_layers + 1) * n_units,) * 2, dtype=np.int32)
     flows = np.empty(maps.shape)
@@ -54,5 +59,7 @@ def flow(maps: np.ndarray) -> np.ndarray:
         graph = csr_array(pipes[: here + n_units, : here + n_units])
         for i in range(n_units):
             for j in range(n_units):
-                flows[layer, i, j] = maximum_flow(graph, here + i, j, method="dinic").flow_value / _STEPS
+                flows[layer, i, j] = (
+                    maximum_flow(graph, here + i, j, method="dinic").flow_value / _STEPS
+                )
     return flows

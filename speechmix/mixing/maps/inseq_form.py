@@ -1,13 +1,15 @@
-"""Mixing maps in Inseq's form, and back: source and generated tokens with scores [source, generated, layer, (head)].
+"""Mixing maps in Inseq's form, and back: source and generated tokens with scores [source,
+generated, layer, (head)].
 
-Inseq (Sarti et al. 2023, Inseq: An Interpretability Toolkit for Sequence Generation Models) keeps of a text
+Inseq (Sarti et al. 2023, Inseq: An Interpretability Toolkit for Sequence Generation Models) keeps
+of a text
 
-    source_attributions   what the source gives to each generated token: the cross map, or the encoder's part of a composed one
-    target_attributions   what the tokens before it give to it: the decoder map (inseq_steps.py)
-    sequence_scores       the encoder map beside them
+    source_attributions   what the source gives to each generated token: the cross map, or the
+    encoder's part of a composed one target_attributions   what the tokens before it give to it: the
+    decoder map (inseq_steps.py) sequence_scores       the encoder map beside them
 
-with the axis order turned round: `scores[layer, head, target, source]` is `attributions[source, target, layer, head]`.
-Nothing is normalised, here or there, until it is asked for.
+with the axis order turned round: `scores[layer, head, target, source]` is `attributions[source,
+target, layer, head]`. Nothing is normalised, here or there, until it is asked for.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Attribution:
 
 
 def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
-    """One attribution of the maps of one measure: of a cross and a decoder map with the encoder's, or of one alone.
+    """One attribution of the maps of one measure: of a cross and a decoder map with the encoder's,
+    or of one alone.
 
     Raises
     ------
@@ -88,7 +91,9 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
         else GenerationSteps.without_tokens(first.targets)
     )
     if cross and decoder and not same_units(cross.targets, decoder.targets):
-        raise InputError(f"cross and decoder map should have the same rows, found {cross!r} and {decoder!r}")
+        raise InputError(
+            f"cross and decoder map should have the same rows, found {cross!r} and {decoder!r}"
+        )
     sources = cross.sources if cross else ()
     return Attribution(
         source=_spelled(sources),
@@ -98,12 +103,19 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
         within_source=_turned(encoder.scores) if encoder and cross else None,
         start=steps.start,
         stop=steps.stop,
-        info={"measure": first.measure, "model": first.provenance.get("model"), "clip": first.provenance.get("clip")},
+        info={
+            "measure": first.measure,
+            "model": first.provenance.get("model"),
+            "clip": first.provenance.get("clip"),
+        },
     )
 
 
-def scores_of(attribution: Attribution, labels: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray] | None:
-    """Scores [L, (H), W_t, W_s] by stack of an attribution made by `attribution_of`; None if it is not of these labels.
+def scores_of(
+    attribution: Attribution, labels: Mapping[str, Mapping[str, Any]]
+) -> dict[str, np.ndarray] | None:
+    """Scores [L, (H), W_t, W_s] by stack of an attribution made by `attribution_of`; None if it is
+    not of these labels.
 
     Parameters
     ----------
@@ -111,17 +123,27 @@ def scores_of(attribution: Attribution, labels: Mapping[str, Mapping[str, Any]])
         What makes each `MixingMap` but its scores.
     """
     shapes = {
-        stack: (len(facts["layers"]), len(facts["targets"]), len(facts["sources"])) for stack, facts in labels.items()
+        stack: (len(facts["layers"]), len(facts["targets"]), len(facts["sources"]))
+        for stack, facts in labels.items()
     }
     try:
         empty = [
-            MixingMap(np.broadcast_to(np.float32(0), _with_heads(shapes[stack], stack, attribution)), **facts)
+            MixingMap(
+                np.broadcast_to(np.float32(0), _with_heads(shapes[stack], stack, attribution)),
+                **facts,
+            )
             for stack, facts in labels.items()
         ]
         expected = attribution_of(empty)
     except (InputError, ValueError):
         return None
-    held = (attribution.source, attribution.target, attribution.start, attribution.stop, _shapes(attribution))
+    held = (
+        attribution.source,
+        attribution.target,
+        attribution.start,
+        attribution.stop,
+        _shapes(attribution),
+    )
     if held != (expected.source, expected.target, expected.start, expected.stop, _shapes(expected)):
         return None
     return {mixing_map.stack: _scores_of_one(mixing_map, attribution) for mixing_map in empty}
@@ -129,21 +151,30 @@ def scores_of(attribution: Attribution, labels: Mapping[str, Mapping[str, Any]])
 
 def _scores_of_one(mixing_map: MixingMap, attribution: Attribution) -> np.ndarray:
     """Scores of the map with these labels, wherever `attribution_of` has put them."""
-    own = mixing_map if mixing_map.stack == "decoder" and attribution.from_target is not None else None
+    own = (
+        mixing_map
+        if mixing_map.stack == "decoder" and attribution.from_target is not None
+        else None
+    )
     if mixing_map.stack == "composed":
         own = _parts_of_composed(mixing_map)[1]
     parts = [
-        attribution.within_source if mixing_map.stack == "encoder" and attribution.within_source is not None else None
+        attribution.within_source
+        if mixing_map.stack == "encoder" and attribution.within_source is not None
+        else None
     ]
     if mixing_map.stack != "decoder" or own is None:
         parts = [attribution.from_source if parts[0] is None else parts[0]]
     if own is not None and attribution.from_target is not None:
-        parts.append(GenerationSteps.of(own.targets, own.sources).taken_back(attribution.from_target))
+        parts.append(
+            GenerationSteps.of(own.targets, own.sources).taken_back(attribution.from_target)
+        )
     return np.concatenate([_turned_back(part) for part in parts if part is not None], axis=-1)
 
 
 def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
-    """Maps of what Inseq itself computed: rows are labelled with the token they predict, layers counted from 0.
+    """Maps of what Inseq itself computed: rows are labelled with the token they predict, layers
+    counted from 0.
 
     Raises
     ------
@@ -152,13 +183,16 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
     """
     if not attribution.layered and attribution.n_axes:
         raise InputError(
-            "expected scores by token, (layer) and (head); these have an axis of another kind, embedding dimensions say: "
+            "expected scores by token, (layer) and (head); these have an axis of another kind, "
+            "embedding dimensions say: "
             "aggregate them in Inseq first, out.aggregate()"
         )
     measure = str(attribution.info.get("attribution_method") or "inseq")
     provenance = {
-        "model": attribution.info.get("model_name") or None, "clip": None, "steps": [f"from Inseq ({measure})"]
-    }  # fmt: skip
+        "model": attribution.info.get("model_name") or None,
+        "clip": None,
+        "steps": [f"from Inseq ({measure})"],
+    }
     generated = range(attribution.start, attribution.stop)
     rows = tuple(_unit(attribution.target[i], max(i - 1, 0)) for i in generated)
     sources = tuple(_unit(token, i) for i, token in enumerate(attribution.source))
@@ -166,7 +200,10 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
     if from_target is not None and not np.nan_to_num(from_target[-1]).any():
         from_target = from_target[:-1]  # the last token is written, and read by nobody
     before = tuple(
-        _unit(token, i) for i, token in enumerate(attribution.target[: 0 if from_target is None else len(from_target)])
+        _unit(token, i)
+        for i, token in enumerate(
+            attribution.target[: 0 if from_target is None else len(from_target)]
+        )
     )
     sides: list[tuple[str, np.ndarray | None, tuple[Span, ...], tuple[Span, ...]]] = [
         ("encoder", attribution.within_source, sources, sources),
@@ -174,7 +211,9 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
         ("cross", attribution.from_source, rows, sources),
     ]
     if attribution.from_source is not None and from_target is not None and not attribution.n_axes:
-        through = np.concatenate([attribution.from_source, from_target])  # of the whole model, over both sides
+        through = np.concatenate(
+            [attribution.from_source, from_target]
+        )  # of the whole model, over both sides
         sides = [("composed", through, rows, (*sources, *before))]
     maps = {}
     for stack, scores, targets, units in sides:
@@ -182,7 +221,9 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
             continue
         layered = np.nan_to_num(scores if scores.ndim > 2 else scores[:, :, None], nan=0.0)
         layers = tuple(range(layered.shape[2]))
-        maps[stack] = MixingMap(_turned_back(layered), targets, units, measure, stack, layers, dict(provenance))
+        maps[stack] = MixingMap(
+            _turned_back(layered), targets, units, measure, stack, layers, dict(provenance)
+        )
     return maps
 
 
@@ -192,29 +233,53 @@ def _parts_of_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | No
     if heard_units is None or heard_units == len(mixing_map.sources):
         return mixing_map, None
     sides = (slice(None, heard_units), slice(heard_units, None))
-    heard, own = (replace(mixing_map, scores=mixing_map.scores[..., s], sources=mixing_map.sources[s]) for s in sides)
+    heard, own = (
+        replace(mixing_map, scores=mixing_map.scores[..., s], sources=mixing_map.sources[s])
+        for s in sides
+    )
     return heard, own
 
 
 def _check_together(maps: Sequence[MixingMap], by_stack: Mapping[str, MixingMap]) -> None:
-    if not maps or len(by_stack) < len(maps) or len({mixing_map.measure for mixing_map in maps}) > 1:
-        raise InputError(f"expected maps of one measure, one for each stack; found {list(maps)!r:.300}")
+    if (
+        not maps
+        or len(by_stack) < len(maps)
+        or len({mixing_map.measure for mixing_map in maps}) > 1
+    ):
+        raise InputError(
+            f"expected maps of one measure, one for each stack; found {list(maps)!r:.300}"
+        )
     if "composed" in by_stack and len(maps) > 1:
         raise InputError("a composed map holds encoder, cross-attention and decoder: give it alone")
     if set(by_stack) == {"encoder", "decoder"}:
-        raise InputError("encoder and decoder map go together through cross-attention: give its map too, or one alone")
-    cross, decoder = by_stack.get("cross"), by_stack.get("decoder")
-    if cross and decoder and (cross.layers, cross.scores.shape[:-2]) != (decoder.layers, decoder.scores.shape[:-2]):
         raise InputError(
-            f"cross and decoder map should have the same layers and heads, found {cross!r} and {decoder!r}"
+            "encoder and decoder map go together through cross-attention: give its map too, or one "
+            "alone"
+        )
+    cross, decoder = by_stack.get("cross"), by_stack.get("decoder")
+    if (
+        cross
+        and decoder
+        and (cross.layers, cross.scores.shape[:-2]) != (decoder.layers, decoder.scores.shape[:-2])
+    ):
+        raise InputError(
+            f"cross and decoder map should have the same layers and heads, found {cross!r} and "
+            f"{decoder!r}"
         )
 
 
 def _spelled(units: Sequence[Span]) -> list[str]:
-    """Labels; the first token of each word is marked, so that Inseq's aggregator finds the words."""
+    """Labels; the first token of each word is marked, so that Inseq's aggregator finds the
+    words."""
     words = [unit.word if unit.kind == "token" else None for unit in units]
-    begins = [word is not None and word != former for word, former in zip(words, [None, *words], strict=False)]
-    return [f"{START_OF_WORD if begin else ''}{unit.label}" for unit, begin in zip(units, begins, strict=True)]
+    begins = [
+        word is not None and word != former
+        for word, former in zip(words, [None, *words], strict=False)
+    ]
+    return [
+        f"{START_OF_WORD if begin else ''}{unit.label}"
+        for unit, begin in zip(units, begins, strict=True)
+    ]
 
 
 def _turned(scores: np.ndarray) -> np.ndarray:
@@ -230,7 +295,12 @@ def _turned_back(scores: np.ndarray) -> np.ndarray:
 def _with_heads(shape: tuple[int, ...], stack: str, attribution: Attribution) -> tuple[int, ...]:
     scores = attribution.within_source if stack == "encoder" else attribution.from_source
     scores = next(
-        (array for array in (scores, attribution.from_source, attribution.from_target) if array is not None), None
+        (
+            array
+            for array in (scores, attribution.from_source, attribution.from_target)
+            if array is not None
+        ),
+        None,
     )
     heads = () if scores is None else scores.shape[3:]
     return (shape[0], *heads, *shape[1:])
@@ -242,5 +312,7 @@ def _shapes(attribution: Attribution) -> list[tuple[int, ...] | None]:
 
 
 def _unit(token: str, position: int) -> Span:
-    marked = (token.startswith("<") and token.endswith(">")) or (token.startswith("[") and token.endswith("]"))
+    marked = (token.startswith("<") and token.endswith(">")) or (
+        token.startswith("[") and token.endswith("]")
+    )
     return Span(position, position + 1, token, "special" if marked else "token")

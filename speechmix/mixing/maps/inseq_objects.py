@@ -1,8 +1,9 @@
 """Inseq's own objects and files of mixing maps, and mixing maps of them.
 
-In and out: Inseq's `FeatureAttributionOutput` (extra `inseq`), whose `show()` and `aggregate()` then work on our maps; or the
-JSON file that it saves and loads, which needs no Inseq. inseq_form.py says what is what. A map goes there and comes back
-unchanged: its labels and provenance travel in Inseq's `info`; scores that were aggregated there come back without them.
+In and out: Inseq's `FeatureAttributionOutput` (extra `inseq`), whose `show()` and `aggregate()`
+then work on our maps; or the JSON file that it saves and loads, which needs no Inseq. inseq_form.py
+says what is what. A map goes there and comes back unchanged: its labels and provenance travel in
+Inseq's `info`; scores that were aggregated there come back without them.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ def to_inseq(maps: Sequence[MixingMap]) -> Any:
     Parameters
     ----------
     maps : sequence of MixingMap
-        Cross and decoder map, with the encoder's beside them or not; a composed map; or one map alone. Raw or after steps.
+        Cross and decoder map, with the encoder's beside them or not; a composed map; or one map
+        alone. Raw or after steps.
 
     Returns
     -------
     inseq.FeatureAttributionOutput
-        With one sequence. Inseq's default aggregation averages heads and layers and makes each generated token's scores,
-        over source and target together, sum to one.
+        With one sequence. Inseq's default aggregation averages heads and layers and makes each
+        generated token's scores, over source and target together, sum to one.
 
     Raises
     ------
@@ -55,7 +57,10 @@ def to_inseq(maps: Sequence[MixingMap]) -> Any:
     """
     try:
         import torch
-        from inseq.data.attribution import FeatureAttributionOutput, MultiDimensionalFeatureAttributionSequenceOutput
+        from inseq.data.attribution import (
+            FeatureAttributionOutput,
+            MultiDimensionalFeatureAttributionSequenceOutput,
+        )
         from inseq.utils.typing import TokenWithId
     except ImportError as error:
         raise MissingExtraError(
@@ -82,13 +87,17 @@ def to_inseq(maps: Sequence[MixingMap]) -> Any:
 
 
 def write_inseq(maps: Sequence[MixingMap], path: str | PathLike) -> Path:
-    """Write maps of one measure as the JSON file that ``inseq.FeatureAttributionOutput.load`` reads; needs no inseq.
+    """Write maps of one measure as the JSON file that ``inseq.FeatureAttributionOutput.load``
+    reads; needs no inseq.
 
     Inseq reads scores in single precision; `from_inseq` as they were written.
     """
     made = attribution_of(maps)
     tokens = {
-        side: [_object(1, "TokenWithId", {"token": token, "id": _NO_ID}) for token in getattr(made, side)]
+        side: [
+            _object(1, "TokenWithId", {"token": token, "id": _NO_ID})
+            for token in getattr(made, side)
+        ]
         for side in ("source", "target")
     }
     sequence = {
@@ -96,15 +105,23 @@ def write_inseq(maps: Sequence[MixingMap], path: str | PathLike) -> Path:
         "source_attributions": _encoded(made.from_source),
         "target_attributions": _encoded(made.from_target),
         "step_scores": {},
-        "sequence_scores": {} if made.within_source is None else {ENCODER_SCORES: _encoded(made.within_source)},
+        "sequence_scores": {}
+        if made.within_source is None
+        else {ENCODER_SCORES: _encoded(made.within_source)},
         "attr_pos_start": made.start,
         "attr_pos_end": made.stop,
         "_num_dimensions": made.n_axes,
     }
     sequences = [_object(0, "MultiDimensionalFeatureAttributionSequenceOutput", sequence)]
-    content = {"sequence_attributions": sequences, "step_attributions": None, "info": _info(made, maps)}
+    content = {
+        "sequence_attributions": sequences,
+        "step_attributions": None,
+        "info": _info(made, maps),
+    }
     with whole_file(Path(path)) as unfinished:
-        unfinished.write_text(json.dumps(_object(0, "FeatureAttributionOutput", content)), encoding="utf-8")
+        unfinished.write_text(
+            json.dumps(_object(0, "FeatureAttributionOutput", content)), encoding="utf-8"
+        )
     return Path(path)
 
 
@@ -118,8 +135,9 @@ def from_inseq(output: Any) -> Maps | list[Maps]:
     Returns
     -------
     Maps
-        Of what came from mixing maps, the same maps. Of what Inseq computed: "cross", "decoder" and "encoder" maps of a
-        method that has layers, one "composed" map of one that goes through the whole model. A list for several texts.
+        Of what came from mixing maps, the same maps. Of what Inseq computed: "cross", "decoder" and
+        "encoder" maps of a method that has layers, one "composed" map of one that goes through the
+        whole model. A list for several texts.
 
     Raises
     ------
@@ -129,9 +147,14 @@ def from_inseq(output: Any) -> Maps | list[Maps]:
     if isinstance(output, (str, PathLike)):
         attributions = _read(Path(output))
     elif hasattr(output, "sequence_attributions"):
-        attributions = [_of_object(sequence, output.info) for sequence in output.sequence_attributions]
+        attributions = [
+            _of_object(sequence, output.info) for sequence in output.sequence_attributions
+        ]
     else:
-        raise InputError(f"expected an output of Inseq or the path of its JSON file, found {type(output).__name__}")
+        raise InputError(
+            "expected an output of Inseq or the path of its JSON file, found "
+            f"{type(output).__name__}"
+        )
     found = [_maps_of(attribution) for attribution in attributions]
     return found[0] if len(found) == 1 else found
 
@@ -150,9 +173,15 @@ def _stored_maps(attribution: Attribution) -> dict[str, MixingMap] | None:
     try:
         labels = {stack: labels_from_text(entry) for stack, entry in stored.items()}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the labels that came with Inseq's output cannot be read ({error!r:.200})") from error
+        raise InputError(
+            f"the labels that came with Inseq's output cannot be read ({error!r:.200})"
+        ) from error
     scores = scores_of(attribution, labels)
-    return None if scores is None else {stack: MixingMap(scores[stack], **labels[stack]) for stack in labels}
+    return (
+        None
+        if scores is None
+        else {stack: MixingMap(scores[stack], **labels[stack]) for stack in labels}
+    )
 
 
 def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:
@@ -160,7 +189,12 @@ def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:
         return None if tensor is None else tensor.detach().cpu().numpy()
 
     within = next(
-        (scores for name, scores in (sequence.sequence_scores or {}).items() if name.startswith("encoder")), None
+        (
+            scores
+            for name, scores in (sequence.sequence_scores or {}).items()
+            if name.startswith("encoder")
+        ),
+        None,
     )
     return Attribution(
         [token.token for token in sequence.source],
@@ -177,21 +211,32 @@ def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:
 
 def _read(path: Path) -> list[Attribution]:
     try:
-        content = json.loads(unpacked(read_bounded(path, most=_MOST_BYTES), where=path, most=_MOST_BYTES))["attributes"]
+        content = json.loads(
+            unpacked(read_bounded(path, most=_MOST_BYTES), where=path, most=_MOST_BYTES)
+        )["attributes"]
         info = content["info"]
         return [_of_json(entry, info) for entry in content["sequence_attributions"]]
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: expected a JSON file that Inseq saved, found {error!r:.200}") from error
+        raise InputError(
+            f"{path}: expected a JSON file that Inseq saved, found {error!r:.200}"
+        ) from error
 
 
 def _of_json(entry: Mapping[str, Any], info: Mapping[str, Any]) -> Attribution:
     (_, name), told = entry["__instance_type__"], entry["attributes"]
     within = next(
-        (scores for key, scores in (told["sequence_scores"] or {}).items() if key.startswith("encoder")), None
+        (
+            scores
+            for key, scores in (told["sequence_scores"] or {}).items()
+            if key.startswith("encoder")
+        ),
+        None,
     )
-    source, target = ([token["attributes"]["token"] for token in told[side]] for side in ("source", "target"))
+    source, target = (
+        [token["attributes"]["token"] for token in told[side]] for side in ("source", "target")
+    )
     return Attribution(
         source,
         target,
@@ -226,7 +271,8 @@ def _decoded(text: str | None) -> np.ndarray | None:
         scores = load(base64.b64decode(text))["attribution"]
     except (SafetensorError, KeyError) as error:
         raise InputError(
-            f"scores in Inseq's file cannot be read ({error!r:.200}): save them in float32 or float16"
+            f"scores in Inseq's file cannot be read ({error!r:.200}): save them in float32 or "
+            "float16"
         ) from error
     return scores.astype(np.float32) if scores.dtype.itemsize < 4 else scores
 
@@ -238,7 +284,10 @@ def _object(module: int, name: str, attributes: dict[str, Any]) -> dict[str, Any
 def _info(made: Attribution, maps: Sequence[MixingMap]) -> dict[str, Any]:
     """What Inseq says of an output, as far as a map knows it, and the maps' own labels."""
     told = maps[0].provenance
-    texts = told.get("text"), next((m.provenance["decoder_text"] for m in maps if "decoder_text" in m.provenance), None)
+    texts = (
+        told.get("text"),
+        next((m.provenance["decoder_text"] for m in maps if "decoder_text" in m.provenance), None),
+    )
     written = " ".join(made.target[made.start : made.stop])
     return {
         "attribution_method": made.info["measure"],

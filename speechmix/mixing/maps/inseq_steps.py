@@ -1,7 +1,9 @@
-"""Inseq's generation steps: a decoder's row p predicts token p + 1, and is the step that generates it.
+"""Inseq's generation steps: a decoder's row p predicts token p + 1, and is the step that generates
+it.
 
-In: rows and sources of a decoder map. Out: the tokens in their order, which of them are generated, and the map's scores laid
-out over them: [token, step, layer, (head)], not a number (NaN) from the generated token itself on, which gives nothing yet.
+In: rows and sources of a decoder map. Out: the tokens in their order, which of them are generated,
+and the map's scores laid out over them: [token, step, layer, (head)], not a number (NaN) from the
+generated token itself on, which gives nothing yet.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _NEXT = "<next>"  # what the last position of a text predicts
 
 @dataclass(frozen=True)
 class GenerationSteps:
-    """Generated tokens among those of the decoder: which of them each row predicts and each source holds.
+    """Generated tokens among those of the decoder: which of them each row predicts and each source
+    holds.
 
     Parameters
     ----------
@@ -46,9 +49,13 @@ class GenerationSteps:
             If its rows do not follow each other.
         """
         held = {source.start: source for source in sources}
-        of_itself = all(held.get(row.start) == row for row in rows)  # rows of a text are called by what they hold
+        of_itself = all(
+            held.get(row.start) == row for row in rows
+        )  # rows of a text are called by what they hold
         if of_itself:
-            predicted = {row.start + 1: held.get(row.start + 1, Span(0, 1, _NEXT, "special")) for row in rows}
+            predicted = {
+                row.start + 1: held.get(row.start + 1, Span(0, 1, _NEXT, "special")) for row in rows
+            }
         else:
             predicted = {row.start + 1: row for row in rows}
         tokens = {**predicted, **held}
@@ -56,7 +63,8 @@ class GenerationSteps:
         steps = [order[row.start + 1] for row in rows]
         if not steps or steps != list(range(steps[0], steps[0] + len(steps))):
             raise InputError(
-                "Inseq has generation steps that follow each other: give a decoder map with all rows from the first to the "
+                "Inseq has generation steps that follow each other: give a decoder map with all "
+                "rows from the first to the "
                 f"last in between, found rows at {[row.start for row in rows][:12]}"
             )
         in_order = [tokens[position] for position in sorted(tokens)]
@@ -68,10 +76,14 @@ class GenerationSteps:
         return cls(list(rows), [], 0, len(rows))
 
     def laid_out(self, scores: np.ndarray) -> np.ndarray:
-        """Scores [sources, G, ...] in the order of all tokens up to the last generated one, not a number where none is."""
+        """Scores [sources, G, ...] in the order of all tokens up to the last generated one, not a
+        number where none is."""
         beyond = [i for i, place in enumerate(self.places) if place >= self.stop]
         if np.any(scores[beyond]):
-            raise InputError("a decoder map for Inseq should be causal: a row has scores behind the token it predicts")
+            raise InputError(
+                "a decoder map for Inseq should be causal: a row has scores behind the token it "
+                "predicts"
+            )
         laid = np.full((self.stop, *scores.shape[1:]), np.nan, scores.dtype)
         for source, place in enumerate(self.places):
             if place < self.stop:

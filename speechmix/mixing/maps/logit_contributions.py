@@ -1,8 +1,9 @@
-"""LogitContributions: parts that add up to a logit, or to the difference of two, by source and layer.
+"""LogitContributions: parts that add up to a logit, or to the difference of two, by source and
+layer.
 
-In: what a measure of the output (`speechmix.logit_contributions`) computed. Out: labelled arrays, sums, a tidy table. What
-belongs to no source (feed-forwards, biases, the state that the position starts from) stands beside the sources under its own
-name.
+In: what a measure of the output (`speechmix.logit_contributions`) computed. Out: labelled arrays,
+sums, a tidy table. What belongs to no source (feed-forwards, biases, the state that the position
+starts from) stands beside the sources under its own name.
 Signed: above zero speaks for the token, below zero against it.
 """
 
@@ -37,23 +38,27 @@ class LogitContributions:
     logit : float
         What the model gave: the token's logit, or the difference.
     scores : dict of side to ndarray [L, S]
-        By layer of the stack that writes and by input: "encoder" (words, frames or tokens that the encoder is given), "decoder"
-        (tokens that the decoder is fed). One row where a measure goes through all layers at once (DecompX).
+        By layer of the stack that writes and by input: "encoder" (words, frames or tokens that the
+        encoder is given), "decoder" (tokens that the decoder is fed). One row where a measure goes
+        through all layers at once (DecompX).
     direct : dict of stack to ndarray [L, S]
-        The same by what attention reads: the state of the source in that layer ("decoder" and "encoder": self-attention,
-        "cross": the encoder's output), before it is traced back to inputs.
+        The same by what attention reads: the state of the source in that layer ("decoder" and
+        "encoder": self-attention, "cross": the encoder's output), before it is traced back to
+        inputs.
     layer_parts : dict of str to ndarray [L]
-        "mlp" (feed-forwards and whatever else a layer adds), "attention_bias", "outside" (positions in no source); DecompX
-        shares the first two among the sources.
+        "mlp" (feed-forwards and whatever else a layer adds), "attention_bias", "outside" (positions
+        in no source); DecompX shares the first two among the sources.
     single_parts : dict of str to float
-        "embedding" (the state that enters the first layer at the position itself), "final_norm_bias", "head_bias".
+        "embedding" (the state that enters the first layer at the position itself),
+        "final_norm_bias", "head_bias".
     sources : dict of side to tuple of Span
     objective : dict
-        Kind ("logit", "contrast"), position, token, label, foil, foil_label; of a classifier row and label_id.
+        Kind ("logit", "contrast"), position, token, label, foil, foil_label; of a classifier row
+        and label_id.
     provenance : dict
     passed : dict of str to ndarray [L]
-        Of LRP: relevance of all states together that enter each layer, by stack; "cross": what each layer's cross-attention
-        hands to the encoder's output. See `conservation`.
+        Of LRP: relevance of all states together that enter each layer, by stack; "cross": what each
+        layer's cross-attention hands to the encoder's output. See `conservation`.
 
     Examples
     --------
@@ -81,7 +86,8 @@ class LogitContributions:
 
     @property
     def position(self) -> int | None:
-        """Position whose logit it is; None for the label of a sound, which is read off a mean of several."""
+        """Position whose logit it is; None for the label of a sound, which is read off a mean of
+        several."""
         return self.objective.get("position", self.objective.get("row"))
 
     def labels(self, side: str) -> list[str]:
@@ -95,7 +101,8 @@ class LogitContributions:
         ----------
         side : {"encoder", "decoder"}
         embedding : bool
-            Count the state that the position starts from to the source that holds the position (equation 7 of the paper).
+            Count the state that the position starts from to the source that holds the position
+            (equation 7 of the paper).
         """
         total = self.scores[self._checked(side)].sum(axis=0)
         if embedding and side == self.sides[-1]:
@@ -113,7 +120,9 @@ class LogitContributions:
     def length(self) -> float:
         """Sum of the absolute values of all parts."""
         arrays = (*self.scores.values(), *self.layer_parts.values())
-        return sum(float(abs(array).sum()) for array in arrays) + sum(map(abs, self.single_parts.values()))
+        return sum(float(abs(array).sum()) for array in arrays) + sum(
+            map(abs, self.single_parts.values())
+        )
 
     @property
     def _sum(self) -> float:
@@ -121,13 +130,15 @@ class LogitContributions:
         return sum(float(array.sum()) for array in arrays) + sum(self.single_parts.values())
 
     def conservation(self) -> pd.DataFrame:
-        """What becomes of relevance in each layer (LRP): `CONSERVATION`, a row a layer, from the output down.
+        """What becomes of relevance in each layer (LRP): `CONSERVATION`, a row a layer, from the
+        output down.
 
         Returns
         -------
         DataFrame
-            leaving (of the states behind the layer, or of what reads them) = entering + heard (handed to the encoder's output
-            by cross-attention) + bias + softmax (kept by them) + error (rounding).
+            leaving (of the states behind the layer, or of what reads them) = entering + heard
+            (handed to the encoder's output by cross-attention) + bias + softmax (kept by them) +
+            error (rounding).
 
         Raises
         ------
@@ -136,21 +147,37 @@ class LogitContributions:
         """
         if not self.passed:
             raise InputError(
-                f"{self.measure} passes no relevance from layer to layer: conservation is of measure='lrp'"
+                f"{self.measure} passes no relevance from layer to layer: conservation is of "
+                "measure='lrp'"
             )
         heard = self.passed.get("cross")
         rows: list[tuple] = []
         for stack in reversed([name for name in self.passed if name != "cross"]):
             reading = stack == self.sides[-1]
-            behind = self.logit - self.single_parts["final_norm_bias"] - self.single_parts["head_bias"]
+            behind = (
+                self.logit - self.single_parts["final_norm_bias"] - self.single_parts["head_bias"]
+            )
             if not reading and heard is not None:
                 behind = float(heard.sum()) - self.single_parts["encoder_norm_bias"]
             entering = self.passed[stack]
             for layer in range(len(entering) - 1, -1, -1):
-                absorbed = [float(self.layer_parts[f"{stack}_{kind}"][layer]) for kind in ("bias", "softmax")]
+                absorbed = [
+                    float(self.layer_parts[f"{stack}_{kind}"][layer])
+                    for kind in ("bias", "softmax")
+                ]
                 to_encoder = float(heard[layer]) if reading and heard is not None else 0.0
                 error = behind - entering[layer] - to_encoder - sum(absorbed)
-                rows.append((stack, layer, behind, float(entering[layer]), to_encoder, *absorbed, float(error)))
+                rows.append(
+                    (
+                        stack,
+                        layer,
+                        behind,
+                        float(entering[layer]),
+                        to_encoder,
+                        *absorbed,
+                        float(error),
+                    )
+                )
                 behind = float(entering[layer])
         return pd.DataFrame(rows, columns=list(CONSERVATION))
 
@@ -162,8 +189,13 @@ class LogitContributions:
             for (layer, source), value in np.ndenumerate(scores):
                 rows.append(("source", side, layer, source, labels[source], float(value)))
         for part, values in self.layer_parts.items():
-            rows += [(part, pd.NA, layer, pd.NA, part, float(value)) for layer, value in enumerate(values)]
-        rows += [(part, pd.NA, pd.NA, pd.NA, part, value) for part, value in self.single_parts.items()]
+            rows += [
+                (part, pd.NA, layer, pd.NA, part, float(value))
+                for layer, value in enumerate(values)
+            ]
+        rows += [
+            (part, pd.NA, pd.NA, pd.NA, part, value) for part, value in self.single_parts.items()
+        ]
         table = pd.DataFrame(rows, columns=list(COLUMNS))
         return table.astype({"layer": "Int64", "source": "Int64"})
 
@@ -175,10 +207,13 @@ class LogitContributions:
     def __repr__(self) -> str:
         foil = self.objective.get("foil_label")
         asked = f"{self.objective['label']!r}" + (f" less {foil!r}" if foil is not None else "")
-        shapes = ", ".join(f"{side} {array.shape[0]} x {array.shape[1]}" for side, array in self.scores.items())
+        shapes = ", ".join(
+            f"{side} {array.shape[0]} x {array.shape[1]}" for side, array in self.scores.items()
+        )
         of_sources = sum(float(array.sum()) for array in self.scores.values())
         place = "" if self.position is None else f" at position {self.position}"
         return (
-            f"LogitContributions({self.measure} of {asked}{place}: {shapes}; logit {self.logit:.2f}, "
+            f"LogitContributions({self.measure} of {asked}{place}: {shapes}; logit "
+            f"{self.logit:.2f}, "
             f"of sources {of_sources:.2f})"
         )

@@ -1,7 +1,9 @@
-"""A mixing map as tables: a long one with a row for each score, and the one of source and generated tokens.
+"""A mixing map as tables: a long one with a row for each score, and the one of source and generated
+tokens.
 
-In: a `MixingMap`. Out: a data frame with the units' labels and times beside each raw score; or one whose columns are the
-targets and whose rows are the sources, as translations are printed with what each written token comes from.
+In: a `MixingMap`. Out: a data frame with the units' labels and times beside each raw score; or one
+whose columns are the targets and whose rows are the sources, as translations are printed with what
+each written token comes from.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
 
 
 def long_table(mixing_map: MixingMap) -> pd.DataFrame:
-    """Columns stack, measure, layer, (head,) target and source, each with label, kind, onset and offset; score."""
+    """Columns stack, measure, layer, (head,) target and source, each with label, kind, onset and
+    offset; score."""
     import pandas as pd
 
     axes = {"layer": np.array(mixing_map.layers)}
     if mixing_map.has_heads:
         axes["head"] = np.arange(mixing_map.scores.shape[1])
-    axes |= {"target": np.arange(len(mixing_map.targets)), "source": np.arange(len(mixing_map.sources))}
+    axes |= {
+        "target": np.arange(len(mixing_map.targets)),
+        "source": np.arange(len(mixing_map.sources)),
+    }
     grid = np.meshgrid(*axes.values(), indexing="ij")
     table = {name: axis.ravel() for name, axis in zip(axes, grid, strict=True)}
     for side, spans in (("target", mixing_map.targets), ("source", mixing_map.sources)):
@@ -62,7 +68,9 @@ def token_table(mixing_map: MixingMap, *, layer: int | None = None) -> pd.DataFr
 
     shares = mixing_map.normalized().mean_heads()
     scores = shares.scores.mean(axis=0) if layer is None else shares.layer(layer)
-    sources, targets = ([span.label for span in side] for side in (mixing_map.sources, mixing_map.targets))
+    sources, targets = (
+        [span.label for span in side] for side in (mixing_map.sources, mixing_map.targets)
+    )
     return pd.DataFrame(scores.T, index=sources, columns=targets)
 
 
@@ -71,6 +79,10 @@ def _columns(spans: Sequence[Span]) -> dict[str, np.ndarray]:
     return {
         "label": np.array([span.label for span in spans], dtype=object),
         "kind": np.array([span.kind for span in spans], dtype=object),
-        "onset": np.array([np.nan if span.onset is None else span.onset for span in spans], dtype=float),
-        "offset": np.array([np.nan if span.offset is None else span.offset for span in spans], dtype=float),
+        "onset": np.array(
+            [np.nan if span.onset is None else span.onset for span in spans], dtype=float
+        ),
+        "offset": np.array(
+            [np.nan if span.offset is None else span.offset for span in spans], dtype=float
+        ),
     }

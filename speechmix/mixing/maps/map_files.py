@@ -1,9 +1,11 @@
-"""Mixing maps in files, whole or by layers, and in folders by clips (long, for all of it is one promise).
+"""Mixing maps in files, whole or by layers, and in folders by clips (long, for all of it is one
+promise).
 
-In and out: a `MixingMap` (its `save` and `load`), whole, or layer by layer while it is computed (`LayerWriter`) and read
-lazily from the file afterwards: a frame map of 1,500 x 1,500 frames and 24 layers is 216 MB. Scores are in safetensors;
-labels, provenance and checksums in its header. A file is written under a name of its own and renamed when it is whole; a
-damaged byte in it is an error and never a wrong number.
+In and out: a `MixingMap` (its `save` and `load`), whole, or layer by layer while it is computed
+(`LayerWriter`) and read lazily from the file afterwards: a frame map of 1,500 x 1,500 frames and 24
+layers is 216 MB. Scores are in safetensors; labels, provenance and checksums in its header. A file
+is written under a name of its own and renamed when it is whole; a damaged byte in it is an error
+and never a wrong number.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def write_map(mixing_map: MixingMap, path: str | Path) -> Path:
 
 
 class LayerWriter:
-    """Writes a map's layers as they come, and its labels at the end; nothing has the file's name before it is whole.
+    """Writes a map's layers as they come, and its labels at the end; nothing has the file's name
+    before it is whole.
 
     As a context manager, it removes what it has written when the block ends without `close`.
 
@@ -63,7 +66,9 @@ class LayerWriter:
     def append(self, scores: np.ndarray) -> None:
         """Write the next layer's scores [(H,) W_t, W_s]."""
         if scores.dtype.name not in _DTYPES:
-            raise InputError(f"{self.path}: expected scores in float32 or float64, found {scores.dtype}")
+            raise InputError(
+                f"{self.path}: expected scores in float32 or float64, found {scores.dtype}"
+            )
         self._shape, self._dtype = scores.shape, np.dtype(scores.dtype.name).newbyteorder("<")
         scores = np.ascontiguousarray(scores, self._dtype)
         self._digests.append(digest_of(scores))
@@ -75,16 +80,23 @@ class LayerWriter:
         return _mapped(self._scores, self._dtype, (self._layers, *self._shape), 0)
 
     def close(self, mixing_map: MixingMap) -> Path:
-        """Finish the file with the map's labels and provenance; its scores are those that were written."""
+        """Finish the file with the map's labels and provenance; its scores are those that were
+        written."""
         self._file.close()
         if len(self._digests) != self._layers:
-            raise InputError(f"{self.path}: expected {self._layers} layers, {len(self._digests)} were written")
+            raise InputError(
+                f"{self.path}: expected {self._layers} layers, {len(self._digests)} were written"
+            )
         tensor = {"dtype": _DTYPES[self._dtype.name], "shape": [self._layers, *self._shape]}
         entries = header_of(mixing_map, tensor, self._digests)
         tensor["data_offsets"] = [0, self._scores.stat().st_size]
         header = json.dumps({"__metadata__": entries, "scores": tensor}).encode()
         header += b" " * (-len(header) % 8)
-        with whole_file(self.path) as unfinished, unfinished.open("wb") as file, self._scores.open("rb") as scores:
+        with (
+            whole_file(self.path) as unfinished,
+            unfinished.open("wb") as file,
+            self._scores.open("rb") as scores,
+        ):
             file.write(struct.pack("<Q", len(header)) + header)
             shutil.copyfileobj(scores, file, 2**24)
         self.discard()
@@ -99,7 +111,9 @@ class LayerWriter:
     def __enter__(self) -> LayerWriter:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.discard()
 
 
@@ -109,8 +123,8 @@ def read_map(path: str | Path, *, lazy: bool = False) -> MixingMap:
     Parameters
     ----------
     lazy : bool
-        Leave the scores in the file until they are used (a memory map). They are read through once, layer by layer, to
-        be compared, and not kept.
+        Leave the scores in the file until they are used (a memory map). They are read through once,
+        layer by layer, to be compared, and not kept.
 
     Raises
     ------
@@ -130,7 +144,9 @@ def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
         with path.open("rb") as file:
             header, tensor, place = _header(file, str(path))
             labels, digests = checked_header(header, tensor, str(path))
-            dtype = np.dtype(next(name for name, code in _DTYPES.items() if code == tensor["dtype"])).newbyteorder("<")
+            dtype = np.dtype(
+                next(name for name, code in _DTYPES.items() if code == tensor["dtype"])
+            ).newbyteorder("<")
             shape = tuple(tensor["shape"])
             scores = _mapped(path, dtype, shape, place) if lazy else np.empty(shape, dtype)
             one_layer = np.empty(shape[1:], dtype)
@@ -140,37 +156,50 @@ def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
                 file.readinto(layer.reshape(-1).view(np.uint8).data)
                 if digest_of(layer) != digests[index]:
                     raise InputError(
-                        f"{path}: the scores of layer {labels['layers'][index]} are not as they were written: "
+                        f"{path}: the scores of layer {labels['layers'][index]} are not as they "
+                        "were written: "
                         "the file is damaged; compute the map again"
                     )
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: expected a map written by MixingMap.save, found: {why}") from error
-    return MixingMap(scores=scores if dtype.isnative else scores.astype(dtype.newbyteorder("=")), **labels)
+        raise InputError(
+            f"{path}: expected a map written by MixingMap.save, found: {why}"
+        ) from error
+    return MixingMap(
+        scores=scores if dtype.isnative else scores.astype(dtype.newbyteorder("=")), **labels
+    )
 
 
 def _header(file: BinaryIO, where: str) -> tuple[Any, dict[str, Any], int]:
-    """Entries of a safetensors file with one tensor "scores", that tensor's type and shape, and where its bytes start."""
+    """Entries of a safetensors file with one tensor "scores", that tensor's type and shape, and
+    where its bytes start."""
     size = file.seek(0, 2)
     file.seek(0)
     length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else None
     if length is None or not 2 <= length <= min(size - 8, _LONGEST_HEADER):
-        raise InputError(f"{where}: expected a map written by MixingMap.save, found {size:,} bytes that are none")
+        raise InputError(
+            f"{where}: expected a map written by MixingMap.save, found {size:,} bytes that are none"
+        )
     try:
         header = json.loads(file.read(length))
         tensor = header["scores"]
         start, stop = tensor["data_offsets"]
         shape = tensor["shape"]
-        counts = all(type(count) is int and 0 <= count < 2**31 for count in (*shape, len(header) - 1))
+        counts = all(
+            type(count) is int and 0 <= count < 2**31 for count in (*shape, len(header) - 1)
+        )
         width = {"F32": 4, "F64": 8}[tensor["dtype"]]
         fits = counts and len(shape) in (3, 4) and (start, stop) == (0, math.prod(shape) * width)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{where}: expected a map written by MixingMap.save, found {error!r:.200}") from error
+        raise InputError(
+            f"{where}: expected a map written by MixingMap.save, found {error!r:.200}"
+        ) from error
     if not fits or set(header) - {"scores", "__metadata__"} or size != 8 + length + stop:
         raise InputError(
-            f"{where}: expected scores [L, (H,) targets, sources] that fill the file, found shape {str(shape)[:80]} in "
+            f"{where}: expected scores [L, (H,) targets, sources] that fill the file, found shape "
+            f"{str(shape)[:80]} in "
             f"{size:,} bytes: the file is damaged or was cut off"
         )
     return header.get("__metadata__", {}), tensor, 8 + length
@@ -183,7 +212,8 @@ def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int) ->
 
 
 def written_to(folder: Path | None, mixing_map: MixingMap) -> MixingMap:
-    """Write a finished map and return it with its scores in the file; without a folder, as it is."""
+    """Write a finished map and return it with its scores in the file; without a folder, as it
+    is."""
     if folder is None:
         return mixing_map
     path = write_map(mixing_map, map_path(folder, (mixing_map.measure, mixing_map.stack)))
@@ -196,15 +226,17 @@ def map_path(folder: Path, key: tuple[str, str]) -> Path:
 
 
 def folders_of(out: str | PathLike | None, clips: Sequence[Any]) -> Iterator[Path | None]:
-    """Return where each clip's maps are written, one after the other: a folder of its own named like the clip.
+    """Return where each clip's maps are written, one after the other: a folder of its own named
+    like the clip.
 
-    Without `out`, None for every clip. A single one without a name (prepared inputs) has `out` itself; several are
-    numbered, ``inputs_0``, ``inputs_1``, ...
+    Without `out`, None for every clip. A single one without a name (prepared inputs) has `out`
+    itself; several are numbered, ``inputs_0``, ``inputs_1``, ...
 
     Raises
     ------
     InputError
-        If `out` is a file, or two clips would share a folder (capitals do not tell two folders apart everywhere).
+        If `out` is a file, or two clips would share a folder (capitals do not tell two folders
+        apart everywhere).
     """
     if out is None:
         return repeat(None)
@@ -220,7 +252,8 @@ def folders_of(out: str | PathLike | None, clips: Sequence[Any]) -> Iterator[Pat
         other = first.setdefault(same_file(folder), index)
         if other != index:
             raise InputError(
-                f"out={str(out)!r}: two clips would be written to {folder!r}: {_described(clips[other])} and "
+                f"out={str(out)!r}: two clips would be written to {folder!r}: "
+                f"{_described(clips[other])} and "
                 f"{_described(clips[index])}: give them different names (name=)"
             )
     return iter([out / folder for folder in folders])

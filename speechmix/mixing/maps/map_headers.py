@@ -1,7 +1,8 @@
 """The header of a map's file: labels, provenance and checksums as text, and back, checked.
 
-In: a `MixingMap` and a digest of each layer's scores; or the entries of a header that somebody else may have damaged.
-Out: entries of strings, as safetensors keeps them; or what makes a `MixingMap` but its scores, or an `InputError`.
+In: a `MixingMap` and a digest of each layer's scores; or the entries of a header that somebody else
+may have damaged. Out: entries of strings, as safetensors keeps them; or what makes a `MixingMap`
+but its scores, or an `InputError`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def digest_of(scores: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
 
 
-def header_of(mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[str]) -> dict[str, str]:
+def header_of(
+    mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[str]
+) -> dict[str, str]:
     """Return the entries that are written beside the scores.
 
     Parameters
@@ -56,7 +59,8 @@ def header_of(mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[s
 
 
 def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
-    """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength; `labels_from_text` reads it.
+    """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength;
+    `labels_from_text` reads it.
 
     Raises
     ------
@@ -66,7 +70,9 @@ def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
     try:
         provenance = json.dumps(mixing_map.provenance)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the provenance of {mixing_map!r} cannot be written as JSON ({error})") from error
+        raise InputError(
+            f"the provenance of {mixing_map!r} cannot be written as JSON ({error})"
+        ) from error
     return {
         "measure": mixing_map.measure,
         "stack": mixing_map.stack,
@@ -79,15 +85,19 @@ def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
 
 
 def _strength_entry(strength: np.ndarray | None) -> dict[str, str]:
-    """Mixing strengths [L, W_t] as text, which holds them to the last bit; no entry where there are none."""
+    """Mixing strengths [L, W_t] as text, which holds them to the last bit; no entry where there are
+    none."""
     if strength is None:
         return {}
     dtype = "float32" if strength.dtype == np.float32 else "float64"
     return {"mixing_strength": json.dumps([dtype, strength.tolist()])}
 
 
-def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest of each layer.
+def checked_header(
+    header: Any, tensor: dict[str, Any], where: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest
+    of each layer.
 
     Raises
     ------
@@ -96,26 +106,37 @@ def checked_header(header: Any, tensor: dict[str, Any], where: str) -> tuple[dic
     """
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         shown = sorted(map(str, header)) if isinstance(header, dict) else header
-        raise InputError(f"{where}: a safetensors file, but not a MixingMap; found header {str(shown)[:200]}")
+        raise InputError(
+            f"{where}: a safetensors file, but not a MixingMap; found header {str(shown)[:200]}"
+        )
     version = header.get("version")
     if version != VERSION:
         raise InputError(
-            f"{where}: a map in the format {str(version)[:20]!r}, expected {VERSION!r}: compute the map again, or update "
+            f"{where}: a map in the format {str(version)[:20]!r}, expected {VERSION!r}: compute "
+            "the map again, or update "
             "speechmix if a newer version wrote it"
         )
     if header.get("checksum") != _checksum(header, tensor):
-        raise InputError(f"{where}: its labels or provenance are not as they were written: {_damaged}")
+        raise InputError(
+            f"{where}: its labels or provenance are not as they were written: {_damaged}"
+        )
     try:
         labels = labels_from_text(header)
         digests = json.loads(header["digests"])
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise InputError(f"{where}: a map with labels that cannot be read ({error!r:.200}): {_damaged}") from error
+        raise InputError(
+            f"{where}: a map with labels that cannot be read ({error!r:.200}): {_damaged}"
+        ) from error
     shape = [len(labels[name]) for name in ("layers", "targets", "sources")]
     if [tensor["shape"][0], *tensor["shape"][-2:]] != shape or len(digests) != shape[0]:
-        raise InputError(f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_damaged}")
+        raise InputError(
+            f"{where}: scores of shape {tensor['shape']}, labels for {shape}: {_damaged}"
+        )
     strength = labels["mixing_strength"]
     if strength is not None and list(strength.shape) != shape[:2]:
-        raise InputError(f"{where}: mixing strengths of shape {strength.shape}, labels for {shape}: {_damaged}")
+        raise InputError(
+            f"{where}: mixing strengths of shape {strength.shape}, labels for {shape}: {_damaged}"
+        )
     return labels, digests
 
 
@@ -130,7 +151,8 @@ def _checksum(header: dict[str, Any], tensor: dict[str, Any]) -> str:
 
 
 def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
-    """What makes a `MixingMap` but its scores; raises what JSON and wrong types raise (KeyError, TypeError, ValueError)."""
+    """What makes a `MixingMap` but its scores; raises what JSON and wrong types raise (KeyError,
+    TypeError, ValueError)."""
     layers, provenance = json.loads(header["layers"]), json.loads(header["provenance"])
     if not isinstance(provenance, dict):
         raise TypeError(f"provenance is {type(provenance).__name__}")
@@ -143,7 +165,9 @@ def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
         "stack": str(header["stack"]),
         "layers": tuple(layers),
         "provenance": provenance,
-        "mixing_strength": _strength(header["mixing_strength"], layers) if "mixing_strength" in header else None,
+        "mixing_strength": _strength(header["mixing_strength"], layers)
+        if "mixing_strength" in header
+        else None,
     }
 
 
@@ -159,15 +183,25 @@ def _strength(text: str, layers: list[int]) -> np.ndarray:
 
 
 def _entry(span: Span) -> dict[str, Any]:
-    """A unit as it is written: pieces only where there are some, so that all other files are as they always were."""
-    return {name: value for name, value in asdict(span).items() if value or name not in ("pieces", "times")}
+    """A unit as it is written: pieces only where there are some, so that all other files are as
+    they always were."""
+    return {
+        name: value
+        for name, value in asdict(span).items()
+        if value or name not in ("pieces", "times")
+    }
 
 
 def _span(entry: Any) -> Span:
     span = Span(**entry)
     texts = isinstance(span.label, str) and isinstance(span.kind, str)
-    times = all(time is None or isinstance(time, (int, float)) for time in (span.onset, span.offset))
-    places = all(_is_count(edge) for edge in (span.start, span.stop, *chain(*span.pieces))) and span.start <= span.stop
+    times = all(
+        time is None or isinstance(time, (int, float)) for time in (span.onset, span.offset)
+    )
+    places = (
+        all(_is_count(edge) for edge in (span.start, span.stop, *chain(*span.pieces)))
+        and span.start <= span.stop
+    )
     if not (texts and times and places and (span.word is None or _is_count(span.word))):
         raise TypeError(f"a unit is {entry!r}")
     return span

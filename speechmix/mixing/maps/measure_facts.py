@@ -1,4 +1,5 @@
-"""Facts: what a measure declares about itself, read by everything that computes, shows, composes or compares its scores."""
+"""Facts: what a measure declares about itself, read by everything that computes, shows, composes or
+compares its scores."""
 
 from __future__ import annotations
 
@@ -19,27 +20,32 @@ class Facts:
     citation : str
         Where the measure is defined.
     scope : {"layer", "model", "logit", "removal"}
-        What its function gets: a captured attention block; the whole model as a differentiable function; the model and a
-        logit, which it splits into contributions; or the margins of an item without any set of its sources. The first two
-        give maps (`speechmix.mix`), the third contributions (`speechmix.logit_contributions`).
+        What its function gets: a captured attention block; the whole model as a differentiable
+        function; the model and a logit, which it splits into contributions; or the margins of an
+        item without any set of its sources. The first two give maps (`speechmix.mix`), the third
+        contributions (`speechmix.logit_contributions`).
     objective : bool
-        True if it explains one number of the model's output: its maps have a single row. Always true of "logit" and "removal".
+        True if it explains one number of the model's output: its maps have a single row. Always
+        true of "logit" and "removal".
     at_one_position : bool
         True if what it explains must be read at one position of the output. Always true of "logit".
     word : str
         How a word of several frames counts: "as a whole", "mean per frame" (pair of positions), ...
     length_exponent : mapping of str to float
-        By distance ("" for any): b in the share n^b that a word of n frames gets, other things being equal. Empty: not known.
+        By distance ("" for any): b in the share n^b that a word of n frames gets, other things
+        being equal. Empty: not known.
     residual : {"in", "out", "share"}
-        Where the residual stream is: in a target's own score; left out, so that rolling maps out adds the identity (Abnar
-        & Zuidema 2020); or, in cross-attention, what a row lacks to one.
+        Where the residual stream is: in a target's own score; left out, so that rolling maps out
+        adds the identity (Abnar & Zuidema 2020); or, in cross-attention, what a row lacks to one.
     residual_size : bool
-        True if a target's own score holds the size of the residual stream, so that a layer that changes nothing has the
-        identity as its map: such maps are composed without mixing strengths.
+        True if a target's own score holds the size of the residual stream, so that a layer that
+        changes nothing has the identity as its map: such maps are composed without mixing
+        strengths.
     cross : bool
         True if it is defined for cross-attention.
     norms : int
-        Layer norms behind the residual sum that it passes: it is then defined for post-norm stacks alone.
+        Layer norms behind the residual sum that it passes: it is then defined for post-norm stacks
+        alone.
     no_heads : str
         Why there is no form per head, as the error says it; empty if there is one.
     word_from_frames : {"", "sum", "mean"}
@@ -51,8 +57,9 @@ class Facts:
     requires : str
         A package that it needs, which speechmix does not install.
     revision : int
-        Raised by one when the same input gives other scores from now on, as after a correction: stored scores of a former
-        revision are then made again, and never in one table with new ones.
+        Raised by one when the same input gives other scores from now on, as after a correction:
+        stored scores of a former revision are then made again, and never in one table with new
+        ones.
     """
 
     name: str
@@ -81,10 +88,12 @@ class Facts:
 
     @property
     def is_layerwise(self) -> bool:
-        """Whether its maps have a row for each target, so that layers can be rolled out or composed."""
+        """Whether its maps have a row for each target, so that layers can be rolled out or
+        composed."""
         return self.gives_maps and not self.objective
 
     @property
     def reaches_the_sound(self) -> bool:
-        """Whether its scores of an audio language model are of words of the sound, not of positions behind the projector."""
+        """Whether its scores of an audio language model are of words of the sound, not of positions
+        behind the projector."""
         return self.objective and self.scope != "logit"

@@ -1,7 +1,9 @@
-"""The registry of measures: what is declared of each, by name, of the package's own and of those that users register.
+"""The registry of measures: what is declared of each, by name, of the package's own and of those
+that users register.
 
-In: a measure's name. Out: its `Facts`, for everything that computes, shows, composes, compares or checks scores. The functions
-are in `speechmix.mixing.measures.registry`; `speechmix.register_measure` adds to both.
+In: a measure's name. Out: its `Facts`, for everything that computes, shows, composes, compares or
+checks scores. The functions are in `speechmix.mixing.measures.registry`;
+`speechmix.register_measure` adds to both.
 """
 
 from __future__ import annotations
@@ -19,15 +21,22 @@ STACKS = ("encoder", "decoder", "cross")
 FACTS: dict[str, Facts] = {facts.name: facts for facts in PACKAGE_MEASURES}
 
 # The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.
-RATIO_OF = ("attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc")
+RATIO_OF = (
+    "attention_norm",
+    "attention_norm_residual",
+    "attention_norm_residual_layernorm",
+    "globenc",
+)
 
 
 def _ratio_of(vectors: str) -> Facts:
-    """Facts of a mixing ratio: one number per target instead of a map, defined where the vectors are that it is taken of."""
+    """Facts of a mixing ratio: one number per target instead of a map, defined where the vectors
+    are that it is taken of."""
     return replace(
         FACTS[vectors],
         name=f"mixing_ratio_{vectors}",
-        description=f"how much of a target's state comes from other units, of the vectors of {vectors}",
+        description="how much of a target's state comes from other units, of the vectors of "
+        f"{vectors}",
         citation=KOBAYASHI_2021,
         length_exponent={},
         residual="in",
@@ -70,15 +79,18 @@ def names_of_scope(*scopes: str) -> tuple[str, ...]:
 
 
 def check_gives_maps(name: Any) -> None:
-    """Raise `InputError` unless a name is that of a measure, or of a mixing ratio, that gives maps."""
+    """Raise `InputError` unless a name is that of a measure, or of a mixing ratio, that gives
+    maps."""
     facts = facts_of(name)
     if facts.scope == "logit":
         raise InputError(
-            f"{name} gives parts that add up to a logit, not maps: speechmix.logit_contributions(model, item, measure={name!r})"
+            f"{name} gives parts that add up to a logit, not maps: "
+            f"speechmix.logit_contributions(model, item, measure={name!r})"
         )
     if facts.scope == "removal":
         raise InputError(
-            f"{name} removes sources from the input and has no maps: speechmix.explain(model, item, measures={name!r})"
+            f"{name} removes sources from the input and has no maps: speechmix.explain(model, "
+            f"item, measures={name!r})"
         )
 
 
@@ -100,12 +112,14 @@ def revision_of(name: str) -> int:
 
 
 def residual_left_out(measure: str) -> bool:
-    """True if a map of this measure leaves out the residual stream; of a name nobody knows: False."""
+    """True if a map of this measure leaves out the residual stream; of a name nobody knows:
+    False."""
     return measure in FACTS and FACTS[measure].residual == "out"
 
 
 def composed_by_strength(measure: str) -> bool:
-    """True if maps of this measure are weighted by mixing strengths when layers are composed, where they have some.
+    """True if maps of this measure are weighted by mixing strengths when layers are composed, where
+    they have some.
 
     Examples
     --------

@@ -1,16 +1,19 @@
-"""The measures of the package, in the order in which they are listed: what each declares about itself."""
+"""The measures of the package, in the order in which they are listed: what each declares about
+itself."""
 
 from __future__ import annotations
 
 from .measure_facts import Facts
 
-# A change grows with a word's frames, a cosine distance with the square of the change; means per frame do not grow.
+# A change grows with a word's frames, a cosine distance with the square of the change; means per
+# frame do not grow.
 _OF_CHANGE = {"cosine": 2.0, "correlation": 2.0}
 _OF_CHANGE |= dict.fromkeys(("euclidean", "manhattan", "unit_euclidean", "unit_manhattan"), 1.0)
 _OF_MEANS = {"": 0.0}
 
 RESIDUAL_HAS_NO_HEAD = (
-    ", because the residual stream (or the norm behind it) belongs to no single head; ask for heads='mean', or for "
+    ", because the residual stream (or the norm behind it) belongs to no single head; ask for "
+    "heads='mean', or for "
     "attention_norm per head"
 )
 _DIFFERENTIATES = ": it differentiates the whole {what}; ask for heads='mean'"
@@ -19,16 +22,26 @@ _LAYER, _MODEL = _DIFFERENTIATES.format(what="layer"), _DIFFERENTIATES.format(wh
 
 _VALUE_ZEROING = "Mohebbi et al. 2023, Quantifying Context Mixing in Transformers, EACL"
 KOBAYASHI_2021 = (
-    "Kobayashi et al. 2021, Incorporating Residual and Normalization Layers into Analysis of Masked Language Models, "
+    "Kobayashi et al. 2021, Incorporating Residual and Normalization Layers into Analysis of "
+    "Masked Language Models, "
     "EMNLP"
 )
-_ALTI = "Ferrando et al. 2022, Measuring the Mixing of Contextual Information in the Transformer, EMNLP"
-_HTA = "Brunner et al. 2020, On Identifiability in Transformers, ICLR; Pascual et al. 2021, Telling BERT's Full Story"
+_ALTI = (
+    "Ferrando et al. 2022, Measuring the Mixing of Contextual Information in the Transformer, EMNLP"
+)
+_HTA = (
+    "Brunner et al. 2020, On Identifiability in Transformers, ICLR; Pascual et al. 2021, "
+    "Telling BERT's Full Story"
+)
 _CHEFER = (
-    "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder "
+    "Chefer, Gur & Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and "
+    "Encoder-Decoder "
     "Transformers, ICCV"
 )
-_DEEPLIFT = "Shrikumar et al. 2017, Learning Important Features Through Propagating Activation Differences, ICML"
+_DEEPLIFT = (
+    "Shrikumar et al. 2017, Learning Important Features Through Propagating Activation "
+    "Differences, ICML"
+)
 
 PACKAGE_MEASURES = (
     Facts(
@@ -40,7 +53,8 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "value_zeroing_share",
-        "as value_zeroing, with the share of cross-attention in a row measured: all values of a block zeroed",
+        "as value_zeroing, with the share of cross-attention in a row measured: all values of a "
+        "block zeroed",
         f"{_VALUE_ZEROING} (the share: this package)",
         word="as a whole",
         length_exponent=_OF_CHANGE,
@@ -50,18 +64,21 @@ PACKAGE_MEASURES = (
     Facts(
         "attention",
         "attention weights",
-        "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and Translate, ICLR",
+        "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and "
+        "Translate, ICLR",
         length_exponent=_OF_MEANS,
         residual="out",
     ),
     Facts(
         "entropy_attention",
         "attention weights, heads that look at few sources counting more",
-        "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for Transformer-Based Audio Models, "
+        "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for "
+        "Transformer-Based Audio Models, "
         "Interspeech (its idea; the weights are this package's)",
         length_exponent=_OF_MEANS,
         residual="out",
-        no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per head",
+        no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per "
+        "head",
     ),
     Facts(
         "attention_norm",
@@ -89,8 +106,10 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "globenc",
-        "attention norm with residual stream and both layer norms of the layer (post-norm encoders)",
-        "Modarressi et al. 2022, GlobEnc: Quantifying Global Token Attribution by Incorporating the Whole Encoder Layer in "
+        "attention norm with residual stream and both layer norms of the layer (post-norm "
+        "encoders)",
+        "Modarressi et al. 2022, GlobEnc: Quantifying Global Token Attribution by Incorporating "
+        "the Whole Encoder Layer in "
         "Transformers, NAACL",
         cross=False,
         norms=2,
@@ -117,7 +136,8 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "hta",
-        "length of the Jacobian of a target's layer output with respect to the source's state that enters the layer",
+        "length of the Jacobian of a target's layer output with respect to the source's state that "
+        "enters the layer",
         _HTA,
         residual_size=True,
         slow=True,
@@ -143,7 +163,8 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "integrated_gradients",
-        "gradient of a scalar of the model's output along a path from a baseline, times the way from there",
+        "gradient of a scalar of the model's output along a path from a baseline, times the way "
+        "from there",
         "Sundararajan et al. 2017, Axiomatic Attribution for Deep Networks, ICML",
         scope="model",
         objective=True,
@@ -162,7 +183,8 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "chefer",
-        "gradient of a logit times attention weights, where above zero, handed down through the layers",
+        "gradient of a logit times attention weights, where above zero, handed down through the "
+        "layers",
         _CHEFER,
         scope="model",
         objective=True,
@@ -178,7 +200,8 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "alti_logit",
-        "what each source adds to a logit, layer by layer, traced back to inputs by ALTI (pre-norm stacks)",
+        "what each source adds to a logit, layer by layer, traced back to inputs by ALTI (pre-norm "
+        "stacks)",
         "Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL",
         scope="logit",
         objective=True,
@@ -188,8 +211,10 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "decompx",
-        "what each source adds to a logit, as a vector carried through every layer and the head (encoders)",
-        "Modarressi et al. 2023, DecompX: Explaining Transformers Decisions by Propagating Token Decomposition, ACL",
+        "what each source adds to a logit, as a vector carried through every layer and the head "
+        "(encoders)",
+        "Modarressi et al. 2023, DecompX: Explaining Transformers Decisions by Propagating Token "
+        "Decomposition, ACL",
         scope="logit",
         objective=True,
         at_one_position=True,
@@ -198,8 +223,10 @@ PACKAGE_MEASURES = (
     ),
     Facts(
         "lrp",
-        "what each source adds to a logit, by relevance that is propagated back through every layer (AttnLRP's rules)",
-        "Achtibat et al. 2024, AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for Transformers, ICML",
+        "what each source adds to a logit, by relevance that is propagated back through every "
+        "layer (AttnLRP's rules)",
+        "Achtibat et al. 2024, AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for "
+        "Transformers, ICML",
         scope="logit",
         objective=True,
         at_one_position=True,

@@ -1,8 +1,10 @@
-"""MixingMap: raw scores of one measure in one stack, with labels and provenance (long, for each step is a method of it).
+"""MixingMap: raw scores of one measure in one stack, with labels and provenance (long, for each
+step is a method of it).
 
-Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that receives, the *source*
-the one that gives. Scores are raw; normalising, dropping units, averaging heads and rolling out are explicit later
-steps, each of which returns a new map and notes itself in `provenance["steps"]`.
+Axis order, here and everywhere: [layer, (head,) target, source]. The *target* is the state that
+receives, the *source* the one that gives. Scores are raw; normalising, dropping units, averaging
+heads and rolling out are explicit later steps, each of which returns a new map and notes itself in
+`provenance["steps"]`.
 """
 
 from __future__ import annotations
@@ -49,9 +51,10 @@ class MixingMap:
     provenance : dict
         Model, initialisation, seed, clip, options, versions, steps taken since.
     mixing_strength : ndarray [L, W_t], optional
-        How far each layer's attention block moves each target, as a share of the target's length: 0.3 is 30 %. All values
-        but the target's own are zeroed (in cross-attention all). The same for every measure of a stack. Normalised rows sum
-        to one however small it is; below `speechmix.mixing.maps.numerics.STRENGTH_FLOOR` they are shares of next to nothing. Missing
+        How far each layer's attention block moves each target, as a share of the target's length:
+        0.3 is 30 %. All values but the target's own are zeroed (in cross-attention all). The same
+        for every measure of a stack. Normalised rows sum to one however small it is; below
+        `speechmix.mixing.maps.numerics.STRENGTH_FLOOR` they are shares of next to nothing. Missing
         for measures of one number of the output, and behind `rollout` and `flow`.
 
     Examples
@@ -77,10 +80,14 @@ class MixingMap:
         expected = (len(self.layers), len(self.targets), len(self.sources))
         shape = self.scores.shape
         if self.scores.ndim not in (3, 4) or (shape[0], *shape[-2:]) != expected:
-            raise InputError(f"scores should be [L, (H,) targets, sources] = {expected}, found shape {shape}")
+            raise InputError(
+                f"scores should be [L, (H,) targets, sources] = {expected}, found shape {shape}"
+            )
         if self.mixing_strength is not None and self.mixing_strength.shape != expected[:2]:
             found = self.mixing_strength.shape
-            raise InputError(f"mixing_strength should be [L, targets] = {expected[:2]}, found shape {found}")
+            raise InputError(
+                f"mixing_strength should be [L, targets] = {expected[:2]}, found shape {found}"
+            )
 
     @property
     def has_heads(self) -> bool:
@@ -103,7 +110,8 @@ class MixingMap:
         Raises
         ------
         InputError
-            If the map has no heads (`mix` averages them unless it is asked for ``heads="each"``), or not this one.
+            If the map has no heads (`mix` averages them unless it is asked for ``heads="each"``),
+            or not this one.
 
         Examples
         --------
@@ -114,9 +122,13 @@ class MixingMap:
                [6., 7.]])
         """
         if not self.has_heads:
-            raise InputError(f"{self!r} does not keep its heads: ask for them with mix(..., heads='each')")
+            raise InputError(
+                f"{self!r} does not keep its heads: ask for them with mix(..., heads='each')"
+            )
         if not 0 <= index < self.scores.shape[1]:
-            raise InputError(f"no head {index} in {self!r}: heads are 0 to {self.scores.shape[1] - 1}")
+            raise InputError(
+                f"no head {index} in {self!r}: heads are 0 to {self.scores.shape[1] - 1}"
+            )
         return self._step(f"head {index} alone", scores=self.scores[:, index])
 
     def without(self, *kinds: str) -> MixingMap:
@@ -125,45 +137,58 @@ class MixingMap:
         columns = [j for j, span in enumerate(self.sources) if span.kind not in kinds]
         if len(rows) == len(self.targets) and len(columns) == len(self.sources):
             return self
-        targets, sources = tuple(self.targets[i] for i in rows), tuple(self.sources[j] for j in columns)
+        targets, sources = (
+            tuple(self.targets[i] for i in rows),
+            tuple(self.sources[j] for j in columns),
+        )
         scores = self.scores[..., rows, :][..., columns]
         strength = None if self.mixing_strength is None else self.mixing_strength[:, rows]
         units = {"targets": targets, "sources": sources}
-        return self._step(f"without {', '.join(kinds)}", scores=scores, mixing_strength=strength, **units)
+        return self._step(
+            f"without {', '.join(kinds)}", scores=scores, mixing_strength=strength, **units
+        )
 
     def with_identity(self) -> MixingMap:
-        """Add the residual stream to a measure that leaves it out: rows normalised, plus the identity, normalised again."""
+        """Add the residual stream to a measure that leaves it out: rows normalised, plus the
+        identity, normalised again."""
         flat = self._square("with_identity")
         return flat._step("with identity", scores=layer_maps(flat.scores, residual=True))
 
-    def rollout(self, *, residual: bool | Literal["strength"] | None = None, normalize: bool = True) -> MixingMap:
-        """Roll out over layers: R_l = A_l R_{l-1}, with rows of A_l summing to one (Abnar & Zuidema 2020).
+    def rollout(
+        self, *, residual: bool | Literal["strength"] | None = None, normalize: bool = True
+    ) -> MixingMap:
+        """Roll out over layers: R_l = A_l R_{l-1}, with rows of A_l summing to one (Abnar & Zuidema
+        2020).
 
         Parameters
         ----------
         residual : bool or "strength", optional
-            True adds the identity to each layer's normalised map before, and normalises again. By default for measures that
-            leave out the residual stream (attention, attention norm), not for Value Zeroing, which holds it. "strength"
-            weights each row by its mixing strength s: w A + (1 - w) I with w = s / (1 + s), so that a layer that moves
-            nothing changes nothing.
+            True adds the identity to each layer's normalised map before, and normalises again. By
+            default for measures that leave out the residual stream (attention, attention norm), not
+            for Value Zeroing, which holds it. "strength" weights each row by its mixing strength s:
+            w A + (1 - w) I with w = s / (1 + s), so that a layer that moves nothing changes
+            nothing.
         normalize : bool
             False multiplies the raw maps: GlobEnc's own convention, where the tutorials normalise.
 
         Raises
         ------
         InputError
-            If targets and sources are not the same units (cross-attention, or a map of a few targets), or the map has no
-            mixing strengths and needs them.
+            If targets and sources are not the same units (cross-attention, or a map of a few
+            targets), or the map has no mixing strengths and needs them.
         """
         flat = self._square("rollout")
         residual = residual_left_out(self.measure) if residual is None else residual
         options = f"residual={residual}" if normalize else f"residual={residual}, normalize=False"
         weights = strength_weights(flat) if residual == "strength" else None
-        rolled = rollout(flat.scores, residual=residual is True, normalize=normalize, weights=weights)
+        rolled = rollout(
+            flat.scores, residual=residual is True, normalize=normalize, weights=weights
+        )
         return flat._step(f"rollout ({options})", scores=rolled, mixing_strength=None)
 
     def flow(self, *, residual: bool | None = None) -> MixingMap:
-        """Attention flow over layers: maximum flow from each state down to each input, rows normalised after.
+        """Attention flow over layers: maximum flow from each state down to each input, rows
+        normalised after.
 
         Parameters
         ----------
@@ -177,13 +202,20 @@ class MixingMap:
         """
         flat = self._square("flow")
         residual = residual_left_out(self.measure) if residual is None else residual
-        flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual))).astype(flat.scores.dtype)
+        flows = normalize_rows(flow(layer_maps(flat.scores, residual=residual))).astype(
+            flat.scores.dtype
+        )
         return flat._step(f"flow (residual={residual})", scores=flows, mixing_strength=None)
 
     def mean_layers(self) -> MixingMap:
-        """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by their size."""
+        """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by
+        their size."""
         scores, listed = self.scores.mean(axis=0, keepdims=True), ", ".join(map(str, self.layers))
-        strength = None if self.mixing_strength is None else self.mixing_strength.mean(axis=0, keepdims=True)
+        strength = (
+            None
+            if self.mixing_strength is None
+            else self.mixing_strength.mean(axis=0, keepdims=True)
+        )
         name = f"mean over layers {listed}"
         return self._step(name, scores=scores, layers=self.layers[-1:], mixing_strength=strength)
 
@@ -191,20 +223,27 @@ class MixingMap:
         """The last layer alone."""
         strength = None if self.mixing_strength is None else self.mixing_strength[-1:]
         name = f"layer {self.layers[-1]} alone"
-        return self._step(name, scores=self.scores[-1:], layers=self.layers[-1:], mixing_strength=strength)
+        return self._step(
+            name, scores=self.scores[-1:], layers=self.layers[-1:], mixing_strength=strength
+        )
 
-    def pooled(self, spans: Sequence[AskedSpan] | None = None, *, sources: str, side: str = "both") -> MixingMap:
+    def pooled(
+        self, spans: Sequence[AskedSpan] | None = None, *, sources: str, side: str = "both"
+    ) -> MixingMap:
         """Pool the units of a finished map into larger ones: frames or sub-words into words.
 
-        Scores and mixing strengths of a new target are averaged over its positions. Pooling before or after a rollout differs.
+        Scores and mixing strengths of a new target are averaged over its positions. Pooling before
+        or after a rollout differs.
 
         Parameters
         ----------
         spans : sequence of Span, (start, stop) or list of (start, stop), optional
-            The new units, in positions, each made of whole units of this map; units in none of them are left out. By
-            default units of one word are put together and all others stay as they are.
+            The new units, in positions, each made of whole units of this map; units in none of them
+            are left out. By default units of one word are put together and all others stay as they
+            are.
         sources : {"mean", "sum"}
-            Over the positions of a source: "mean" compares words as attention per frame, "sum" keeps the mass of rows.
+            Over the positions of a source: "mean" compares words as attention per frame, "sum"
+            keeps the mass of rows.
         side : {"both", "targets", "sources"}
 
         Raises
@@ -220,7 +259,11 @@ class MixingMap:
         array([[0.67, 0.33],
                [0.67, 0.33]])
         """
-        how = {"both": f"targets mean, sources {sources}", "targets": "targets mean", "sources": f"sources {sources}"}
+        how = {
+            "both": f"targets mean, sources {sources}",
+            "targets": "targets mean",
+            "sources": f"sources {sources}",
+        }
         if side not in how:
             raise InputError(f"side must be 'both', 'targets' or 'sources', found {side!r}")
         changes = pooled(self, spans, sources=sources, side=side)
@@ -228,11 +271,12 @@ class MixingMap:
         return self._step(f"pooled to {what} ({how[side]})", **changes)
 
     def mixing_ratio(self) -> np.ndarray:
-        """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi et al. 2021).
+        """How much of each target comes from other units, [L, (H,) W_t], between 0 and 1 (Kobayashi
+        et al. 2021).
 
         For a map of a measure ``mixing_ratio_<vectors>`` that is || sum_{j != i} t_ij || over itself plus || t_ii ||. For
-        any other map, the share of each row that is not in the target's own column; for attention, give the residual
-        stream its part by `with_identity` before.
+        any other map, the share of each row that is not in the target's own column; for attention,
+        give the residual stream its part by `with_identity` before.
 
         Raises
         ------
@@ -244,7 +288,10 @@ class MixingMap:
         places = {span.ranges: column for column, span in enumerate(self.sources)}
         columns = [places[span.ranges] for span in self.targets if span.ranges in places]
         if self.stack in ("cross", "composed") or len(columns) < len(self.targets):
-            raise InputError(f"mixing_ratio: every target should be among the sources, which is not so in {self!r}")
+            raise InputError(
+                "mixing_ratio: every target should be among the sources, which is not so in "
+                f"{self!r}"
+            )
         shares = normalize_rows(self.scores)
         return shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
 
@@ -252,7 +299,8 @@ class MixingMap:
         """The map averaged over heads, if targets and sources are the same units."""
         if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
             raise InputError(
-                f"{step} goes from layer to layer, so targets and sources must be the same units; this {self.stack} "
+                f"{step} goes from layer to layer, so targets and sources must be the same units; "
+                f"this {self.stack} "
                 f"map has {len(self.targets)} targets and {len(self.sources)} sources"
             )
         return self.mean_heads()
@@ -268,19 +316,27 @@ class MixingMap:
         return long_table(self)
 
     def to_table(self, *, layer: int | None = None) -> pd.DataFrame:
-        """Shares of sources (rows) in targets (columns), averaged over layers; see `maps.long_table.token_table`."""
+        """Shares of sources (rows) in targets (columns), averaged over layers; see
+        `maps.long_table.token_table`."""
         return token_table(self, layer=layer)
 
     def tokens(self, *, layer: int | None = None, row: int | str | None = None) -> ColouredTokens:
-        """Coloured tokens of one layer (the last by default), row by row; see `speechmix.reporting.plots.coloured_tokens`."""
+        """Coloured tokens of one layer (the last by default), row by row; see
+        `speechmix.reporting.plots.coloured_tokens`."""
         from ...reporting.plots.coloured_tokens import coloured_tokens
 
         return coloured_tokens(self, layer=layer, row=row)
 
     def plot(
-        self, *, layer: int | None = None, head: int | None = None, ax: Axes | None = None, normalize: bool = True
+        self,
+        *,
+        layer: int | None = None,
+        head: int | None = None,
+        ax: Axes | None = None,
+        normalize: bool = True,
     ) -> Axes:
-        """Heat map of one layer (the last by default) and head (their mean); see `speechmix.reporting.plots.map_figures.heat_map`."""
+        """Heat map of one layer (the last by default) and head (their mean); see
+        `speechmix.reporting.plots.map_figures.heat_map`."""
         from ...reporting.plots.map_figures import heat_map
 
         return heat_map(self, layer=layer, head=head, ax=ax, normalize=normalize)
@@ -291,14 +347,18 @@ class MixingMap:
 
         return layer_grid(self, layers=layers)
 
-    def show_heads(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Figure:
-        """Small multiples, layers downwards and heads to the right; see `speechmix.reporting.plots.head_grids.head_grid`."""
+    def show_heads(
+        self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> Figure:
+        """Small multiples, layers downwards and heads to the right; see
+        `speechmix.reporting.plots.head_grids.head_grid`."""
         from ...reporting.plots.head_grids import head_grid
 
         return head_grid(self, layers=layers, heads=heads)
 
     def to_inseq(self) -> Any:
-        """This map alone as an output object of Inseq (extra `inseq`); see `speechmix.mixing.maps.inseq_objects.to_inseq`."""
+        """This map alone as an output object of Inseq (extra `inseq`); see
+        `speechmix.mixing.maps.inseq_objects.to_inseq`."""
         from .inseq_objects import to_inseq
 
         return to_inseq([self])
@@ -311,7 +371,8 @@ class MixingMap:
 
     @classmethod
     def load(cls, path: str | Path, *, lazy: bool = False) -> MixingMap:
-        """Read a map written by `save`; with `lazy`, leave its scores in the file until they are used.
+        """Read a map written by `save`; with `lazy`, leave its scores in the file until they are
+        used.
 
         Either way the file is read through once and compared with its checksums.
 
@@ -360,28 +421,43 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         return key in self._maps
 
     def composed(
-        self, measure: str, *, share: float | None = None, weighted: bool | None = None, prefix: bool = True
+        self,
+        measure: str,
+        *,
+        share: float | None = None,
+        weighted: bool | None = None,
+        prefix: bool = True,
     ) -> MixingMap:
-        """Encoder, cross and decoder maps of one measure in one; see `speechmix.mixing.maps.aggregation.compose`.
+        """Encoder, cross and decoder maps of one measure in one; see
+        `speechmix.mixing.maps.aggregation.compose`.
 
         Raises
         ------
         InputError
-            If one of the three is not there, or they do not fit together: the error says what to ask `mix` for.
+            If one of the three is not there, or they do not fit together: the error says what to
+            ask `mix` for.
         """
-        return compose(**maps_to_compose(self, measure), share=share, weighted=weighted, prefix=prefix)
+        return compose(
+            **maps_to_compose(self, measure), share=share, weighted=weighted, prefix=prefix
+        )
 
     def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
-        """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see `speechmix.mixing.maps.tiers.write_score_tiers`."""
+        """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see
+        `speechmix.mixing.maps.tiers.write_score_tiers`."""
         from .tiers import write_score_tiers
 
         return write_score_tiers(path, self, clip, **options)
 
     def to_inseq(self, measure: str | None = None) -> Any:
-        """One measure's maps (the only one by default) as an output object of Inseq; see `maps.inseq_objects.to_inseq`."""
+        """One measure's maps (the only one by default) as an output object of Inseq; see
+        `maps.inseq_objects.to_inseq`."""
         from .inseq_objects import to_inseq
 
-        measure = next(iter(self))[0] if measure is None and len({name for name, _ in self}) == 1 else measure
+        measure = (
+            next(iter(self))[0]
+            if measure is None and len({name for name, _ in self}) == 1
+            else measure
+        )
         return to_inseq([mixing_map for (name, _), mixing_map in self.items() if name == measure])
 
     def __repr__(self) -> str:

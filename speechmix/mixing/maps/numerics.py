@@ -1,4 +1,5 @@
-"""Numerics that all share: stable distances, row normalisation, a transcript's likelihood. Nobody re-derives them elsewhere."""
+"""Numerics that all share: stable distances, row normalisation, a transcript's likelihood. Nobody
+re-derives them elsewhere."""
 
 from __future__ import annotations
 
@@ -12,23 +13,25 @@ from ...errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# A layer whose attention block moves its targets by less than this share of their length mixes next to nothing: its
-# normalised map shows shares of a change that hardly is one. See `MixingMap.mixing_strength`.
+# A layer whose attention block moves its targets by less than this share of their length mixes next
+# to nothing: its normalised map shows shares of a change that hardly is one. See
+# `MixingMap.mixing_strength`.
 STRENGTH_FLOOR = 0.01
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return 1 - cos(x, y) over the last axis, as 1/2 ||x/||x|| - y/||y||||^2.
 
-    The two are equal, but 1 - cos loses everything to cancellation where the distance is small: Value Zeroing scores
-    of 1e-6 are noise in float32 that way.
+    The two are equal, but 1 - cos loses everything to cancellation where the distance is small:
+    Value Zeroing scores of 1e-6 are noise in float32 that way.
     """
     difference = x / x.norm(dim=-1, keepdim=True) - y / y.norm(dim=-1, keepdim=True)
     return 0.5 * difference.square().sum(dim=-1)
 
 
 def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
-    """Return 1 - cos(x, x + dx), exact however small the change: only what of dx is orthogonal to x turns it.
+    """Return 1 - cos(x, x + dx), exact however small the change: only what of dx is orthogonal to x
+    turns it.
 
     With dx = p x/||x|| + o and n = ||x + dx||, 1 - cos = ||o||^2 / ( n (n + ||x|| + p) ).
     """
@@ -37,9 +40,9 @@ def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
     orthogonal = (dx - along * (x / norm)).square().sum(dim=-1)
     length = (norm + along)[..., 0]
     changed = (length.square() + orthogonal).sqrt()
-    return orthogonal.where(length > 0, changed * (changed - length)) / (changed * (changed + length)).where(
-        length > 0, changed.square()
-    )
+    return orthogonal.where(length > 0, changed * (changed - length)) / (
+        changed * (changed + length)
+    ).where(length > 0, changed.square())
 
 
 def euclidean_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -72,8 +75,9 @@ def unit_change(x: Tensor, dx: Tensor) -> Tensor:
     return dx / after - x * (grown / (before * after * (before + after)))
 
 
-# Of two states; and of a state and its change, for the delta form. "unit_..." and "correlation" are distances of normalised
-# states: at length 1, and centred (as a layer norm without gain leaves them; 1 - Pearson's r).
+# Of two states; and of a state and its change, for the delta form. "unit_..." and "correlation" are
+# distances of normalised states: at length 1, and centred (as a layer norm without gain leaves
+# them; 1 - Pearson's r).
 DISTANCES = {
     "cosine": cosine_distance,
     "euclidean": euclidean_distance,
@@ -113,7 +117,8 @@ def normalize_rows(scores: np.ndarray) -> np.ndarray:
 
 
 def ctc_log_probability(scores: Tensor, ids: Sequence[int], *, blank: int) -> Tensor:
-    """Log-probability of a label sequence, summed over its alignments, from log-probabilities [T, V]."""
+    """Log-probability of a label sequence, summed over its alignments, from log-probabilities [T,
+    V]."""
     import torch
 
     return -torch.nn.functional.ctc_loss(

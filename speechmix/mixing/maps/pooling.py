@@ -1,7 +1,8 @@
-"""Pool a finished map's units into larger ones: frames or sub-words into words, or into spans that are given.
+"""Pool a finished map's units into larger ones: frames or sub-words into words, or into spans that
+are given.
 
-In: a `MixingMap`. Out: scores averaged over the positions of a target, averaged or summed over those of a source, and the new
-units. A word in pieces is one unit.
+In: a `MixingMap`. Out: scores averaged over the positions of a target, averaged or summed over
+those of a source, and the new units. A word in pieces is one unit.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ POOLINGS = ("mean", "sum")
 def groups_of(
     units: Sequence[Span], spans: Sequence[AskedSpan] | None, provenance: Mapping[str, Any]
 ) -> list[tuple[Span, list[int]]]:
-    """Put units together: those inside each span given, or runs of units of one word (others stay as they are).
+    """Put units together: those inside each span given, or runs of units of one word (others stay
+    as they are).
 
-    Of a word in pieces, as the provenance says, all its units of one kind are one, wherever they are.
+    Of a word in pieces, as the provenance says, all its units of one kind are one, wherever they
+    are.
 
     Returns
     -------
@@ -52,13 +55,17 @@ def groups_of(
             why = f"{across[0]} lies across its edge" if across else "no unit of the map lies in it"
             ranges = " and ".join(f"[{start}, {stop})" for start, stop in span.ranges)
             raise InputError(f"span {index}, {ranges}: {why}; spans should be made of whole units")
-        groups.append((asked if isinstance(asked, Span) else _named(span, [units[i] for i in inside]), inside))
+        groups.append(
+            (asked if isinstance(asked, Span) else _named(span, [units[i] for i in inside]), inside)
+        )
     return groups
 
 
 def _of_each_word(units: Sequence[Span], in_pieces: Collection[int]) -> list[list[int]]:
     """Indices of the units of each word, in the order of their first."""
-    runs = groupby(range(len(units)), key=lambda i: (units[i].word, i if units[i].word is None else -1))
+    runs = groupby(
+        range(len(units)), key=lambda i: (units[i].word, i if units[i].word is None else -1)
+    )
     members: list[list[int]] = []
     begun: dict[
         tuple[int, str], list[int]
@@ -85,7 +92,8 @@ def _times_of(units: list[Span]) -> tuple[tuple[float, float], ...]:
 
 
 def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
-    """One span over several of the same word, labelled with the word where the clip's words are known."""
+    """One span over several of the same word, labelled with the word where the clip's words are
+    known."""
     first, last = units[0], units[-1]
     if first.word is None and len(units) == 1:
         return first
@@ -97,11 +105,18 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
     whole = Span(first.start, last.stop, label, "word", first.word, first.onset, last.offset)
     if first.word not in provenance.get("in_pieces", ()):
         return whole
-    return replace(whole, pieces=tuple(places for unit in units for places in unit.ranges), times=_times_of(units))
+    return replace(
+        whole,
+        pieces=tuple(places for unit in units for places in unit.ranges),
+        times=_times_of(units),
+    )
 
 
-def pooled(mixing_map: MixingMap, spans: Sequence[AskedSpan] | None, *, sources: str, side: str) -> dict[str, Any]:
-    """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that change."""
+def pooled(
+    mixing_map: MixingMap, spans: Sequence[AskedSpan] | None, *, sources: str, side: str
+) -> dict[str, Any]:
+    """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
+    change."""
     scores, rows, columns = mixing_map.scores, mixing_map.targets, mixing_map.sources
     strength = mixing_map.mixing_strength
     if side != "sources":
@@ -116,7 +131,9 @@ def pooled(mixing_map: MixingMap, spans: Sequence[AskedSpan] | None, *, sources:
     return {"scores": scores, "targets": rows, "sources": columns, "mixing_strength": strength}
 
 
-def pool(scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str) -> np.ndarray:
+def pool(
+    scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str
+) -> np.ndarray:
     """Pool the last axis [..., U] into groups [..., G]: mean over positions, or sum over units."""
     if how not in POOLINGS:
         raise InputError(f"pooling of a finished map is one of {POOLINGS}, found {how!r}")

@@ -2,9 +2,9 @@
 
     R_1 = A_1        R_l = A_l R_{l-1}
 
-A_l is the layer's map with rows summing to one; for a measure that leaves out the residual stream, (A_l + I) / 2; weighted by
-mixing strengths, w A_l + (1 - w) I. The matrix product of raw maps is GlobEnc's own convention. In: arrays [L, W, W]. Out:
-[L, W, W].
+A_l is the layer's map with rows summing to one; for a measure that leaves out the residual stream,
+(A_l + I) / 2; weighted by mixing strengths, w A_l + (1 - w) I. The matrix product of raw maps is
+GlobEnc's own convention. In: arrays [L, W, W]. Out: [L, W, W].
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .mixing_map import MixingMap
 
 
-def layer_maps(maps: np.ndarray, *, residual: bool, weights: np.ndarray | None = None) -> np.ndarray:
+def layer_maps(
+    maps: np.ndarray, *, residual: bool, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Maps with rows summing to one, and the residual stream where it is wanted.
 
     Parameters
@@ -39,7 +41,8 @@ def layer_maps(maps: np.ndarray, *, residual: bool, weights: np.ndarray | None =
 
 
 def strength_weights(mixing_map: MixingMap) -> np.ndarray:
-    """Weight of each row of a map against the residual stream, [L, W_t]: s / (1 + s) of its mixing strength s.
+    """Weight of each row of a map against the residual stream, [L, W_t]: s / (1 + s) of its mixing
+    strength s.
 
     Raises
     ------
@@ -56,14 +59,22 @@ def strength_weights(mixing_map: MixingMap) -> np.ndarray:
     strengths = mixing_map.mixing_strength
     if strengths is None:
         raise InputError(
-            f"{mixing_map!r} has no mixing strengths: it is rolled out, or of a measure of one number. "
-            "Compute it again with speechmix.mix, or do without: rollout(residual=True or False), composed(weighted=False)"
+            f"{mixing_map!r} has no mixing strengths: it is rolled out, or of a measure of one "
+            "number. "
+            "Compute it again with speechmix.mix, or do without: rollout(residual=True or False), "
+            "composed(weighted=False)"
         )
-    return np.divide(strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths))
+    return np.divide(
+        strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths)
+    )
 
 
 def rollout(
-    maps: np.ndarray, *, residual: bool = False, normalize: bool = True, weights: np.ndarray | None = None
+    maps: np.ndarray,
+    *,
+    residual: bool = False,
+    normalize: bool = True,
+    weights: np.ndarray | None = None,
 ) -> np.ndarray:
     """Roll maps [L, W, W] out over layers.
 
@@ -89,7 +100,8 @@ def rollout(
     """
     if (residual or weights is not None) and not normalize:
         raise InputError(
-            "normalize=False multiplies raw maps, to which the identity cannot be added in proportion: give residual=False "
+            "normalize=False multiplies raw maps, to which the identity cannot be added in "
+            "proportion: give residual=False "
             "too, or leave normalize=True"
         )
     maps = layer_maps(maps, residual=residual, weights=weights) if normalize else maps

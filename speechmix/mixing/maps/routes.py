@@ -1,8 +1,10 @@
-"""Routes: by which layers and over which other units something went from a source to a row, the strongest first.
+"""Routes: by which layers and over which other units something went from a source to a row, the
+strongest first.
 
-In: the maps of all layers of a measure, of one stack or of encoder, cross-attention and decoder. Out: `Routes`. Rolled-out and
-composed maps are sums over all ways through the layers, each the product of the steps it takes (`rolled_out`, `compose`). Here
-the ways stand one by one: one that passes over a third unit is a relay.
+In: the maps of all layers of a measure, of one stack or of encoder, cross-attention and decoder.
+Out: `Routes`. Rolled-out and composed maps are sums over all ways through the layers, each the
+product of the steps it takes (`rolled_out`, `compose`). Here the ways stand one by one: one that
+passes over a third unit is a relay.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class Routes:
         return f"{text} ({unit})" if side == "decoder" and len(self.units) > 1 else text
 
     def moves(self, way: tuple[Node, ...]) -> list[tuple[Node, str, Node]]:
-        """The steps of a way that lead to another unit, from the source on: lower node, name of the layer, upper node."""
+        """The steps of a way that lead to another unit, from the source on: lower node, name of the
+        layer, upper node."""
         pairs = zip(way, way[1:], self.steps, strict=False)
         return [
             (lower, step.name if lower[0] == upper[0] else step.crossing, upper)
@@ -85,12 +88,18 @@ class Routes:
         ]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a route, `COLUMNS`: moves counts the steps to another unit, route is the way in words, from the source on."""
+        """A row a route, `COLUMNS`: moves counts the steps to another unit, route is the way in
+        words, from the source on."""
         rows = []
         for share, way in zip(self.shares, self.ways, strict=True):
             (side, source), moves = way[-1], self.moves(way)
-            told = [self.label(way[-1]), *(part for _, name, upper in moves for part in (name, self.label(upper)))]
-            rows.append((share, source, self.units[side][source].label, side, len(moves), " > ".join(told)))
+            told = [
+                self.label(way[-1]),
+                *(part for _, name, upper in moves for part in (name, self.label(upper))),
+            ]
+            rows.append(
+                (share, source, self.units[side][source].label, side, len(moves), " > ".join(told))
+            )
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -113,12 +122,15 @@ def strongest_routes(
     measure : str
         Of one layer (Value Zeroing, attention, ...).
     row : int
-        Which target, by its place; of a decoder behind an encoder the position that predicts the token.
+        Which target, by its place; of a decoder behind an encoder the position that predicts the
+        token.
     stack : str, optional
-        One stack alone; by default encoder, cross-attention and decoder where there are all three, else the only one.
+        One stack alone; by default encoder, cross-attention and decoder where there are all three,
+        else the only one.
     share, weighted : optional
-        How much of a decoder's row comes through cross-attention, and whether layers are weighted by their mixing strengths:
-        as in `compose`. With ``weighted=False`` the ways through one stack add up to `MixingMap.rollout`.
+        How much of a decoder's row comes through cross-attention, and whether layers are weighted
+        by their mixing strengths: as in `compose`. With ``weighted=False`` the ways through one
+        stack add up to `MixingMap.rollout`.
     most : int
         How many routes.
 
@@ -143,7 +155,8 @@ def strongest_routes(
     """
     if facts_of(measure).scope != "layer":
         raise InputError(
-            f"{measure} explains one number and has no layers to go through; ask for a measure of one layer"
+            f"{measure} explains one number and has no layers to go through; ask for a measure of "
+            "one layer"
         )
     of_measure = [name for kind, name in maps if kind == measure]
     if stack is None and {"encoder", "cross", "decoder"} <= set(of_measure):
@@ -152,7 +165,10 @@ def strongest_routes(
     else:
         side = stack or next(iter(of_measure), "encoder")
         if (measure, side) not in maps or side == "cross":
-            raise InputError(f"expected all layers of one stack of {measure!r}, found {list(maps)} and stack={stack!r}")
+            raise InputError(
+                f"expected all layers of one stack of {measure!r}, found {list(maps)} and "
+                f"stack={stack!r}"
+            )
         steps = _of_stack(maps[measure, side], weighted)
         targets, units = maps[measure, side].targets, {side: maps[measure, side].sources}
     if not 0 <= row < len(targets):
@@ -166,18 +182,27 @@ def _of_stack(mixing_map: MixingMap, weighted: bool | None) -> list[Step]:
     """The layers of one stack, the last first."""
     matrices = weighted_layers(mixing_map, weighted)
     return [
-        Step(name := f"{mixing_map.stack} {layer}", name, _edges(mixing_map.stack, mixing_map.stack, matrix))
+        Step(
+            name := f"{mixing_map.stack} {layer}",
+            name,
+            _edges(mixing_map.stack, mixing_map.stack, matrix),
+        )
         for layer, matrix in reversed(list(zip(mixing_map.layers, matrices, strict=True)))
     ]
 
 
 def _through_both(
-    maps: Mapping[tuple[str, str], MixingMap], measure: str, share: float | None, weighted: bool | None
+    maps: Mapping[tuple[str, str], MixingMap],
+    measure: str,
+    share: float | None,
+    weighted: bool | None,
 ) -> tuple[list[Step], tuple[Span, ...], dict[str, tuple[Span, ...]]]:
     """The decoder's layers, each with its cross-attention, then the encoder's."""
     parts = maps_to_compose(maps, measure)
     weighted = for_all(weighted, parts.values())
-    gates, through, own, _ = decoder_steps(parts["cross"], parts["decoder"], share, weighted=weighted)
+    gates, through, own, _ = decoder_steps(
+        parts["cross"], parts["decoder"], share, weighted=weighted
+    )
     steps = []
     for index in reversed(range(len(gates))):
         layer = parts["decoder"].layers[index]
@@ -192,18 +217,31 @@ def _through_both(
 
 def _edges(above: str, below: str, matrix: np.ndarray) -> dict[Node, list[tuple[Node, float]]]:
     return {
-        (above, target): [((below, source), float(weight)) for source, weight in enumerate(row) if weight > 0]
+        (above, target): [
+            ((below, source), float(weight)) for source, weight in enumerate(row) if weight > 0
+        ]
         for target, row in enumerate(matrix)
     }
 
 
-def _strongest(start: Node, steps: Sequence[Step], most: int) -> list[tuple[float, tuple[Node, ...]]]:
-    """The strongest ways down: to every node those that may still be among them are kept, so none is missed."""
+def _strongest(
+    start: Node, steps: Sequence[Step], most: int
+) -> list[tuple[float, tuple[Node, ...]]]:
+    """The strongest ways down: to every node those that may still be among them are kept, so none
+    is missed."""
     reached: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {start: [(1.0, (start,))]}
     for step in steps:
         further: dict[Node, list[tuple[float, tuple[Node, ...]]]] = {}
         for node, ways in reached.items():
-            for source, weight in step.sources.get(node, [(node, 1.0)]):  # a decoder's own input waits for the encoder
-                further.setdefault(source, []).extend((weight * so_far, (*way, source)) for so_far, way in ways)
-        reached = {node: sorted(ways, key=lambda way: -way[0])[:most] for node, ways in further.items()}
-    return sorted((way for ways in reached.values() for way in ways), key=lambda way: -way[0])[:most]
+            for source, weight in step.sources.get(
+                node, [(node, 1.0)]
+            ):  # a decoder's own input waits for the encoder
+                further.setdefault(source, []).extend(
+                    (weight * so_far, (*way, source)) for so_far, way in ways
+                )
+        reached = {
+            node: sorted(ways, key=lambda way: -way[0])[:most] for node, ways in further.items()
+        }
+    return sorted((way for ways in reached.values() for way in ways), key=lambda way: -way[0])[
+        :most
+    ]

@@ -1,7 +1,9 @@
-"""Maps as tiers over time: what each word (or frame) gives to one word, layer by layer, to look at in Praat or ELAN.
+"""Maps as tiers over time: what each word (or frame) gives to one word, layer by layer, to look at
+in Praat or ELAN.
 
-In: the maps of one clip, its words, a target. Out: labelled intervals by tier, the words first; a tier for each map and layer
-holds shares in percent, those of `speechmix.cue_contribution`. `inputs.textgrid` and `inputs.elan` write them.
+In: the maps of one clip, its words, a target. Out: labelled intervals by tier, the words first; a
+tier for each map and layer holds shares in percent, those of `speechmix.cue_contribution`.
+`inputs.textgrid` and `inputs.elan` write them.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def write_score_tiers(
     target : int, optional
         Index of the word that receives; by default the clip's target.
     layers : "all", "best", int or sequence of int
-        A tier for each layer, for the one in which the cue gives most, or for these, counted from 0.
+        A tier for each layer, for the one in which the cue gives most, or for these, counted from
+        0.
 
     Returns
     -------
@@ -55,23 +58,33 @@ def write_score_tiers(
     Raises
     ------
     InputError
-        For another ending, a clip without words, no target, a layer that none of the maps has, or maps that say nothing of it.
+        For another ending, a clip without words, no target, a layer that none of the maps has, or
+        maps that say nothing of it.
     """
     path = Path(path)
     if not clip.words:
-        raise InputError(f"clip {clip.name!r} has no word times: align it first, speechmix.align(clip)")
+        raise InputError(
+            f"clip {clip.name!r} has no word times: align it first, speechmix.align(clip)"
+        )
     target = clip.target if target is None else target
     if target is None:
         raise InputError(
-            f"clip {clip.name!r} has no target: say which word receives, target=0 for {clip.words[0].text!r}"
+            f"clip {clip.name!r} has no target: say which word receives, target=0 for "
+            f"{clip.words[0].text!r}"
         )
-    tiers = score_tiers(maps, clip.words, target=target, cue=clip.cue, layers=layers, duration=clip.duration)
+    tiers = score_tiers(
+        maps, clip.words, target=target, cue=clip.cue, layers=layers, duration=clip.duration
+    )
     write_tiers_as(path, tiers, clip.duration, audio=clip.path)
     return path
 
 
 def write_tiers_as(
-    path: Path, tiers: Mapping[str, Sequence[Word]], duration: float, *, audio: str | Path | None = None
+    path: Path,
+    tiers: Mapping[str, Sequence[Word]],
+    duration: float,
+    *,
+    audio: str | Path | None = None,
 ) -> None:
     """Write tiers in the format that the file's ending names.
 
@@ -82,7 +95,10 @@ def write_tiers_as(
     """
     ending = path.suffix.lower()
     if ending not in (".textgrid", ".eaf"):
-        raise InputError(f"{path}: expected a file ending in .TextGrid (Praat) or .eaf (ELAN), found {path.suffix!r}")
+        raise InputError(
+            f"{path}: expected a file ending in .TextGrid (Praat) or .eaf (ELAN), found "
+            f"{path.suffix!r}"
+        )
     with whole_file(path) as unfinished:
         if ending == ".eaf":
             write_elan(unfinished, tiers, duration, audio=audio)
@@ -104,7 +120,8 @@ def score_tiers(
     Parameters
     ----------
     maps : mapping of (measure, stack) to MixingMap
-        Of words or of frames. Tokens of a decoder are shown where their word is. Maps without the target are passed over.
+        Of words or of frames. Tokens of a decoder are shown where their word is. Maps without the
+        target are passed over.
     words : sequence of Word
     target : int
     duration : float
@@ -117,12 +134,14 @@ def score_tiers(
     Returns
     -------
     dict of str to list of Word
-        "words", then for instance "value_zeroing encoder 3: livres", whose labels are percentages ("12.5").
+        "words", then for instance "value_zeroing encoder 3: livres", whose labels are percentages
+        ("12.5").
 
     Raises
     ------
     InputError
-        For a target that is no word, a layer that none of the maps has, "best" without a cue, or if there is nothing to show.
+        For a target that is no word, a layer that none of the maps has, "best" without a cue, or if
+        there is nothing to show.
 
     Examples
     --------
@@ -137,7 +156,10 @@ def score_tiers(
     if not 0 <= target < len(words):
         raise InputError(f"target={target} is no word: there are {len(words)}, counted from 0")
     if layers == "best" and cue is None:
-        raise InputError("layers='best' is the layer in which the cue gives most, and there is no cue: name layers")
+        raise InputError(
+            "layers='best' is the layer in which the cue gives most, and there is no cue: name "
+            "layers"
+        )
     chosen = layers_of_maps(layers, maps.values()) if maps else "all"
     tiers = {"words": list(words)}
     for mixing_map in maps.values():
@@ -148,11 +170,14 @@ def score_tiers(
             if chosen == "all" or best or (not isinstance(chosen, str) and layer in chosen):
                 tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {words[target].text}"] = [
                     Word.of_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
-                    for times, label in zip(intervals, [f"{100 * share:.1f}" for share in row], strict=True)
+                    for times, label in zip(
+                        intervals, [f"{100 * share:.1f}" for share in row], strict=True
+                    )
                 ]
     if len(tiers) == 1:
         raise InputError(
-            f"no tier of what {words[target].text!r} is made of: none of the maps ({', '.join(map(str, maps)) or 'none'}) has "
+            f"no tier of what {words[target].text!r} is made of: none of the maps "
+            f"({', '.join(map(str, maps)) or 'none'}) has "
             f"it as a target, in layers {layers!r}"
         )
     return tiers
@@ -170,27 +195,45 @@ def layers_of_maps(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int
     listed = ", ".join(map(str, there))
     if isinstance(layers, str) and layers in ("all", "best"):
         return layers
-    asked = () if isinstance(layers, str) else (layers,) if isinstance(layers, int) else tuple(layers)
+    asked = (
+        () if isinstance(layers, str) else (layers,) if isinstance(layers, int) else tuple(layers)
+    )
     if not asked:
-        raise InputError(f'expected layers="all", "best" or some of {listed}, counted from 0; found {layers!r}')
+        raise InputError(
+            f'expected layers="all", "best" or some of {listed}, counted from 0; found {layers!r}'
+        )
     if missing := [layer for layer in asked if layer not in there]:
-        raise InputError(f"no layer {', '.join(map(repr, missing))}: the maps have {listed}, counted from 0")
+        raise InputError(
+            f"no layer {', '.join(map(repr, missing))}: the maps have {listed}, counted from 0"
+        )
     return asked
 
 
 def _given(
     mixing_map: MixingMap, words: Sequence[Word], target: int, duration: float
 ) -> tuple[list[Sequence[tuple[float, float]]], np.ndarray, list[int | None]]:
-    """Times of the sources (all pieces), their shares in the target [L, sources], and of which words; none without its rows."""
+    """Times of the sources (all pieces), their shares in the target [L, sources], and of which
+    words; none without its rows."""
     units = mixing_map.without("silence", "padding")
     rows = [index for index, span in enumerate(units.targets) if _word_of(span, words) == target]
-    shares = units.normalized().mean_heads().scores[:, rows].mean(axis=1) if rows else np.zeros((len(units.layers), 0))
+    shares = (
+        units.normalized().mean_heads().scores[:, rows].mean(axis=1)
+        if rows
+        else np.zeros((len(units.layers), 0))
+    )
     of_words = [_word_of(span, words) for span in units.sources] if rows else []
     if rows and all(span.kind == "frame" for span in units.sources):
         times = [(span.onset or 0.0, min(span.offset or 0.0, duration)) for span in units.sources]
         heard = [column for column, (start, end) in enumerate(times) if start < end]
-        return [[times[column]] for column in heard], shares[:, heard], [of_words[column] for column in heard]
-    columns = {word: [column for column, of in enumerate(of_words) if of == word] for word in range(len(words))}
+        return (
+            [[times[column]] for column in heard],
+            shares[:, heard],
+            [of_words[column] for column in heard],
+        )
+    columns = {
+        word: [column for column, of in enumerate(of_words) if of == word]
+        for word in range(len(words))
+    }
     there = [word for word, places in columns.items() if places]
     summed = [shares[:, columns[word]].sum(axis=1) for word in there]
     by_word = np.stack(summed, axis=1) if there else shares[:, :0]
@@ -198,12 +241,18 @@ def _given(
 
 
 def _word_of(span: Span, words: Sequence[Word]) -> int | None:
-    """Return the word that a unit is of: as it says, or of a frame the one that its middle lies in."""
+    """Return the word that a unit is of: as it says, or of a frame the one that its middle lies
+    in."""
     if span.kind != "frame":
         return span.word
     middle = ((span.onset or 0.0) + (span.offset or 0.0)) / 2
     return next(
-        (index for index, word in enumerate(words) if any(start <= middle < end for start, end in word.intervals)), None
+        (
+            index
+            for index, word in enumerate(words)
+            if any(start <= middle < end for start, end in word.intervals)
+        ),
+        None,
     )
 
 
@@ -212,4 +261,6 @@ def _best_layer(
 ) -> int | None:
     columns = [column for column, word in enumerate(of_words) if word in cue_words(cue)]
     given = shares[:, columns].sum(axis=1)
-    return mixing_map.layers[int(given.argmax())] if given.any() else None  # a cue that comes later gives nothing
+    return (
+        mixing_map.layers[int(given.argmax())] if given.any() else None
+    )  # a cue that comes later gives nothing

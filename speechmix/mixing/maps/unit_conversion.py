@@ -1,8 +1,9 @@
-"""The same map in other units: tokens pooled to words, and the byte tokens of one letter pooled to that letter.
+"""The same map in other units: tokens pooled to words, and the byte tokens of one letter pooled to
+that letter.
 
-In: a `MixingMap` some of whose units are tokens. Out: a map of shares. Rows are normalised first, then averaged over the
-tokens of a target and summed over the tokens of a source. So a word's share in a word is the mean over the target's rows of
-the sum over the source's columns.
+In: a `MixingMap` some of whose units are tokens. Out: a map of shares. Rows are normalised first,
+then averaged over the tokens of a target and summed over the tokens of a source. So a word's share
+in a word is the mean over the target's rows of the sum over the source's columns.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def in_words(mixing_map: MixingMap) -> MixingMap:
 def in_letters(mixing_map: MixingMap) -> MixingMap:
     """Pool the tokens that hold the bytes of one letter; the map itself if there are none.
 
-    Tokenizers of bytes split a letter that is not in their vocabulary. Each of its tokens then has the letter as its label, or
-    none that can be read.
+    Tokenizers of bytes split a letter that is not in their vocabulary. Each of its tokens then has
+    the letter as its label, or none that can be read.
 
     Examples
     --------
@@ -69,9 +70,13 @@ def in_letters(mixing_map: MixingMap) -> MixingMap:
 def _letters(units: Sequence[Span], provenance: Mapping[str, Any]) -> list[Span]:
     """Units with the byte tokens of each letter joined."""
     letters: list[Span] = []
-    for (label, word, kind), run in groupby(units, key=lambda span: (span.label, span.word, span.kind)):
+    for (label, word, kind), run in groupby(
+        units, key=lambda span: (span.label, span.word, span.kind)
+    ):
         same = list(run)
-        size = _bytes_a_letter(label, len(same), _text_of(word, provenance)) if kind == "token" else 1
+        size = (
+            _bytes_a_letter(label, len(same), _text_of(word, provenance)) if kind == "token" else 1
+        )
         letters += [_joined(same[first : first + size]) for first in range(0, len(same), size)]
     return letters
 
@@ -98,5 +103,8 @@ def _bytes_a_letter(label: str, count: int, word: str) -> int:
         return count
     if len(label) != 1 or label.isascii():
         return 1
-    neighbours = max((len(list(run)) for letter, run in groupby(word.lower()) if letter == label.lower()), default=0)
+    neighbours = max(
+        (len(list(run)) for letter, run in groupby(word.lower()) if letter == label.lower()),
+        default=0,
+    )
     return count // neighbours if neighbours and count % neighbours == 0 else 1

@@ -1,10 +1,12 @@
-"""ALTI (Ferrando et al. 2022): how much nearer to the attention block's output a source's part brings a target.
+"""ALTI (Ferrando et al. 2022): how much nearer to the attention block's output a source's part
+brings a target.
 
     y_i = sum_j t_ij + (terms of biases)        c_ij = max( 0, ||y_i||_1 - ||y_i - t_ij||_1 )
 
-y_i is the true output of the attention block with its residual (and, post-norm, its layer norm), t_ij the source's part in
-it: transformed value vectors, with the residual stream in t_ii. A word's vector is the sum of its frames' vectors, so a
-word is one part like any other. Over layers: ``map.normalized()`` per layer, then ``map.rollout()`` (plain product).
+y_i is the true output of the attention block with its residual (and, post-norm, its layer norm),
+t_ij the source's part in it: transformed value vectors, with the residual stream in t_ii. A word's
+vector is the sum of its frames' vectors, so a word is one part like any other. Over layers:
+``map.normalized()`` per layer, then ``map.rollout()`` (plain product).
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
     from .unit_positions import Ranges, Units
 
 
-def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, added: float = 0.0) -> Tensor:
+def alti(
+    block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, added: float = 0.0
+) -> Tensor:
     """Contribution of each source's part to each target, pooled over the frames of the target.
 
-    For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own tokens, is one more part
-    that is no source: there scores are shares c_ij / (sum_j c_ij + c_i,residual), and what a row lacks to one is the
-    residual's. Elsewhere scores are raw lengths.
+    For cross-attention (Ferrando et al. 2022b) the residual stream, which holds the decoder's own
+    tokens, is one more part that is no source: there scores are shares c_ij / (sum_j c_ij +
+    c_i,residual), and what a row lacks to one is the residual's. Elsewhere scores are raw lengths.
 
     Parameters
     ----------
@@ -36,7 +40,8 @@ def alti(block: Block, units: Units, *, batch_size: int = 2048, order: int = 1, 
     order : {1, 2}
         L1 (the paper's) or L2 length.
     added : float
-        What is added to every coordinate of t_ij - y_i: 1e-6 in the published code, whose `pairwise_distance` does so.
+        What is added to every coordinate of t_ij - y_i: 1e-6 in the published code, whose
+        `pairwise_distance` does so.
 
     Returns
     -------
@@ -58,7 +63,9 @@ def parts_of_block(block: Block, rows: Tensor) -> Parts:
     return decompose(block, rows, norms=1 if block.stack.plan.norm_order == "post" else 0)
 
 
-def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+def part_vectors(
+    block: Block, units: Units, parts: Parts, batch_size: int
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]
     all_rows = torch.arange(len(units.rows), device=units.device)
@@ -68,7 +75,10 @@ def part_vectors(block: Block, units: Units, parts: Parts, batch_size: int) -> I
         for rows in all_rows.split(batch_size):
             vectors = parts.scale[rows, None] * parts.linear(weights[rows] @ projected)
             if block.stack.name != "cross":
-                vectors = vectors + parts.own[rows] * _within(units.rows[rows], units.sources[source])[:, None]
+                vectors = (
+                    vectors
+                    + parts.own[rows] * _within(units.rows[rows], units.sources[source])[:, None]
+                )
             yield source, rows, vectors
 
 
@@ -88,4 +98,6 @@ def _nearer(whole: Tensor, part: Tensor, order: int, added: float) -> Tensor:
     if order == 1:
         return (whole.abs() - rest.abs()).sum(dim=-1).clamp_min(0)
     lengths = whole.norm(dim=-1) + rest.norm(dim=-1)
-    return ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(torch.finfo(whole.dtype).tiny)
+    return ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(
+        torch.finfo(whole.dtype).tiny
+    )

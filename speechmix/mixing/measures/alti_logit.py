@@ -1,13 +1,16 @@
-"""ALTI-Logit (Ferrando et al. 2023): what each source adds to a logit, layer by layer, and which inputs it comes from.
+"""ALTI-Logit (Ferrando et al. 2023): what each source adds to a logit, layer by layer, and which
+inputs it comes from.
 
-    logit = < r, x^0_p > + sum_l [ sum_j d^l_j + < r, b^l > + < r, f^l_p > ] + (biases of final norm and head)
-    d^l_j = < r, sum_h alpha^h_pj f^h(x^l_j) >        c^l_k = sum_j d^l_j M^l_jk        M^0 = 1,  M^{l+1} = A^l M^l
+    logit = < r, x^0_p > + sum_l [ sum_j d^l_j + < r, b^l > + < r, f^l_p > ] + (biases of final norm
+    and head) d^l_j = < r, sum_h alpha^h_pj f^h(x^l_j) >        c^l_k = sum_j d^l_j M^l_jk
+    M^0 = 1,  M^{l+1} = A^l M^l
 
-p is the position that is read, r the token's row of the head (less the foil's), read through the final norm with the scale of
-the true state; x^0 what enters the first layer, f^h(x_j) projected values (attention_norm.py), b the output projection's bias,
-f the feed-forwards; A^l is ALTI's map (alti.py) with rows that sum to one: so c^l adds up to d^l, whatever A is. Behind an
-encoder with map E, cross-attention has a d of its own, and M says of which tokens and of which of the encoder's units a
-state is made (Ferrando et al. 2022b). With G^l cross-attention's map, g^l_i = sum_k G^l_ik:
+p is the position that is read, r the token's row of the head (less the foil's), read through the
+final norm with the scale of the true state; x^0 what enters the first layer, f^h(x_j) projected
+values (attention_norm.py), b the output projection's bias, f the feed-forwards; A^l is ALTI's map
+(alti.py) with rows that sum to one: so c^l adds up to d^l, whatever A is. Behind an encoder with
+map E, cross-attention has a d of its own, and M says of which tokens and of which of the encoder's
+units a state is made (Ferrando et al. 2022b). With G^l cross-attention's map, g^l_i = sum_k G^l_ik:
 
     M^{l+1} = (1 - g^l) A^l M^l + G^l E
 """
@@ -24,18 +27,20 @@ from ...adapters.binding.norms import Norm
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
 
-# What `torch.nn.functional.pairwise_distance`, and with it the published code, adds to every coordinate of a difference.
+# What `torch.nn.functional.pairwise_distance`, and with it the published code, adds to every
+# coordinate of a difference.
 PUBLISHED_EPS = 1e-6
 
 
 def read_attention(block: Block, rows: Tensor, readers: Tensor) -> tuple[Tensor, Tensor]:
-    """What one attention block adds to numbers that are read off the residual stream: d_j of each source, < r, b >.
+    """What one attention block adds to numbers that are read off the residual stream: d_j of each
+    source, < r, b >.
 
     Parameters
     ----------
     block : Block
-        Of a pre-norm stack. Where its output is normed before the residual sum (Gemma 3), that norm is passed at the scale of
-        the true output.
+        Of a pre-norm stack. Where its output is normed before the residual sum (Gemma 3), that norm
+        is passed at the scale of the true output.
     rows : Tensor [P]
         Positions that are read.
     readers : Tensor [P, D]
@@ -55,7 +60,8 @@ def read_attention(block: Block, rows: Tensor, readers: Tensor) -> tuple[Tensor,
 
 
 class InputShares:
-    """Of which inputs the states that enter the next layer are made: M, carried from layer to layer.
+    """Of which inputs the states that enter the next layer are made: M, carried from layer to
+    layer.
 
     Attributes
     ----------
@@ -86,11 +92,14 @@ class InputShares:
         """M of so many positions; before the first layer each is made of its own token."""
         if self.decoder is None:
             units = 0 if self.encoder is None else len(self.encoder)
-            self.decoder = torch.eye(positions, positions + units, dtype=like.dtype, device=like.device)
+            self.decoder = torch.eye(
+                positions, positions + units, dtype=like.dtype, device=like.device
+            )
         return self.decoder
 
     def pass_decoder(self, scores: Tensor, cross: Tensor | None = None) -> None:
-        """Go through a decoder's layer, by ALTI's raw map [N, N] of its tokens and its shares [N, W] of cross-attention."""
+        """Go through a decoder's layer, by ALTI's raw map [N, N] of its tokens and its shares [N,
+        W] of cross-attention."""
         shares = _rows_to_one(scores) @ self.start_decoder(len(scores), scores)
         if cross is not None and self.encoder is not None:
             shares = (1 - cross.sum(dim=-1, keepdim=True)) * shares
@@ -99,7 +108,8 @@ class InputShares:
 
 
 def _rows_to_one(scores: Tensor) -> Tensor:
-    """Rows that sum to one; a unit that nothing brings nearer to its own output is left as it is."""
+    """Rows that sum to one; a unit that nothing brings nearer to its own output is left as it
+    is."""
     sums = scores.sum(dim=-1, keepdim=True)
     own = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
     return torch.where(sums > 0, scores / sums.where(sums > 0, torch.ones_like(sums)), own)

@@ -2,8 +2,9 @@
 
     A^h_ij = mean (or max) over n in I, m in J of alpha^h_nm
 
-Pooled per head; heads="mean" then averages over heads. The published order normalises each head's rows first
-(`MixingMap.normalized` on heads="each", then the mean over heads); the two give different numbers.
+Pooled per head; heads="mean" then averages over heads. The published order normalises each head's
+rows first (`MixingMap.normalized` on heads="each", then the mean over heads); the two give
+different numbers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     f^h(x_j) = v_j^h W_O^h        N_ij = || sum_h alpha^h_ij f^h(x_j) ||_2        N^h_ij = || alpha^h_ij f^h(x_j) ||_2
 
-The [H, T, T, D] tensor of vectors is never built: with the Gram matrix G_j[h, g] = <f^h(x_j), f^g(x_j)>,
-N_ij^2 = sum_hg alpha^h_ij alpha^g_ij G_j[h, g]. Value bias in, output bias out; "summed" is the norm of the head sum.
+The [H, T, T, D] tensor of vectors is never built: with the Gram matrix G_j[h, g] = <f^h(x_j),
+f^g(x_j)>, N_ij^2 = sum_hg alpha^h_ij alpha^g_ij G_j[h, g]. Value bias in, output bias out; "summed"
+is the norm of the head sum.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ if TYPE_CHECKING:
     from .unit_positions import Units
 
 
-# Projected vectors held at once for each (target position, source) pair that Value Zeroing holds: a pair takes more than ten.
+# Projected vectors held at once for each (target position, source) pair that Value Zeroing holds: a
+# pair takes more than ten.
 _VECTORS = 4
 
 
-def attention_norm(block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048) -> Tensor:
+def attention_norm(
+    block: Block, units: Units, *, heads: str = "mean", batch_size: int = 2048
+) -> Tensor:
     """Norm of the attention-weighted, projected value vectors, pooled over frame pairs.
 
     Parameters
     ----------
     heads : {"mean", "each"}
-        "mean" gives the norm of the sum over heads (the field's attention norm), "each" the norm per head.
+        "mean" gives the norm of the sum over heads (the field's attention norm), "each" the norm
+        per head.
     batch_size : int
-        Bounds the memory: four times as many projected vectors (source position, head) are held at once.
+        Bounds the memory: four times as many projected vectors (source position, head) are held at
+        once.
 
     Returns
     -------
@@ -51,8 +57,11 @@ def norms_of_parts(block: Block, units: Units, parts: Parts, *, batch_size: int 
     return _pooled_norms(block, units, parts, False, batch_size)
 
 
-def _pooled_norms(block: Block, units: Units, parts: Parts | None, each_head: bool, batch_size: int) -> Tensor:
-    """Norms for pairs of positions, a batch of source positions at a time, then pooled over both sides."""
+def _pooled_norms(
+    block: Block, units: Units, parts: Parts | None, each_head: bool, batch_size: int
+) -> Tensor:
+    """Norms for pairs of positions, a batch of source positions at a time, then pooled over both
+    sides."""
     alpha = block.attention(units.rows)  # [H, R, K]
     norms = torch.zeros_like(alpha if each_head else alpha[0])
     for columns in units.source_positions.split(max(1, _VECTORS * batch_size // len(alpha))):

@@ -1,4 +1,5 @@
-"""Where a measure is defined: asked before the forward pass, and by the functions that are called by themselves."""
+"""Where a measure is defined: asked before the forward pass, and by the functions that are called
+by themselves."""
 
 from __future__ import annotations
 
@@ -14,26 +15,32 @@ if TYPE_CHECKING:
 
 
 def check_defined(facts: Facts, stack: Stack) -> None:
-    """Raise `InputError`, which names another measure, if this one is not defined for a stack; warn of what it misses."""
+    """Raise `InputError`, which names another measure, if this one is not defined for a stack; warn
+    of what it misses."""
     if stack.name == "cross" and not facts.cross:
         raise InputError(
-            f"{facts.name} is not defined for cross-attention: its targets are tokens and its sources are the encoder's, so "
-            "the residual stream belongs to none of them. Ask for stacks=['encoder', 'decoder'], or use attention_norm "
+            f"{facts.name} is not defined for cross-attention: its targets are tokens and its "
+            "sources are the encoder's, so "
+            "the residual stream belongs to none of them. Ask for stacks=['encoder', 'decoder'], "
+            "or use attention_norm "
             "or alti"
         )
     if facts.norms and stack.plan.norm_order != "post":
         raise InputError(
-            f"{facts.name} is defined for post-norm stacks, where a layer norm follows the residual sum; this "
+            f"{facts.name} is defined for post-norm stacks, where a layer norm follows the "
+            "residual sum; this "
             f"{stack.name} is pre-norm. Use attention_norm_residual"
         )
     if facts.norms == 2 and len(stack.plan.blocks) > 1:
         raise InputError(
-            f"{facts.name} is defined for encoder layers, attention and feed-forward; a layer of this {stack.name} has "
+            f"{facts.name} is defined for encoder layers, attention and feed-forward; a layer of "
+            f"this {stack.name} has "
             "cross-attention between them. Use attention_norm_residual_layernorm"
         )
     if stack.plan.between and facts.scope == "layer":
         warnings.warn(
-            f"the {stack.name} of this model has {stack.plan.between}, which mixes positions between layers. A map of one "
+            f"the {stack.name} of this model has {stack.plan.between}, which mixes positions "
+            "between layers. A map of one "
             "layer is right; a rollout or a composed map leaves that mixing out",
             stacklevel=2,
         )

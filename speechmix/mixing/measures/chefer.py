@@ -1,19 +1,23 @@
-"""Gradient times attention (Chefer, Gur & Wolf 2021): relevance that attention hands down, layer by layer, for one logit.
+"""Gradient times attention (Chefer, Gur & Wolf 2021): relevance that attention hands down, layer by
+layer, for one logit.
 
 With A^h the weights of an attention block, and f the logit that is read at position p:
 
-    A_bar = mean over heads of max(0, A^h * df/dA^h)                                                       (5)
-    R^tt <- R^tt + A_bar R^tt        R^te <- R^te + A_bar R^te        self-attention of the stack that reads (6, 7)
-    R^ee <- R^ee + A_bar R^ee        self-attention of an encoder
-    R^te <- R^te + (R_n^tt)' A_bar R_n^ee        cross-attention                                           (10)
-    R_n = (R - I) / row sums of (R - I) + I                                                                (8, 9)
+    A_bar = mean over heads of max(0, A^h * df/dA^h)
+    (5) R^tt <- R^tt + A_bar R^tt        R^te <- R^te + A_bar R^te        self-attention of the
+    stack that reads (6, 7) R^ee <- R^ee + A_bar R^ee        self-attention of an encoder
+    R^te <- R^te + (R_n^tt)' A_bar R_n^ee        cross-attention
+    (10) R_n = (R - I) / row sums of (R - I) + I
+    (8, 9)
 
-R^tt and R^ee start as the identity, R^te as zero; the answer is row p, without the identity that it started from. Only that row
-is computed: every product is one of a vector and a matrix. df/dA^h_ij = < g^h_i, v^h_j >, with g the gradient of the context
-that attention gives, so any attention that can be read will do and none has to be run in another way.
+R^tt and R^ee start as the identity, R^te as zero; the answer is row p, without the identity that it
+started from. Only that row is computed: every product is one of a vector and a matrix. df/dA^h_ij =
+< g^h_i, v^h_j >, with g the gradient of the context that attention gives, so any attention that can
+be read will do and none has to be run in another way.
 
-In: a `GradientPass`. Out: maps of a single row [L, 1, W_s], as of the other gradient measures: that of layer l starts the rules
-at l, so that l = 0 is the whole way from the input. "cross" is what that layer alone takes from the encoder's output.
+In: a `GradientPass`. Out: maps of a single row [L, 1, W_s], as of the other gradient measures: that
+of layer l starts the rules at l, so that l = 0 is the whole way from the input. "cross" is what
+that layer alone takes from the encoder's output.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ if TYPE_CHECKING:
     from .gradient_pass import GradientPass, PassesTogether
     from .unit_positions import Units
 
-# Bytes of attention weights that are in memory at once: those of one head of a Whisper's 1,500 frames.
+# Bytes of attention weights that are in memory at once: those of one head of a Whisper's 1,500
+# frames.
 _WEIGHTS_BYTES = 2**24
 
 Weighted = Mapping[tuple[str, int], Tensor]
@@ -61,7 +66,9 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     """
     check_covered(run.model)
     position = position_read(run)
-    rows = relevance(run.model.stacks, run.once(weighted_attention), position, stack, run.layers[stack])
+    rows = relevance(
+        run.model.stacks, run.once(weighted_attention), position, stack, run.layers[stack]
+    )
     return units.pool_sources(torch.stack(rows))[:, None], {}
 
 
@@ -69,14 +76,19 @@ def check_covered(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
     if any(stack.plan.convolution for stack in model.stacks.values()):
         raise InputError(
-            f"chefer: a layer of {model.name} mixes positions behind attention, by a convolution, for which there is no rule. "
+            f"chefer: a layer of {model.name} mixes positions behind attention, by a convolution, "
+            "for which there is no rule. "
             "Use gradient_input or integrated_gradients"
         )
     if between := mixing_between_layers(model):
-        raise InputError(f"chefer: {between}, for which there is no rule. Use gradient_input or integrated_gradients")
+        raise InputError(
+            f"chefer: {between}, for which there is no rule. Use gradient_input or "
+            "integrated_gradients"
+        )
     if model.converses:
         raise InputError(
-            f"chefer: in {model.name} sound enters the decoder among its tokens, for which there is no rule: an encoder's "
+            f"chefer: in {model.name} sound enters the decoder among its tokens, for which there "
+            "is no rule: an encoder's "
             "relevance reaches a decoder by cross-attention alone. Use gradient_input"
         )
 
@@ -93,27 +105,33 @@ def position_read(run: GradientPass) -> int:
     position = details.get("position", details.get("row"))
     if position is None:
         raise InputError(
-            f"chefer reads one row of its relevances, so it explains what is read at one position; the objective is "
-            f"{details['kind']!r} of {details.get('label', 'something else')!r}. {ask_at_one_position(run.model)}"
+            "chefer reads one row of its relevances, so it explains what is read at one position; "
+            "the objective is "
+            f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
+            f"{ask_at_one_position(run.model)}"
         )
     return position
 
 
 class _Attended(NamedTuple):
-    """What one pass forward tells of attention, for all objectives: calls by stack and layer, the graph of the outputs."""
+    """What one pass forward tells of attention, for all objectives: calls by stack and layer, the
+    graph of the outputs."""
 
     calls: dict[tuple[str, int], AttentionCall]
     graph: KeptGraph
 
 
 def weighted_attention(run: GradientPass) -> Weighted:
-    """A_bar [Q, K] of every layer, by stack and layer: one pass forward for all objectives, and one back."""
+    """A_bar [Q, K] of every layer, by stack and layer: one pass forward for all objectives, and one
+    back."""
     calls, graph = run.together.once("chefer", _attended)
     gradient_of = graph.gradients(run.place)
     run.check()
     _check_read_alone(run.model, gradient_of, position_read(run))
     attentions = _attentions(run.model.stacks)
-    return {key: _weighted(attention, calls[key], gradient_of.pop(key)) for key, attention in attentions}
+    return {
+        key: _weighted(attention, calls[key], gradient_of.pop(key)) for key, attention in attentions
+    }
 
 
 def _attended(passes: PassesTogether) -> _Attended:
@@ -129,7 +147,9 @@ def _attended(passes: PassesTogether) -> _Attended:
         return states if states.requires_grad else states.detach().requires_grad_(True)
 
     with ExitStack() as hooks, torch.enable_grad():
-        hooks.enter_context(entering(passes.model, {name: [0] for name in stacks if name != "cross"}, start))
+        hooks.enter_context(
+            entering(passes.model, {name: [0] for name in stacks if name != "cross"}, start)
+        )
         hooks.enter_context(Capture(list(stacks.values()), on_block))
         for key, attention in _attentions(stacks):
             hooks.callback(attention.module.register_forward_hook(_keeping(outputs, key)).remove)
@@ -140,7 +160,11 @@ def _attended(passes: PassesTogether) -> _Attended:
 
 
 def relevance(
-    stacks: Mapping[str, Stack], weighted: Weighted, position: int, stack: str, layers: Sequence[int]
+    stacks: Mapping[str, Stack],
+    weighted: Weighted,
+    position: int,
+    stack: str,
+    layers: Sequence[int],
 ) -> list[Tensor]:
     """Row `position` of the relevances of what enters some layers of a stack, [K] each.
 
@@ -159,19 +183,25 @@ def relevance(
     own = [weighted[reading, layer] for layer in range(len(stacks[reading]))]
     start = torch.zeros_like(own[0][0])
     start[position] = 1
-    behind = [start]  # row p of the product of (I + A_bar) of all layers behind, from the last layer down
+    behind = [
+        start
+    ]  # row p of the product of (I + A_bar) of all layers behind, from the last layer down
     for layer in reversed(own):
         behind.insert(0, behind[0] + behind[0] @ layer)
     if stack == reading:
         return [behind[layer] - start for layer in layers]
-    heard = [row @ cross for row, cross in zip(_normed_rows(own, behind), _of_stack(weighted, "cross"), strict=True)]
+    heard = [
+        row @ cross
+        for row, cross in zip(_normed_rows(own, behind), _of_stack(weighted, "cross"), strict=True)
+    ]
     if stack == "cross":
         return [heard[layer] for layer in layers]
     return _through_encoder(torch.stack(heard).sum(dim=0), _of_stack(weighted, "encoder"), layers)
 
 
 def _normed_rows(own: list[Tensor], behind: list[Tensor]) -> list[Tensor]:
-    """What weighs the rows of each layer's cross-attention, [U] each: row p of what lies behind it, times R_n^tt transposed."""
+    """What weighs the rows of each layer's cross-attention, [U] each: row p of what lies behind it,
+    times R_n^tt transposed."""
     identity = torch.eye(len(own[0]), dtype=own[0].dtype, device=own[0].device)
     relevances, rows = identity, []
     for layer, row in zip(own, behind[1:], strict=True):
@@ -197,8 +227,11 @@ def _through_encoder(heard: Tensor, weighted: list[Tensor], layers: Sequence[int
 
 
 def _by_sums(values: Tensor, sums: Tensor) -> Tensor:
-    """Values over sums; zero where a sum is: a row to which nothing was added stays the identity."""
-    return torch.where(sums > 0, values / sums.where(sums > 0, torch.ones_like(sums)), torch.zeros_like(values))
+    """Values over sums; zero where a sum is: a row to which nothing was added stays the
+    identity."""
+    return torch.where(
+        sums > 0, values / sums.where(sums > 0, torch.ones_like(sums)), torch.zeros_like(values)
+    )
 
 
 def _weighted(attention: AttentionModules, call: AttentionCall, gradient: Tensor) -> Tensor:
@@ -221,7 +254,9 @@ def _of_stack(weighted: Weighted, stack: str) -> list[Tensor]:
 
 def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], AttentionModules]]:
     return [
-        ((name, index), layer.attention) for name, stack in stacks.items() for index, layer in enumerate(stack.layers)
+        ((name, index), layer.attention)
+        for name, stack in stacks.items()
+        for index, layer in enumerate(stack.layers)
     ]
 
 
@@ -240,23 +275,31 @@ def _counting(n_logits: list[int]) -> Callable:
     return hook
 
 
-def _check_positions(model: Model, n_logits: list[int], calls: Mapping[tuple[str, int], AttentionCall]) -> None:
+def _check_positions(
+    model: Model, n_logits: list[int], calls: Mapping[tuple[str, int], AttentionCall]
+) -> None:
     """Raise `InputError` if logits are not read one from each position of the stack that reads."""
     n_positions = calls["decoder" if "decoder" in model.stacks else "encoder", 0].query.shape[1]
     if n_logits and n_logits[-1] != n_positions:
         raise InputError(
-            f"chefer: {model.name} gives {n_logits[-1]} logits for {n_positions} positions of its last layer, so no row of "
+            f"chefer: {model.name} gives {n_logits[-1]} logits for {n_positions} positions of its "
+            "last layer, so no row of "
             "attention is that of a logit. Use gradient_input"
         )
 
 
-def _check_read_alone(model: Model, gradient_of: Mapping[tuple[str, int], Tensor], position: int) -> None:
-    """Raise `InputError` if the number depends on what the last layer attends to at other positions too."""
+def _check_read_alone(
+    model: Model, gradient_of: Mapping[tuple[str, int], Tensor], position: int
+) -> None:
+    """Raise `InputError` if the number depends on what the last layer attends to at other positions
+    too."""
     reading = "decoder" if "decoder" in model.stacks else "encoder"
     of_last = gradient_of[reading, len(model.stacks[reading]) - 1]
     rows = of_last[0].any(dim=-1).nonzero().flatten().tolist()
     if set(rows) - {position}:
         raise InputError(
-            f"chefer reads one row of its relevances, here that of position {position}; the head of {model.name} reads "
-            f"{len(rows)} positions together (it takes a mean over them, or a convolution). Use gradient_input"
+            f"chefer reads one row of its relevances, here that of position {position}; the head "
+            f"of {model.name} reads "
+            f"{len(rows)} positions together (it takes a mean over them, or a convolution). Use "
+            "gradient_input"
         )

@@ -1,11 +1,14 @@
-"""Attention norms that count the rest of the layer too: residual stream, layer norms; and the mixing ratio.
+"""Attention norms that count the rest of the layer too: residual stream, layer norms; and the
+mixing ratio.
 
-    r_ij = sum_h alpha^h_ij f^h(x_j) + [i = j] x_i                                          Kobayashi et al. 2021
-    l_ij = gamma_1 * (r_ij - mean r_ij) / sqrt(var u_i + eps)       u_i what enters the norm behind attention
-    g_ij = gamma_2 * (l_ij - mean l_ij) / sqrt(var w_i + eps)       w_i what enters the second norm (Modarressi et al. 2022)
+    r_ij = sum_h alpha^h_ij f^h(x_j) + [i = j] x_i
+    Kobayashi et al. 2021 l_ij = gamma_1 * (r_ij - mean r_ij) / sqrt(var u_i + eps)       u_i what
+    enters the norm behind attention g_ij = gamma_2 * (l_ij - mean l_ij) / sqrt(var w_i + eps)
+    w_i what enters the second norm (Modarressi et al. 2022)
 
-Each score is the length of one of these vectors. At word level lengths are averaged over frame pairs, as attention norms
-are; so the residual, which only pairs (i, i) hold, counts 1 / (frames of the word) in a word's own score.
+Each score is the length of one of these vectors. At word level lengths are averaged over frame
+pairs, as attention norms are; so the residual, which only pairs (i, i) hold, counts 1 / (frames of
+the word) in a word's own score.
 """
 
 from __future__ import annotations
@@ -41,10 +44,13 @@ def attention_norm_residual(block: Block, units: Units, *, batch_size: int = 204
     return _norms("attention_norm_residual", block, units, batch_size)
 
 
-def attention_norm_residual_layernorm(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
+def attention_norm_residual_layernorm(
+    block: Block, units: Units, *, batch_size: int = 2048
+) -> Tensor:
     """Return || l_ij ||_2, attention norms with residual stream and layer norm (Kobayashi et al. 2021).
 
-    The mean is removed from each vector, the deviation is that of the whole sum, the norm's bias is left out.
+    The mean is removed from each vector, the deviation is that of the whole sum, the norm's bias is
+    left out.
 
     Raises
     ------
@@ -57,13 +63,14 @@ def attention_norm_residual_layernorm(block: Block, units: Units, *, batch_size:
 def globenc(block: Block, units: Units, *, batch_size: int = 2048) -> Tensor:
     """Return || g_ij ||_2, the layer's map of GlobEnc: both layer norms, the feed-forward skipped (Modarressi et al. 2022).
 
-    Over layers its authors multiply the raw maps, ``map.rollout(normalize=False)``; the tutorials normalise the rows of
-    each layer first, ``map.rollout()``. The two differ.
+    Over layers its authors multiply the raw maps, ``map.rollout(normalize=False)``; the tutorials
+    normalise the rows of each layer first, ``map.rollout()``. The two differ.
 
     Raises
     ------
     InputError
-        As `attention_norm_residual_layernorm`, and outside encoders: a decoder's layer has cross-attention between the norms.
+        As `attention_norm_residual_layernorm`, and outside encoders: a decoder's layer has
+        cross-attention between the norms.
     """
     return _norms("globenc", block, units, batch_size)
 
@@ -73,18 +80,20 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
 
         m = || sum_{j outside I} t_ij ||_2        p = || sum_{j in I} t_ij ||_2        (I the target's own unit)
 
-    m is the length of the sum, not the sum of lengths, and counts every position outside the unit. Pooled over the frames
-    of the target.
+    m is the length of the sum, not the sum of lengths, and counts every position outside the unit.
+    Pooled over the frames of the target.
 
     Parameters
     ----------
-    vectors : {"attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc"}
+    vectors : {"attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm",
+    "globenc"}
         Which vectors t_ij, by the measure that gives their lengths.
 
     Returns
     -------
     Tensor [W_t, W_s]
-        Each target's number in its own column, zeros elsewhere; `MixingMap.mixing_ratio` reads it off.
+        Each target's number in its own column, zeros elsewhere; `MixingMap.mixing_ratio` reads it
+        off.
 
     Raises
     ------
@@ -93,18 +102,27 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     """
     if vectors not in RATIO_OF:
         raise InputError(f"vectors must be one of {RATIO_OF}, found {vectors!r}")
-    parts = _parts(f"mixing_ratio_{vectors}", block, units.rows, residual=facts_of(vectors).residual != "out")
+    parts = _parts(
+        f"mixing_ratio_{vectors}", block, units.rows, residual=facts_of(vectors).residual != "out"
+    )
     alpha = block.attention(units.rows)
     whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
-    ratios = torch.zeros(len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device)
+    ratios = torch.zeros(
+        len(units.rows), len(units.sources), dtype=whole.dtype, device=whole.device
+    )
     for column, place in enumerate(units.source_places):
         for inside in units.rows_within(units.sources[column]):
             context = attended(block, alpha[:, inside][..., place], block.values[:, place])
             own = parts.scale[inside, None] * parts.linear(context) + parts.own[inside]
             mixed, preserved = (whole[inside] - own).norm(dim=-1), own.norm(dim=-1)
-            ratios[inside, column] = mixed / (mixed + preserved).clamp_min(torch.finfo(whole.dtype).tiny)
+            ratios[inside, column] = mixed / (mixed + preserved).clamp_min(
+                torch.finfo(whole.dtype).tiny
+            )
     if not set(units.targets) <= set(units.sources):
-        raise InputError("mixing_ratio tells a target's own unit from the others: every target must be a source too")
+        raise InputError(
+            "mixing_ratio tells a target's own unit from the others: every target must be a source "
+            "too"
+        )
     return units.pool_targets(ratios).masked_fill(~units.own_columns, 0)
 
 

@@ -1,14 +1,17 @@
-"""DecompX (Modarressi et al. 2023): each position's state as a sum of one vector for each source, carried through every layer.
+"""DecompX (Modarressi et al. 2023): each position's state as a sum of one vector for each source,
+carried through every layer.
 
-    x^0_i = sum_s v^0_is      (v^0_is = x^0_i where position i is in source s, else 0)        x^l_i = sum_s v^l_is
+    x^0_i = sum_s v^0_is      (v^0_is = x^0_i where position i is in source s, else 0)        x^l_i
+    = sum_s v^l_is
 
     attention     v_is <- sum_h sum_j alpha^h_ij W^h v_js            weights as they are
     norm          v_is <- gain * (v_is - mean v_is) / deviation of the true x_i
-    activation    v_is <- v_is * act(h_i) / h_i                      the slope from zero, unit by unit
-    bias b        v_is <- v_is + b |< v_is, b >| / sum_t |< v_it, b >|
+    activation    v_is <- v_is * act(h_i) / h_i                      the slope from zero, unit by
+    unit bias b        v_is <- v_is + b |< v_is, b >| / sum_t |< v_it, b >|
 
-So vectors add up to the true state after every step, and behind the head to the logit. In: captured blocks, one layer after the
-other. Out: vectors [T, S, D]; nothing of a layer is kept, so memory does not grow with layers.
+So vectors add up to the true state after every step, and behind the head to the logit. In: captured
+blocks, one layer after the other. Out: vectors [T, S, D]; nothing of a layer is kept, so memory
+does not grow with layers.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
 
 
 def pass_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
-    """Share a bias [D] among vectors [..., S, D], by the absolute value of their dot product with it.
+    """Share a bias [D] among vectors [..., S, D], by the absolute value of their dot product with
+    it.
 
     Where all are orthogonal to it each gets the same.
 
@@ -60,18 +64,21 @@ def pass_norm(vectors: Tensor, module: nn.Module, states: Tensor) -> Tensor:
 
 
 def pass_activation(vectors: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Carry vectors [..., S, F] through a function of single units, whose true values [..., F] are known on both sides."""
+    """Carry vectors [..., S, F] through a function of single units, whose true values [..., F] are
+    known on both sides."""
     slopes = after / before.where(before != 0, torch.ones_like(before))
     return vectors * slopes[..., None, :]
 
 
 def pass_layer(block: Block, vectors: Tensor) -> Tensor:
-    """Carry the vectors [T, S, D] of the states that enter a layer through it: attention, feed-forwards, norms.
+    """Carry the vectors [T, S, D] of the states that enter a layer through it: attention,
+    feed-forwards, norms.
 
     Parameters
     ----------
     block : Block
-        Of self-attention, in a stack of either norm order whose feed-forwards are described and have no gate.
+        Of self-attention, in a stack of either norm order whose feed-forwards are described and
+        have no gate.
     vectors : Tensor [T, S, D]
 
     Returns
@@ -86,7 +93,8 @@ def pass_layer(block: Block, vectors: Tensor) -> Tensor:
     pre, norm = block.stack.plan.norm_order == "pre", block.modules.attention.norm
     if norm is None:
         raise ModelError(
-            f"the table of the {block.stack.name} names no norm of its attention, through which vectors must pass"
+            f"the table of the {block.stack.name} names no norm of its attention, through which "
+            "vectors must pass"
         )
     rows = torch.arange(block.n_targets, device=vectors.device)
     states = block.residual(rows)
@@ -106,17 +114,23 @@ def pass_layer(block: Block, vectors: Tensor) -> Tensor:
 def _attended(block: Block, vectors: Tensor) -> Tensor:
     """What attention makes of the vectors [T, S, D] that it reads, without its output's bias.
 
-    In the first layer each value holds one source, which takes the bias of the values; further up it is one of `_bias_behind`.
+    In the first layer each value holds one source, which takes the bias of the values; further up
+    it is one of `_bias_behind`.
     """
     value = block.modules.attention.value
-    values = pass_linear(vectors, value) if block.layer == 0 else vectors @ weight_of(value).T  # [T, S, H d]
-    heads = values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)  # [H, T, S d]
+    values = (
+        pass_linear(vectors, value) if block.layer == 0 else vectors @ weight_of(value).T
+    )  # [T, S, H d]
+    heads = (
+        values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)
+    )  # [H, T, S d]
     context = (block.attention() @ heads).unflatten(-1, (vectors.shape[1], -1))  # [H, T, S, d]
     return context.permute(1, 2, 0, 3).flatten(2) @ weight_of(block.modules.attention.output).T
 
 
 def _bias_behind(block: Block) -> Tensor:
-    """Bias behind attention, with that of the values above the first layer: weights sum to one, so a row sees it once."""
+    """Bias behind attention, with that of the values above the first layer: weights sum to one, so
+    a row sees it once."""
     bias = bias_of(block.modules.attention.value)
     if bias is None or block.layer == 0:
         return block.output_bias
@@ -127,7 +141,9 @@ def _pass_feed_forward(
     part: FeedForwardModules, vectors: Tensor, states: Tensor, *, pre: bool
 ) -> tuple[Tensor, Tensor]:
     """Vectors and states behind a feed-forward with its residual sum and its norm."""
-    read, seen = (pass_norm(vectors, part.norm, states), part.norm(states)) if pre else (vectors, states)
+    read, seen = (
+        (pass_norm(vectors, part.norm, states), part.norm(states)) if pre else (vectors, states)
+    )
     inner = part.up(seen)
     active = part.activation(inner)
     inside = pass_activation(pass_linear(read, part.up), inner, active)

@@ -1,12 +1,16 @@
-"""Attention whose heads count by how sure they are: for each row, heads that look at few sources count more.
+"""Attention whose heads count by how sure they are: for each row, heads that look at few sources
+count more.
 
     e^h_i = - sum_j alpha^h_ij log alpha^h_ij / log n_i        n_i the sources that row i sees
-    A_ij  = sum_h w^h_i alpha^h_ij                             w^h_i = (1 - e^h_i) / sum_h' (1 - e^h'_i)
+    A_ij  = sum_h w^h_i alpha^h_ij                             w^h_i = (1 - e^h_i) / sum_h' (1 -
+    e^h'_i)
 
-Rolled out over layers, or composed over encoder, cross-attention and decoder, this is an entropy-weighted attention rollout:
-the kind of baseline that LEAF-X (Ranjan et al. 2026) is for speech recognition. Its abstract names the ingredients: heads
-weighted by entropy, and a rollout. The weights above are this package's own choice, not that paper's formula, and its choice of
-heads and layers and its ablations are left out. Where no head is surer than even (or a row sees one source), all count alike.
+Rolled out over layers, or composed over encoder, cross-attention and decoder, this is an
+entropy-weighted attention rollout: the kind of baseline that LEAF-X (Ranjan et al. 2026) is for
+speech recognition. Its abstract names the ingredients: heads weighted by entropy, and a rollout.
+The weights above are this package's own choice, not that paper's formula, and its choice of heads
+and layers and its ablations are left out. Where no head is surer than even (or a row sees one
+source), all count alike.
 """
 
 from __future__ import annotations
@@ -49,5 +53,7 @@ def joined_by_entropy(weights: Tensor) -> Tensor:
     sureness = (1 - torch.special.entr(weights).sum(dim=-1) / seen.log()).clamp_min(0)  # [H, R]
     whole = sureness.sum(dim=0)
     sure = whole > _EVEN
-    shares = torch.where(sure, sureness / whole.where(sure, torch.ones_like(whole)), 1 / len(weights))
+    shares = torch.where(
+        sure, sureness / whole.where(sure, torch.ones_like(whole)), 1 / len(weights)
+    )
     return (shares[..., None] * weights).sum(dim=0)

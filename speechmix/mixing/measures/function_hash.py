@@ -1,7 +1,9 @@
-"""What a measure of one's own is computed by, as a hash: a stored map is used only while the function is the same.
+"""What a measure of one's own is computed by, as a hash: a stored map is used only while the
+function is the same.
 
-In: a function. Out: 16 hexadecimal digits of its byte code, constants, defaults, and of the functions and plain values that
-it closes over or takes from its own module. What other modules do is not in it: their versions are in a run's description.
+In: a function. Out: 16 hexadecimal digits of its byte code, constants, defaults, and of the
+functions and plain values that it closes over or takes from its own module. What other modules do
+is not in it: their versions are in a run's description.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def code_fingerprint(function: Any) -> str:
 
 
 def _described(value: Any, within: tuple[Any, ...]) -> Any:
-    """A value as lists of text; a function by its code and what that refers to, other things by their type alone."""
+    """A value as lists of text; a function by its code and what that refers to, other things by
+    their type alone."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, frozenset | set):
@@ -40,16 +43,28 @@ def _described(value: Any, within: tuple[Any, ...]) -> Any:
     if isinstance(value, dict):
         return ["dict", *([repr(key), _described(part, within)] for key, part in value.items())]
     if isinstance(value, CodeType):
-        return [value.co_code.hex(), list(value.co_names), [_described(part, within) for part in value.co_consts]]
+        return [
+            value.co_code.hex(),
+            list(value.co_names),
+            [_described(part, within) for part in value.co_consts],
+        ]
     if isinstance(value, partial):
         return [_described(part, within) for part in (value.func, value.args, value.keywords)]
     if not isinstance(value, FunctionType) or value in within:
-        return f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        return (
+            f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        )
     referred = inspect.getclosurevars(value)
     of_its_module = {
         name: other
         for name, other in referred.globals.items()
         if isinstance(other, _PLAIN) or getattr(other, "__module__", None) == value.__module__
     }
-    parts = (value.__code__, value.__defaults__, value.__kwdefaults__, dict(referred.nonlocals), of_its_module)
+    parts = (
+        value.__code__,
+        value.__defaults__,
+        value.__kwdefaults__,
+        dict(referred.nonlocals),
+        of_its_module,
+    )
     return [_described(part, (*within, value)) for part in parts]

@@ -1,8 +1,10 @@
-"""GradientPass: a model as a differentiable function of the states that enter its layers, for one number or for several.
+"""GradientPass: a model as a differentiable function of the states that enter its layers, for one
+number or for several.
 
-In: a `Model`, inputs of a batch of one, objectives. Out: states, gradients, and the objectives' values for other states. What
-does not depend on the objective is computed once for all of them: one pass forward, whose graph is kept until each has been
-taken back through it. A kept graph takes no more memory than one that is used once.
+In: a `Model`, inputs of a batch of one, objectives. Out: states, gradients, and the objectives'
+values for other states. What does not depend on the objective is computed once for all of them: one
+pass forward, whose graph is kept until each has been taken back through it. A kept graph takes no
+more memory than one that is used once.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ States = dict[tuple[str, int], Tensor]
 
 
 class GradientPass:
-    """A model as a differentiable function of the states that enter its layers; the model stays as it is.
+    """A model as a differentiable function of the states that enter its layers; the model stays as
+    it is.
 
     Parameters
     ----------
@@ -62,7 +65,9 @@ class GradientPass:
         place: int = 0,
     ):
         if together is None:
-            together = PassesTogether(model, inputs, layers, [] if objective is None else [objective])
+            together = PassesTogether(
+                model, inputs, layers, [] if objective is None else [objective]
+            )
         self.together, self.place = together, place
         self.model, self.layers, self.inputs = model, layers, together.inputs
         self._answers: dict[Callable, Any] = {}
@@ -73,16 +78,23 @@ class GradientPass:
     ) -> list[GradientPass]:
         """A pass for each of several objectives, which compute together what they share."""
         together = PassesTogether(model, inputs, layers, objectives)
-        return [cls(model, inputs, layers, together=together, place=place) for place in range(len(objectives))]
+        return [
+            cls(model, inputs, layers, together=together, place=place)
+            for place in range(len(objectives))
+        ]
 
     def states(self, stack: str) -> list[Tensor]:
         """States [K, D] that enter each of the asked layers."""
         return [self.together.states[stack, layer][0] for layer in self.layers[stack]]
 
     def states_and_gradients(self, stack: str) -> list[tuple[Tensor, Tensor]]:
-        """States [K, D] that enter each of the asked layers, and the objective's gradients with respect to them."""
+        """States [K, D] that enter each of the asked layers, and the objective's gradients with
+        respect to them."""
         gradients = self._gradients
-        return [(x, gradients[stack, layer]) for layer, x in zip(self.layers[stack], self.states(stack), strict=True)]
+        return [
+            (x, gradients[stack, layer])
+            for layer, x in zip(self.layers[stack], self.states(stack), strict=True)
+        ]
 
     def value(self, stack: str, layer: int, states: Tensor) -> Tensor:
         """Objective [n] with other states [n, K, D] entering a layer."""
@@ -113,20 +125,23 @@ class GradientPass:
         return {key: gradient[0] for key, gradient in gradients.items()}
 
     def check(self) -> None:
-        """Raise an `InputError` if the objective was not finite somewhere; asked once, when all has been computed."""
+        """Raise an `InputError` if the objective was not finite somewhere; asked once, when all has
+        been computed."""
         if not self.together.objectives:
             return
         values = self.together.values_taken(self.place)
         broken = next((array for array in to_host(values) if not np.isfinite(array).all()), None)
         if broken is not None:
             raise InputError(
-                f"the objective {self.objective.details} is {broken.tolist()}; a CTC model needs a frame for every letter: "
+                f"the objective {self.objective.details} is {broken.tolist()}; a CTC model needs a "
+                "frame for every letter: "
                 "is it the right text?"
             )
 
 
 class KeptGraph:
-    """Numbers of one pass forward, whose graph is kept until each of them has been taken back through it.
+    """Numbers of one pass forward, whose graph is kept until each of them has been taken back
+    through it.
 
     Parameters
     ----------
@@ -148,7 +163,8 @@ class KeptGraph:
         self._ends = dict(ends)
 
     def gradients(self, place: int) -> dict[Any, Tensor]:
-        """Gradients of one objective by each end, zeros where it does not depend on it; asked once."""
+        """Gradients of one objective by each end, zeros where it does not depend on it; asked
+        once."""
         value, ends = self._values.pop(place), list(self._ends.values())
         found = torch.autograd.grad(
             value, ends, torch.ones_like(value), retain_graph=bool(self._values), allow_unused=True
@@ -170,7 +186,9 @@ class PassesTogether:
     objectives : sequence of Objective [P]
     """
 
-    def __init__(self, model: Model, inputs: Mapping[str, Tensor], layers, objectives: Sequence[Objective]):
+    def __init__(
+        self, model: Model, inputs: Mapping[str, Tensor], layers, objectives: Sequence[Objective]
+    ):
         self.model, self.layers, self.objectives = model, layers, objectives
         self.inputs = dict(inputs)
         self._taken: list[list[Tensor]] = [[] for _ in objectives]  # values since the last check
@@ -184,11 +202,13 @@ class PassesTogether:
 
     @cached_property
     def graph(self) -> KeptGraph:
-        """Objectives as functions of the states that enter the asked layers, in one pass forward."""
+        """Objectives as functions of the states that enter the asked layers, in one pass
+        forward."""
         ends: States = {}
 
         def keep(stack: str, layer: int, x: Tensor) -> Tensor:
-            # Each reader has a copy of its own: the gradient is that of what passes through this layer.
+            # Each reader has a copy of its own: the gradient is that of what passes through this
+            # layer.
             ends[stack, layer] = x.clone() if x.requires_grad else x.detach().requires_grad_(True)
             return ends[stack, layer]
 
@@ -214,10 +234,15 @@ class PassesTogether:
         """Each objective [1] of the inputs as they are."""
         return self._values(self.inputs, range(len(self.objectives)))
 
-    def values(self, stack: str, layer: int, states: Tensor, places: Sequence[int] | None = None) -> list[Tensor]:
-        """Objectives [n] each, all or those at some places, with other states [n, K, D] entering a layer."""
+    def values(
+        self, stack: str, layer: int, states: Tensor, places: Sequence[int] | None = None
+    ) -> list[Tensor]:
+        """Objectives [n] each, all or those at some places, with other states [n, K, D] entering a
+        layer."""
         inputs: dict[str, Any] = dict(self.inputs)
-        if stack != "encoder" and "cross" in self.model.stacks:  # then the encoder need not run again
+        if (
+            stack != "encoder" and "cross" in self.model.stacks
+        ):  # then the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
             inputs["encoder_outputs"] = as_encoder_output(self._memory.expand(len(states), -1, -1))
         for name, value in inputs.items():
@@ -245,14 +270,18 @@ class PassesTogether:
 
     def _run(self, inputs: Mapping[str, Any]) -> Any:
         if "cross" in self.model.stacks and "decoder_input_ids" not in inputs:
-            raise InputError(f"{self.model.name} predicts nothing without decoder_input_ids: give them with the inputs")
+            raise InputError(
+                f"{self.model.name} predicts nothing without decoder_input_ids: give them with the "
+                "inputs"
+            )
         options = {"use_cache": False} if "decoder" in self.model.stacks else {}
         return self.model.module(**inputs, **options, return_dict=True)
 
 
 @contextmanager
 def entering(model: Model, layers: Mapping[str, Sequence[int]], change: Callable) -> Iterator[None]:
-    """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers; undone on leaving.
+    """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers;
+    undone on leaving.
 
     The states of "cross" are those of the encoder.
     """

@@ -1,14 +1,17 @@
 """Gradient measures: what each unit's state entering a layer counts for one number.
 
-In: a `GradientPass` (the model as a differentiable function of the states x that enter a layer; everything above the
-layer runs) and an objective f. Out: maps of a single row [L, 1, W_s]. At each position n, with x0 the baseline:
+In: a `GradientPass` (the model as a differentiable function of the states x that enter a layer;
+everything above the layer runs) and an objective f. Out: maps of a single row [L, 1, W_s]. At each
+position n, with x0 the baseline:
 
     gradient_input         | sum_d x_nd df/dx_nd |
-    integrated_gradients   | sum_d (x_nd - x0_nd) * integral over a in [0, 1] of df/dx_nd at x0 + a (x - x0) |
-    deeplift               | sum_d (x_nd - x0_nd) m_nd |,  m the gradient with the rescale rule at activations
+    integrated_gradients   | sum_d (x_nd - x0_nd) * integral over a in [0, 1] of df/dx_nd at x0 + a
+    (x - x0) | deeplift               | sum_d (x_nd - x0_nd) m_nd |,  m the gradient with the
+    rescale rule at activations
 
-The sum over d comes first, then the absolute value, then pooling over the positions of a unit. The states of "cross" are
-the encoder's output *as that layer alone reads it*: its share in f through the layer's own cross-attention.
+The sum over d comes first, then the absolute value, then pooling over the positions of a unit. The
+states of "cross" are the encoder's output *as that layer alone reads it*: its share in f through
+the layer's own cross-attention.
 """
 
 from __future__ import annotations
@@ -50,29 +53,36 @@ def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor,
 def integrated_gradients(
     run: GradientPass, stack: str, units: Units, *, steps: int = 50, baseline: str = "mean"
 ) -> tuple[Tensor, dict]:
-    """Integrated gradients along the straight path from a baseline of the states (Sundararajan et al. 2017).
+    """Integrated gradients along the straight path from a baseline of the states (Sundararajan et
+    al. 2017).
 
     Parameters
     ----------
     steps : int
         Nodes of the Gauss-Legendre rule.
     baseline : {"mean", "zero"}
-        Where the path starts: all positions at the mean of the states, or zeros. A layer norm gives states of any length
-        the same length, so from zeros nearly all of the change lies where a x is no longer than sqrt(eps), below a thousandth
-        (BERT: a millionth) of the path. Steps miss it, and a warning says by how much.
+        Where the path starts: all positions at the mean of the states, or zeros. A layer norm gives
+        states of any length the same length, so from zeros nearly all of the change lies where a x
+        is no longer than sqrt(eps), below a thousandth (BERT: a millionth) of the path. Steps miss
+        it, and a warning says by how much.
 
     Returns
     -------
     Tensor [L, 1, W_s], and a dict
-        Its "completeness" has, by layer, the "change" f(x) - f(x0), the "error", by how much the sum of the parts of all
-        positions differs from it, and "missed", the error as a share of the sum of the parts' absolute values.
+        Its "completeness" has, by layer, the "change" f(x) - f(x0), the "error", by how much the
+        sum of the parts of all positions differs from it, and "missed", the error as a share of the
+        sum of the parts' absolute values.
     """
-    nodes, weights = (torch.from_numpy(numbers) / 2 for numbers in np.polynomial.legendre.leggauss(steps))
+    nodes, weights = (
+        torch.from_numpy(numbers) / 2 for numbers in np.polynomial.legendre.leggauss(steps)
+    )
 
     def attribute(passes: PassesTogether, layer: int, x: Tensor, x0: Tensor) -> Tensor:
         path, share = (numbers[:, None, None].to(x) for numbers in (nodes + 0.5, weights))
         means = x.new_zeros(len(passes.objectives), *x.shape)
-        for nodes_here in torch.arange(steps, device=x.device).split(_at_once(passes.model.stacks[stack], x)):
+        for nodes_here in torch.arange(steps, device=x.device).split(
+            _at_once(passes.model.stacks[stack], x)
+        ):
             states = (x0 + path[nodes_here] * (x - x0)).requires_grad_(True)
             with torch.enable_grad():
                 graph = KeptGraph(passes.values(stack, layer, states), {"states": states})
@@ -80,25 +90,32 @@ def integrated_gradients(
                 mean += (share[nodes_here] * graph.gradients(place)["states"]).sum(dim=0)
         return torch.stack([((x - x0) * mean).sum(dim=-1) for mean in means])
 
-    scores, notes = _from_baseline(run, stack, units, baseline, attribute, f"integrated gradients, {steps} steps")
+    scores, notes = _from_baseline(
+        run, stack, units, baseline, attribute, f"integrated gradients, {steps} steps"
+    )
     missed = max(notes["completeness"]["missed"])
     if missed > _INCOMPLETE:
         warnings.warn(
-            f"integrated gradients of the {stack} from baseline={baseline!r}, {steps} steps: the parts miss f(x) - f(x0) by "
-            f"up to {missed:.0%} of their length; give more steps={', or baseline=mean' if baseline == 'zero' else ''}",
+            f"integrated gradients of the {stack} from baseline={baseline!r}, {steps} steps: the "
+            "parts miss f(x) - f(x0) by "
+            f"up to {missed:.0%} of their length; give more "
+            f"steps={', or baseline=mean' if baseline == 'zero' else ''}",
             stacklevel=2,
         )
     return scores, notes
 
 
-def deeplift(run: GradientPass, stack: str, units: Units, *, baseline: str = "mean") -> tuple[Tensor, dict]:
+def deeplift(
+    run: GradientPass, stack: str, units: Units, *, baseline: str = "mean"
+) -> tuple[Tensor, dict]:
     """DeepLift by captum, from the states that enter a layer (Shrikumar et al. 2017).
 
-    The rescale rule (change of the output over change of the input, instead of the slope) is used at activations that are
-    modules: captum's own (ReLU, tanh, ...) and all that transformers has (GELU, SiLU, ...), in layers and head. It does
-    *not* cover attention (the softmax, its products with values), layer norms, the product of a gate, pooling, and
-    activations called as functions: those pass the plain gradient at x. So the parts do not add up to f(x) - f(x0), and
-    where no activation lies on the way it is gradient times (input - baseline).
+    The rescale rule (change of the output over change of the input, instead of the slope) is used
+    at activations that are modules: captum's own (ReLU, tanh, ...) and all that transformers has
+    (GELU, SiLU, ...), in layers and head. It does *not* cover attention (the softmax, its products
+    with values), layer norms, the product of a gate, pooling, and activations called as functions:
+    those pass the plain gradient at x. So the parts do not add up to f(x) - f(x0), and where no
+    activation lies on the way it is gradient times (input - baseline).
 
     Returns
     -------
@@ -123,7 +140,8 @@ def deeplift(run: GradientPass, stack: str, units: Units, *, baseline: str = "me
 def _from_baseline(
     run: GradientPass, stack: str, units: Units, baseline: str, attribute: Callable, name: str
 ) -> tuple[Tensor, dict]:
-    """Map and completeness of ``attribute(passes, layer, x, x0)``, signed parts [P, K] of all objectives."""
+    """Map and completeness of ``attribute(passes, layer, x, x0)``, signed parts [P, K] of all
+    objectives."""
 
     def attributed(passes: PassesTogether, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
         x0 = torch.zeros_like(x) if baseline == "zero" else x.mean(dim=0).expand_as(x)
@@ -134,7 +152,8 @@ def _from_baseline(
     parts: list[Tensor] = []
     sums: list[
         Tensor
-    ] = []  # [4] each: the objective of the states and of the baseline, all parts together, their lengths
+        # [4] each: the objective of the states and of the baseline, all parts together, their lengths
+    ] = []
     for layer, x in zip(run.layers[stack], run.states(stack), strict=True):
         key = name, baseline, stack, layer
         parts_of_all, values = run.together.once(key, partial(attributed, layer=layer, x=x))
@@ -145,7 +164,11 @@ def _from_baseline(
     completeness: dict[str, list[float]] = {"change": [], "error": [], "missed": []}
     for value, base, whole, length in torch.stack(sums).cpu().tolist():
         error = abs(whole - (value - base))
-        for name_of, number in (("change", value - base), ("error", error), ("missed", error / (length or 1.0))):
+        for name_of, number in (
+            ("change", value - base),
+            ("error", error),
+            ("missed", error / (length or 1.0)),
+        ):
             completeness[name_of].append(number)
     return _pooled(parts, units), {"completeness": completeness}
 

@@ -1,11 +1,13 @@
-"""Hidden token attribution (Brunner et al. 2020, Pascual et al. 2021): the length of the Jacobian of a state.
+"""Hidden token attribution (Brunner et al. 2020, Pascual et al. 2021): the length of the Jacobian
+of a state.
 
     hta         C_ij = || d y_i / d x_j ||_F,    y the layer's output (the last: behind the final norm), x what enters it
     hta_input   C_ij = || d y_i / d x_j ||_F,    x what enters the stack's first layer
 
-For cross-attention x_j are the encoder's states: those that this layer reads (hta), or that all layers up to it read
-(hta_input). Norms of pairs of positions are pooled over the positions of both units. Exact: every row and dimension of y
-is taken back by one vector-Jacobian product, in batches; the norm of the whole Jacobian's block needs all of them.
+For cross-attention x_j are the encoder's states: those that this layer reads (hta), or that all
+layers up to it read (hta_input). Norms of pairs of positions are pooled over the positions of both
+units. Exact: every row and dimension of y is taken back by one vector-Jacobian product, in batches;
+the norm of the whole Jacobian's block needs all of them.
 """
 
 from __future__ import annotations
@@ -50,9 +52,14 @@ def hta(block: Block, units: Units) -> Tensor:
     """
     _check("hta", len(units.rows), block.stack, _MOST_PRODUCTS)
     x = block.inputs.detach().requires_grad_(True)
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # the kernel whose gradient can be batched
+    with (
+        torch.enable_grad(),
+        sdpa_kernel(SDPBackend.MATH),
+    ):  # the kernel whose gradient can be batched
         y = block.rerun(memory=x) if block.stack.name == "cross" else block.rerun(x)
-        norms = jacobian_norms(y[units.rows], x, _at_once(block.stack, len(y), len(x), x.element_size()))
+        norms = jacobian_norms(
+            y[units.rows], x, _at_once(block.stack, len(y), len(x), x.element_size())
+        )
     return units.pool_targets(units.pool_sources(norms))
 
 
@@ -74,13 +81,16 @@ def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         x, outputs = _through(run.model, run.inputs, run_stack)
         for y in (outputs[layer] for layer in run.layers[stack]):
-            norms = jacobian_norms(y[units.rows], x, _at_once(run_stack, len(y), len(x), x.element_size()))
+            norms = jacobian_norms(
+                y[units.rows], x, _at_once(run_stack, len(y), len(x), x.element_size())
+            )
             maps.append(units.pool_targets(units.pool_sources(norms)))
     return torch.stack(maps), {}
 
 
 def jacobian_norms(outputs: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
-    """Frobenius norms [R, K] of d outputs_i / d inputs_j, for outputs [R, E] that depend on inputs [K, D].
+    """Frobenius norms [R, K] of d outputs_i / d inputs_j, for outputs [R, E] that depend on inputs
+    [K, D].
 
     Parameters
     ----------
@@ -93,14 +103,19 @@ def jacobian_norms(outputs: Tensor, inputs: Tensor, batch_size: int) -> Tensor:
         seeds = inputs.new_zeros(len(outputs_here), n_rows * width)
         seeds[torch.arange(len(outputs_here), device=outputs_here.device), outputs_here] = 1
         gradients = torch.autograd.grad(
-            outputs, inputs, seeds.unflatten(1, (n_rows, width)), retain_graph=True, is_grads_batched=True
+            outputs,
+            inputs,
+            seeds.unflatten(1, (n_rows, width)),
+            retain_graph=True,
+            is_grads_batched=True,
         )[0]  # [N, K, D]
         squares.index_add_(0, outputs_here // width, gradients.square().sum(dim=-1))
     return squares.sqrt()
 
 
 def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Tensor, list[Tensor]]:
-    """States [K, D] that enter a stack, and the outputs [Q, D] of its layers as functions of them."""
+    """States [K, D] that enter a stack, and the outputs [Q, D] of its layers as functions of
+    them."""
     entered: list[Tensor] = []
     outputs: list[Tensor] = []
 
@@ -115,7 +130,9 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
                 lambda _, args, y: outputs.append(with_runs(first_output(y))[0])
             )
             hooks.callback(handle.remove)
-        hooks.enter_context(entering(model, {stack.name: range(len(stack)) if stack.name == "cross" else [0]}, keep))
+        hooks.enter_context(
+            entering(model, {stack.name: range(len(stack)) if stack.name == "cross" else [0]}, keep)
+        )
         model.family.run(model.base, inputs, (stack.name,))
     if stack.final_norm is not None:
         outputs[-1] = stack.final_norm(outputs[-1])
@@ -125,13 +142,16 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
 def _check(measure: str, n_rows: int, stack: Stack, most: int) -> None:
     if n_rows * stack.width > most:
         raise InputError(
-            f"{measure} of the {stack.name}: {n_rows} rows x {stack.width} dimensions are {n_rows * stack.width} backward "
-            f"passes a layer, more than {most}, which would take hours: ask for fewer rows with targets= (up to "
+            f"{measure} of the {stack.name}: {n_rows} rows x {stack.width} dimensions are "
+            f"{n_rows * stack.width} backward "
+            f"passes a layer, more than {most}, which would take hours: ask for fewer rows with "
+            "targets= (up to "
             f"{most // stack.width} positions), for instance targets='target'"
         )
 
 
 def _at_once(stack: Stack, n_targets: int, n_sources: int, itemsize: int) -> int:
-    """Vector-Jacobian products that fit the memory for a batch: attention weights and inner states of one layer each."""
+    """Vector-Jacobian products that fit the memory for a batch: attention weights and inner states
+    of one layer each."""
     numbers = 3 * stack.heads * n_targets * n_sources + 12 * max(n_targets, n_sources) * stack.width
     return max(1, _BATCH_BYTES // (numbers * itemsize))

@@ -1,14 +1,17 @@
-"""What a classifier of texts or sounds gives out: one number about a label, read at the model's classification head.
+"""What a classifier of texts or sounds gives out: one number about a label, read at the model's
+classification head.
 
-In: a model whose head gives one logit a label (`...ForSequenceClassification`, `...ForAudioClassification`), and prepared
-inputs. Out: an `Objective`, as for words (`objectives`). With z the logits and y a label:
+In: a model whose head gives one logit a label (`...ForSequenceClassification`,
+`...ForAudioClassification`), and prepared inputs. Out: an `Objective`, as for words (`objectives`).
+With z the logits and y a label:
 
     log_probability = log softmax(z)[y]        probability = softmax(z)[y]        logit = z[y]
     contrast        = z[y] - z[other]          of two labels
 
-By default y is the label that the model itself gives the text as it is. Its row is that of the position that the head reads:
-the first ([CLS]) of an encoder, the last that is no padding of a causal model. The label of a sound has none: its head reads a
-mean of several positions (two in AST, all frames in wav2vec2 models).
+By default y is the label that the model itself gives the text as it is. Its row is that of the
+position that the head reads: the first ([CLS]) of an encoder, the last that is no padding of a
+causal model. The label of a sound has none: its head reads a mean of several positions (two in AST,
+all frames in wav2vec2 models).
 """
 
 from __future__ import annotations
@@ -35,9 +38,11 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
     Parameters
     ----------
     kind : str
-        "auto", "logit", "probability", "log_probability" or "contrast"; "auto" is a contrast of two labels, else a logit.
+        "auto", "logit", "probability", "log_probability" or "contrast"; "auto" is a contrast of two
+        labels, else a logit.
     names : sequence of str
-        Labels as the model's config names them: one, two for a contrast, or none for the label that the model gives.
+        Labels as the model's config names them: one, two for a contrast, or none for the label that
+        the model gives.
     model : Model
     prepared : Prepared
 
@@ -52,12 +57,14 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
     unknown = [name for name in names if name not in labels]
     if unknown or len(names) > 2:
         raise InputError(
-            f"{model.name}: expected one label, or two for a contrast, of {', '.join(labels)}; found {names!r}"
+            f"{model.name}: expected one label, or two for a contrast, of {', '.join(labels)}; "
+            f"found {names!r}"
         )
     kind = ("contrast" if len(names) == 2 else "logit") if kind == "auto" else kind
     if (kind == "contrast") != (len(names) == 2) or kind == "ctc":
         raise InputError(
-            f"{model.name} gives labels: its objectives are 'logit', 'probability' and 'log_probability' of one label, or two "
+            f"{model.name} gives labels: its objectives are 'logit', 'probability' and "
+            "'log_probability' of one label, or two "
             f"labels for a contrast; found {kind!r} of {list(names)}"
         )
     classes = [labels.index(name) for name in names] or [label_given(model, prepared)]
@@ -93,7 +100,8 @@ def label_names(model: Model) -> list[str]:
     names = [str(model.config.id2label[index]) for index in range(model.config.num_labels)]
     if len(names) < 2:
         raise ModelError(
-            f"{model.name}: expected a classifier of two labels or more, found one number (a regression): give objective= "
+            f"{model.name}: expected a classifier of two labels or more, found one number (a "
+            "regression): give objective= "
             "as a function of the model's output"
         )
     return names
@@ -111,7 +119,9 @@ def logits_of_labels(output: Any) -> Tensor:
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 2:
         shape = "none" if logits is None else f"of shape {tuple(logits.shape)}"
-        raise ModelError(f"expected logits [batch, label] from a classification head, found {shape}")
+        raise ModelError(
+            f"expected logits [batch, label] from a classification head, found {shape}"
+        )
     return logits
 
 

@@ -1,17 +1,21 @@
-"""Layer-wise relevance propagation with rules for attention, norms and activations, as gradient times input.
+"""Layer-wise relevance propagation with rules for attention, norms and activations, as gradient
+times input.
 
-The relevance of a state x for a number f is R = x * g, with g a gradient whose way back is changed so that nothing is lost:
+The relevance of a state x for a number f is R = x * g, with g a gradient whose way back is changed
+so that nothing is lost:
 
-    linear map    z = W x + b           g_x = W' g_z                      the epsilon rule with epsilon = 0; b g_z is the bias's
-    norm          y = gain c / s + b    s held as it is, b g_y is the bias's      (for an RMS norm the identity rule)
-    activation    y = f(x)              g_x = g_y f(x) / x                        the identity rule
-    product       y = a b               half of the gradient to each              the uniform rule: A V, q k', gate * up
-    softmax       a = softmax(s)        its true gradient; (a - J s) g_a is the softmax's own        (Taylor, at s)
+    linear map    z = W x + b           g_x = W' g_z                      the epsilon rule with
+    epsilon = 0; b g_z is the bias's norm          y = gain c / s + b    s held as it is, b g_y is
+    the bias's      (for an RMS norm the identity rule) activation    y = f(x)              g_x =
+    g_y f(x) / x                        the identity rule product       y = a b               half
+    of the gradient to each              the uniform rule: A V, q k', gate * up softmax       a =
+    softmax(s)        its true gradient; (a - J s) g_a is the softmax's own        (Taylor, at s)
 
-Achtibat et al. 2024 (AttnLRP); norms as in Ali et al. 2022; the form with gradients is that of Arras et al. 2025. What is a
-bias's, or a softmax's own, is read off a *unit*: a number that is one and that the bias is multiplied by. So relevance is
-counted on both ways, and f is the sum of what reaches the states and the units. In: tensors of a forward pass. Out: tensors of
-the same values, with other ways back.
+Achtibat et al. 2024 (AttnLRP); norms as in Ali et al. 2022; the form with gradients is that of
+Arras et al. 2025. What is a bias's, or a softmax's own, is read off a *unit*: a number that is one
+and that the bias is multiplied by. So relevance is counted on both ways, and f is the sum of what
+reaches the states and the units. In: tensors of a forward pass. Out: tensors of the same values,
+with other ways back.
 """
 
 from __future__ import annotations
@@ -91,7 +95,8 @@ def pass_attention(
     causal: bool,
     unit: Tensor,
 ) -> Tensor:
-    """What attention gives: weights and values share its relevance; of the weights', queries and keys.
+    """What attention gives: weights and values share its relevance; of the weights', queries and
+    keys.
 
     Parameters
     ----------
@@ -99,7 +104,8 @@ def pass_attention(
         As it was computed.
     query, key, value : Tensor [B, H, Q or K, d]
     mask : Tensor, optional
-        Broadcast to [B, H, Q, K]: bool, True takes part, or added to the scores. Relevance of what is added is the unit's.
+        Broadcast to [B, H, Q, K]: bool, True takes part, or added to the scores. Relevance of what
+        is added is the unit's.
     scale : float
     causal : bool
     unit : Tensor
@@ -122,7 +128,9 @@ def _softmax(products: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
     scores = products
     if mask is not None:
         mask = mask.detach()
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        )
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)

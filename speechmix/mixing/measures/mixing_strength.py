@@ -1,14 +1,16 @@
-"""Mixing strength: how far an attention block moves each target when the values of all other positions are zeroed.
+"""Mixing strength: how far an attention block moves each target when the values of all other
+positions are zeroed.
 
     strength_i = mean over n in I of || y_n - y_n(without others) || / || y_n ||
 
-y is the layer's output as Value Zeroing compares it (`value_zeroing`), I the positions of target i. "Others" are all source
-positions outside I, whether or not they are units of the map; in cross-attention they are all sources. A map whose rows are
-normalised shows shares even where a layer changes almost nothing; the strength says how much there is to share. It has no
-unit, and it is one number of the block and the target: the same for every measure and for every way to pool.
+y is the layer's output as Value Zeroing compares it (`value_zeroing`), I the positions of target i.
+"Others" are all source positions outside I, whether or not they are units of the map; in
+cross-attention they are all sources. A map whose rows are normalised shows shares even where a
+layer changes almost nothing; the strength says how much there is to share. It has no unit, and it
+is one number of the block and the target: the same for every measure and for every way to pool.
 
-The delta engine carries the change itself through the layer, so a layer that moves a target by a millionth has a strength of
-1e-6 and not rounding noise.
+The delta engine carries the change itself through the layer, so a layer that moves a target by a
+millionth has a strength of 1e-6 and not rounding noise.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 REVISION = 1  # of the definition: part of the cache key of stored maps, which hold the strengths
 
 
-def mixing_strength(block: Block, units: Units, *, engine: str = "delta", batch_size: int = 2048) -> Tensor:
+def mixing_strength(
+    block: Block, units: Units, *, engine: str = "delta", batch_size: int = 2048
+) -> Tensor:
     """Relative change of each target's layer output without the values of all other positions.
 
     Parameters
@@ -56,7 +60,8 @@ def mixing_strength(block: Block, units: Units, *, engine: str = "delta", batch_
 
 
 def _carried(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
-    """Ratios [P'] of some (target, position) pairs at a time, their changes carried through the layer."""
+    """Ratios [P'] of some (target, position) pairs at a time, their changes carried through the
+    layer."""
     for pairs, weights in _weights(block, units, batch_size, keep_own=False):
         positions = units.target_rows.positions[pairs]
         carrier = Carrier(block, units.target_rows.rows[pairs], positions=positions)
@@ -65,7 +70,8 @@ def _carried(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
 
 
 def _replayed(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
-    """The same by running the layer's own modules with what the target's own values give it, and nothing else."""
+    """The same by running the layer's own modules with what the target's own values give it, and
+    nothing else."""
     for pairs, weights in _weights(block, units, batch_size, keep_own=True):
         rows = units.target_rows.rows[pairs]
         after = block.replay(rows, (weights @ block.values).transpose(0, 1))
@@ -73,8 +79,11 @@ def _replayed(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
         yield _ratio(after - before, before)
 
 
-def _weights(block: Block, units: Units, batch_size: int, *, keep_own: bool) -> Iterator[tuple[slice, Tensor]]:
-    """Attention weights [H, P', K] of some pairs, with zeros at the target's own positions or at all others."""
+def _weights(
+    block: Block, units: Units, batch_size: int, *, keep_own: bool
+) -> Iterator[tuple[slice, Tensor]]:
+    """Attention weights [H, P', K] of some pairs, with zeros at the target's own positions or at
+    all others."""
     alpha, inside = block.attention(units.rows), _own_positions(block, units)  # [H, R, K], [W_t, K]
     of_target, of_row = units.target_rows.targets, units.target_rows.row_indices
     for first in range(0, len(of_row), batch_size):
@@ -86,7 +95,8 @@ def _weights(block: Block, units: Units, batch_size: int, *, keep_own: bool) -> 
 def _carried_windows(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """Ratios of layers whose convolution takes the changes of a window of rows to each target row.
 
-    A window's rows are shared by neighbouring targets, so a few targets go together: as many as a window is wide.
+    A window's rows are shared by neighbouring targets, so a few targets go together: as many as a
+    window is wide.
     """
     convolution = block.modules.convolution
     assert convolution is not None
@@ -95,16 +105,24 @@ def _carried_windows(block: Block, units: Units, batch_size: int) -> Iterator[Te
         alpha, inside = block.attention(carrier.entering), _own_positions(block, group)
         at_once = max(1, batch_size // len(carrier.entering))
         for targets in torch.arange(len(group.targets)).split(at_once):
-            contexts = [alpha.masked_fill(inside[target], 0) @ block.values for target in targets.tolist()]
+            contexts = [
+                alpha.masked_fill(inside[target], 0) @ block.values for target in targets.tolist()
+            ]
             change = carrier(-torch.stack(contexts).transpose(1, 2).flatten(2))  # [S, R, D]
             yield _of_own_rows(_ratio(change, carrier.states), group, targets)
 
 
 def _replayed_whole(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """The same by running the layer on all rows."""
-    alpha, inside, before = block.attention(), _own_positions(block, units), block.states(units.rows)
+    alpha, inside, before = (
+        block.attention(),
+        _own_positions(block, units),
+        block.states(units.rows),
+    )
     for targets in torch.arange(len(units.targets)).split(max(1, batch_size // block.n_targets)):
-        contexts = [alpha.masked_fill(~inside[target], 0) @ block.values for target in targets.tolist()]
+        contexts = [
+            alpha.masked_fill(~inside[target], 0) @ block.values for target in targets.tolist()
+        ]
         after = block.replay_all(torch.stack(contexts).transpose(1, 2))[:, units.rows]
         yield _of_own_rows(_ratio(after - before, before), units, targets)
 
@@ -120,7 +138,9 @@ def _of_own_rows(ratios: Tensor, units: Units, targets: Tensor) -> Tensor:
 def _own_positions(block: Block, units: Units) -> Tensor:
     """Which source positions are each target's own, bool [W_t, K]; none in cross-attention."""
     if block.stack.name == "cross":
-        return torch.zeros(len(units.targets), block.n_sources, dtype=torch.bool, device=block.values.device)
+        return torch.zeros(
+            len(units.targets), block.n_sources, dtype=torch.bool, device=block.values.device
+        )
     return units.target_rows.own_positions(block.n_sources)
 
 
@@ -130,7 +150,8 @@ def _ratio(change: Tensor, states: Tensor) -> Tensor:
     return (moved / states.norm(dim=-1)).where(moved > 0, torch.zeros_like(moved))
 
 
-# It has a measure's form, for it is computed and timed as measures are; it is shown with every map and cannot be requested.
+# It has a measure's form, for it is computed and timed as measures are; it is shown with every map
+# and cannot be requested.
 STRENGTH = Measure(
     "mixing_strength",
     "how far the attention block moves a target when the values of all other positions are zeroed",

@@ -1,9 +1,12 @@
-"""What each source adds to a target's state: the vectors behind attention norms with residual and layer norm, and ALTI.
+"""What each source adds to a target's state: the vectors behind attention norms with residual and
+layer norm, and ALTI.
 
-    t_ij = s_i P( sum_h alpha^h_ij f^h(x_j) ) + [i = j] o_i        sum_j t_ij + (terms of biases) = y_i
+    t_ij = s_i P( sum_h alpha^h_ij f^h(x_j) ) + [i = j] o_i        sum_j t_ij + (terms of biases) =
+    y_i
 
-f^h(x_j) is the projected value vector (see attention_norm.py), o_i the residual stream's own part. Behind layer norms P is
-their linear part (centring, gain) and s_i one over the deviation of the whole sum, so nothing of size [T, T, D] is built.
+f^h(x_j) is the projected value vector (see attention_norm.py), o_i the residual stream's own part.
+Behind layer norms P is their linear part (centring, gain) and s_i one over the deviation of the
+whole sum, so nothing of size [T, T, D] is built.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """The vectors t_ij of some target rows, in pieces: what to do with an attended vector, and the residual's part.
+    """The vectors t_ij of some target rows, in pieces: what to do with an attended vector, and the
+    residual's part.
 
     Parameters
     ----------
@@ -52,23 +56,32 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
     rows : Tensor [R]
         Target positions.
     norms : {0, 1, 2}
-        How many norms of a post-norm layer the vectors pass: none (attention + residual), the attention block's, and the
-        feed-forward's too, skipping the feed-forward itself but with the deviation of the true sum (GlobEnc).
+        How many norms of a post-norm layer the vectors pass: none (attention + residual), the
+        attention block's, and the feed-forward's too, skipping the feed-forward itself but with the
+        deviation of the true sum (GlobEnc).
     residual : bool
         Without it the parts are those of attention alone.
 
     Notes
     -----
-    Where the attention output has a norm of its own before the residual sum (Gemma 3), attended vectors pass that one.
+    Where the attention output has a norm of its own before the residual sum (Gemma 3), attended
+    vectors pass that one.
     """
     layer, branch = block.modules, block.attention_output(rows)
     if not residual:
-        return Parts(lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch)
+        return Parts(
+            lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch
+        )
     own = block.residual(rows)
-    behind = [norm for norm in (layer.attention.norm, *(part.norm for part in layer.feed_forwards)) if norm is not None]
+    behind = [
+        norm
+        for norm in (layer.attention.norm, *(part.norm for part in layer.feed_forwards))
+        if norm is not None
+    ]
     if len(behind) < norms:
         raise InputError(
-            f"this measure passes {norms} layer norms, but the table of the {block.stack.name} describes {len(behind)}: name "
+            f"this measure passes {norms} layer norms, but the table of the {block.stack.name} "
+            f"describes {len(behind)}: name "
             "the feed-forward's in its feed_forwards"
         )
     passed: list[Norm] = []

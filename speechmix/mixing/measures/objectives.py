@@ -1,13 +1,14 @@
 """What gradient measures explain: one number that the model gives out about the target word.
 
-In: `mix(objective=)`, a model and its clip, sentence or prepared inputs. Out: an `Objective`, a differentiable function
-of the model's output, with the label of the map's only row. With z the logits, t the target's token at position p and f
-the foil's:
+In: `mix(objective=)`, a model and its clip, sentence or prepared inputs. Out: an `Objective`, a
+differentiable function of the model's output, with the label of the map's only row. With z the
+logits, t the target's token at position p and f the foil's:
 
-    logit = z_p[t]        probability = softmax(z_p)[t]        contrast = z_p[t] - z_p[f] = log p(t) - log p(f)
-    ctc   = log p(text) - log p(text without the target word)
+    logit = z_p[t]        probability = softmax(z_p)[t]        contrast = z_p[t] - z_p[f] = log p(t)
+    - log p(f) ctc   = log p(text) - log p(text without the target word)
     contrast of a CTC model = log p(text) - log p(text with the foil in the target's place)
-    log_probability = sum over the target's tokens of log softmax(z_p)[t]; of a CTC model log p(text)
+    log_probability = sum over the target's tokens of log softmax(z_p)[t]; of a CTC model log
+    p(text)
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Objective:
     function : callable
         Model output of a batch of n to Tensor [n].
     span : Span
-        The row's label: the target word or token, at the position that predicts it (in a CTC model it has its times).
+        The row's label: the target word or token, at the position that predicts it (in a CTC model
+        it has its times).
     details : dict
         Kind, position, tokens or texts, for a map's provenance.
     """
@@ -55,14 +57,16 @@ class Objective:
         return self.function(output)
 
 
-def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepared: Prepared) -> Objective:
+def objective_of(
+    option: Any, model: Model, clip: Clip | Sentence | None, prepared: Prepared
+) -> Objective:
     """Resolve the option of `mix` for one clip.
 
     Parameters
     ----------
     option : str, tuple, callable or Objective
-        As in `mix`. An objective is taken as it is. A callable is given the output of the model with its head, of a batch of
-        one, and returns a scalar.
+        As in `mix`. An objective is taken as it is. A callable is given the output of the model
+        with its head, of a batch of one, and returns a scalar.
     clip : Clip, Sentence or None
         None for prepared inputs.
     prepared : Prepared
@@ -72,32 +76,43 @@ def objective_of(option: Any, model: Model, clip: Clip | Sentence | None, prepar
     ModelError
         If the model has no head.
     InputError
-        If there is no target (or foil, for a contrast) and it cannot be told what the number should be.
+        If there is no target (or foil, for a contrast) and it cannot be told what the number should
+        be.
     """
     if not model.has_head:
         raise ModelError(
-            f"{model.name} is a {type(model.module).__name__}, without a head that predicts anything, so there is no scalar "
+            f"{model.name} is a {type(model.module).__name__}, without a head that predicts "
+            "anything, so there is no scalar "
             "to differentiate: load the checkpoint with its head (...ForMaskedLM, ...ForCausalLM, "
             "...ForConditionalGeneration, ...ForCTC, ...ForSequenceClassification)"
         )
     if isinstance(option, Objective):
         return option
     if callable(option):
-        return Objective(lambda output: _by_row(option, output), Span(0, 1, "objective", "token"), {"kind": "given"})
+        return Objective(
+            lambda output: _by_row(option, output),
+            Span(0, 1, "objective", "token"),
+            {"kind": "given"},
+        )
     if not isinstance(option, str) and isinstance(option[0], int):
         return of_tokens("contrast" if len(option) == 3 else "logit", model, *option)
     if model.gives_labels:
         return _of_label(option, model, prepared)
     if clip is None:
         raise InputError(
-            f"objective={option!r} with prepared inputs: no target is known, so say what the number is, as "
-            "objective=(position, token id), (position, token id, foil's id) or a function of the model's output"
+            f"objective={option!r} with prepared inputs: no target is known, so say what the "
+            "number is, as "
+            "objective=(position, token id), (position, token id, foil's id) or a function of the "
+            "model's output"
         )
     kind, words = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
     if isinstance(clip, Clip) and "decoder" not in model.stacks:
         return _of_transcript(kind, words, model, clip)
     if kind == "ctc":
-        raise InputError(f"objective='ctc' is for models with a CTC head; {model.name} has tokens: 'logit', 'contrast'")
+        raise InputError(
+            f"objective='ctc' is for models with a CTC head; {model.name} has tokens: 'logit', "
+            "'contrast'"
+        )
     if isinstance(clip, Clip) or {"encoder", "decoder"} <= set(model.stacks):
         return _of_decoder_target(kind, words, model, clip, prepared)
     return _of_text_target(kind, words, model, clip, prepared)
@@ -109,7 +124,8 @@ def logits_of(output: Any) -> Tensor:
     if logits is None or logits.ndim != 3:
         shape = "none" if logits is None else f"of shape {tuple(logits.shape)}"
         raise ModelError(
-            f"expected logits [batch, position, token] from a language-model or CTC head, found {shape}: give objective= as "
+            "expected logits [batch, position, token] from a language-model or CTC head, found "
+            f"{shape}: give objective= as "
             "a function of the model's output"
         )
     return logits
@@ -119,36 +135,52 @@ def ask_at_one_position(model: Model) -> str:
     """What to ask for instead of a number that is not read at one position of a model's output."""
     if model.gives_labels:
         return (
-            "The label of a sound is read off a mean of several positions: ask gradient_input, integrated_gradients, or "
+            "The label of a sound is read off a mean of several positions: ask gradient_input, "
+            "integrated_gradients, or "
             "speechmix.logit_contributions(model, item, measure='lrp')"
         )
     if "decoder" not in model.stacks and model.hears:
         return (
-            "Give (frame, token id) or (frame, token id, foil's id), or explain letter by letter with speechmix.explain"
+            "Give (frame, token id) or (frame, token id, foil's id), or explain letter by "
+            "letter with speechmix.explain"
         )
-    return "Ask for 'logit' or 'contrast' of a token, or give (position, token id) or (position, token id, foil's id)"
+    return (
+        "Ask for 'logit' or 'contrast' of a token, or give (position, token id) or (position, "
+        "token id, foil's id)"
+    )
 
 
 def _by_row(function: Callable[[Any], Tensor], output: Any) -> Tensor:
     """Values [n] of a function of one example's output."""
     tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}
     n = len(next(iter(tensors.values())))
-    values = [function(type(output)(**{name: value[i : i + 1] for name, value in tensors.items()})) for i in range(n)]
+    values = [
+        function(type(output)(**{name: value[i : i + 1] for name, value in tensors.items()}))
+        for i in range(n)
+    ]
     for value in values:
-        differentiable = isinstance(value, Tensor) and (value.requires_grad or not torch.is_grad_enabled())
+        differentiable = isinstance(value, Tensor) and (
+            value.requires_grad or not torch.is_grad_enabled()
+        )
         if not differentiable or value.numel() != 1:
-            raise InputError("objective= as a function should return a tensor of one number that depends on the output")
+            raise InputError(
+                "objective= as a function should return a tensor of one number that depends on the "
+                "output"
+            )
     return torch.stack([value.reshape(()) for value in values])
 
 
-def of_tokens(kind: str, model: Model, position: int, token: int, foil: int | None = None, **labels) -> Objective:
+def of_tokens(
+    kind: str, model: Model, position: int, token: int, foil: int | None = None, **labels
+) -> Objective:
     """Logit, probability, log-probability or contrast (with a foil) of a token at one position."""
 
     def function(output: Any) -> Tensor:
         logits = logits_of(output)
         if position >= logits.shape[1] or max(token, foil or 0) >= logits.shape[2]:
             raise InputError(
-                f"objective at position {position}, tokens {token} and {foil}: the model gives logits for "
+                f"objective at position {position}, tokens {token} and {foil}: the model gives "
+                "logits for "
                 f"{logits.shape[1]} positions and {logits.shape[2]} tokens"
             )
         if kind == "probability":
@@ -161,11 +193,14 @@ def of_tokens(kind: str, model: Model, position: int, token: int, foil: int | No
     details = {"kind": kind, "position": position, "token": token, "label": label}
     if kind == "contrast" and foil is not None:
         details |= {"foil": foil, "foil_label": _token_label(model, foil)}
-    return Objective(function, Span(position, position + 1, label, "token", labels.get("word")), details)
+    return Objective(
+        function, Span(position, position + 1, label, "token", labels.get("word")), details
+    )
 
 
 def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead: int) -> Objective:
-    """Log-probability of a word: of each of its tokens, given those before it (or, in a masked model, those around it)."""
+    """Log-probability of a word: of each of its tokens, given those before it (or, in a masked
+    model, those around it)."""
     places = [place for place, word in enumerate(tokens.words[: len(tokens.ids)]) if word == target]
     ids = [tokens.ids[place] for place in places]
     positions = [place - ahead for place in places]
@@ -175,11 +210,17 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
         return scores[:, range(len(ids)), ids].sum(dim=-1)
 
     span = Span(positions[0], positions[-1] + 1, label, "token", target)
-    return Objective(function, span, {"kind": "log_probability", "positions": positions, "tokens": ids, "label": label})
+    return Objective(
+        function,
+        span,
+        {"kind": "log_probability", "positions": positions, "tokens": ids, "label": label},
+    )
 
 
 def _token_label(model: Model, token: int) -> str:
-    return str(token) if model.tokenizer is None else str(model.tokenizer.convert_ids_to_tokens(token))
+    return (
+        str(token) if model.tokenizer is None else str(model.tokenizer.convert_ids_to_tokens(token))
+    )
 
 
 def _contrast_or_logit(kind: str, foil: Any, clip: Clip | Sentence) -> str:
@@ -187,24 +228,31 @@ def _contrast_or_logit(kind: str, foil: Any, clip: Clip | Sentence) -> str:
     if kind == "auto":
         return "logit" if foil is None else "contrast"
     if kind == "contrast" and foil is None:
-        raise InputError(f"{clip.name}: objective='contrast' needs foil=, the target's other spelling")
+        raise InputError(
+            f"{clip.name}: objective='contrast' needs foil=, the target's other spelling"
+        )
     return kind
 
 
 def _needed_target(clip: Clip | Sentence) -> int:
     if not isinstance(clip.target, int):
         raise InputError(
-            f"{clip.name}: a gradient needs a number to differentiate, and there is no target: give target= (and foil= for a "
+            f"{clip.name}: a gradient needs a number to differentiate, and there is no target: "
+            "give target= (and foil= for a "
             "contrast), or objective=(position, token id)"
         )
     return clip.target
 
 
-def _of_decoder_target(kind: str, words, model: Model, clip: Clip | Sentence, prepared: Prepared) -> Objective:
-    """At the position that decides between target and foil, or predicts the target's first token."""
+def _of_decoder_target(
+    kind: str, words, model: Model, clip: Clip | Sentence, prepared: Prepared
+) -> Objective:
+    """At the position that decides between target and foil, or predicts the target's first
+    token."""
     if words:
         raise InputError(
-            f"{clip.name}: objective={words!r} is for text models with one stack; give target= and foil= instead"
+            f"{clip.name}: objective={words!r} is for text models with one stack; give target= and "
+            "foil= instead"
         )
     target = _needed_target(clip)
     tokens, label = prepared.decoder_tokens, (clip.words or ())[target].text
@@ -214,7 +262,8 @@ def _of_decoder_target(kind: str, words, model: Model, clip: Clip | Sentence, pr
         decides = next((p for p, word in enumerate(tokens.words) if word == target), None)
     if not decides:
         raise InputError(
-            f"{clip.name}: no token that the decoder writes decides the target {label!r}: the target should be a word of "
+            f"{clip.name}: no token that the decoder writes decides the target {label!r}: the "
+            "target should be a word of "
             "the transcript or translation, and a foil should differ from it in a token"
         )
     if kind == "log_probability":
@@ -223,12 +272,23 @@ def _of_decoder_target(kind: str, words, model: Model, clip: Clip | Sentence, pr
     return of_tokens(kind, model, decides - 1, token, tokens.foil_id, label=label, word=target)
 
 
-def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared: Prepared) -> Objective:
-    """Masked language models: at the target's (or the mask's) own place. Causal ones: one position earlier."""
+def _of_text_target(
+    kind: str, words, model: Model, sentence: Sentence, prepared: Prepared
+) -> Objective:
+    """Masked language models: at the target's (or the mask's) own place. Causal ones: one position
+    earlier."""
     causal = "decoder" in model.stacks
     tokens = prepared.text_tokens
-    masks = [p for p, token in enumerate(tokens.ids) if token == getattr(model.tokenizer, "mask_token_id", None)]
-    word = tokens.words[masks[0]] if sentence.target is None and len(masks) == 1 and not causal else None
+    masks = [
+        p
+        for p, token in enumerate(tokens.ids)
+        if token == getattr(model.tokenizer, "mask_token_id", None)
+    ]
+    word = (
+        tokens.words[masks[0]]
+        if sentence.target is None and len(masks) == 1 and not causal
+        else None
+    )
     word = _needed_target(sentence) if word is None else word
     foil = words[1] if len(words) == 2 else None if words else sentence.foil
     kind = _contrast_or_logit(kind, foil, sentence)
@@ -237,22 +297,32 @@ def _of_text_target(kind: str, words, model: Model, sentence: Sentence, prepared
     if masked and not words and place is not None:
         if kind == "contrast":
             raise InputError(
-                f"{sentence.name!r}: the target is masked, so a contrast needs both spellings: objective=(word, word)"
+                f"{sentence.name!r}: the target is masked, so a contrast needs both spellings: "
+                "objective=(word, word)"
             )
         return of_tokens(kind, model, place, _likeliest(model, prepared, place), word=word)
     ids = _spelled(model, sentence, word, words[0]) if words else tokens.ids
     foil_ids = ids if foil is None else _spelled(model, sentence, word, foil)
     if masked and {len(ids), len(foil_ids)} != {len(tokens.ids)}:
-        raise InputError(f"{words} should be one token each in {model.name}, for one mask stands for them")
+        raise InputError(
+            f"{words} should be one token each in {model.name}, for one mask stands for them"
+        )
     if foil is not None:
         place = first_difference(ids, foil_ids)
     label = words[0] if words else sentence.words[word].text
     if kind == "log_probability" and not words and place is not None and place >= causal:
         return _of_spelling(model, tokens, word, label, ahead=int(causal))
     if place is None or (causal and place == 0):
-        why = "is the first token, which nothing predicts" if place == 0 else "is decided by no token"
-        raise InputError(f"{sentence.name!r}: the target {label!r} {why}: choose another target, foil or objective")
-    return of_tokens(kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word)
+        why = (
+            "is the first token, which nothing predicts" if place == 0 else "is decided by no token"
+        )
+        raise InputError(
+            f"{sentence.name!r}: the target {label!r} {why}: choose another target, foil or "
+            "objective"
+        )
+    return of_tokens(
+        kind, model, place - causal, ids[place], foil_ids[place], label=label, word=word
+    )
 
 
 def _of_label(option: Any, model: Model, prepared: Prepared) -> Objective:
@@ -266,7 +336,9 @@ def _of_label(option: Any, model: Model, prepared: Prepared) -> Objective:
 def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
     """The token that the model itself finds likeliest at a position."""
     with model.in_use(), torch.no_grad():
-        output = model.module(**{name: tensor.to(model.device) for name, tensor in prepared.inputs.items()})
+        output = model.module(
+            **{name: tensor.to(model.device) for name, tensor in prepared.inputs.items()}
+        )
     return int(logits_of(output)[0, position].argmax())
 
 
@@ -285,12 +357,14 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
     """CTC: how much likelier the transcript is than without the target, or than with its foil."""
     if not type(model.module).__name__.endswith("ForCTC") or model.tokenizer is None:
         raise ModelError(
-            f"{model.name}: expected a model with a CTC head and its tokenizer, found {type(model.module).__name__}; or give "
+            f"{model.name}: expected a model with a CTC head and its tokenizer, found "
+            f"{type(model.module).__name__}; or give "
             "objective= as a function of the model's output"
         )
     if kind in ("logit", "probability") or words:
         raise InputError(
-            f"objective={words or kind!r} is for models with tokens; a CTC model has 'ctc', 'contrast' and "
+            f"objective={words or kind!r} is for models with tokens; a CTC model has 'ctc', "
+            "'contrast' and "
             "'log_probability', or (frame, token)"
         )
     target, words_heard = _needed_target(clip), clip.words or ()
@@ -304,7 +378,12 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
     def function(output: Any) -> Tensor:
         scores, blank = logits_of(output).log_softmax(dim=-1), model.config.pad_token_id
         with_target, *without = (
-            torch.stack([ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum() for row in scores])
+            torch.stack(
+                [
+                    ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum()
+                    for row in scores
+                ]
+            )
             for ids in labels
         )
         return with_target - without[0] if without else with_target

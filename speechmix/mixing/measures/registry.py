@@ -1,7 +1,9 @@
-"""Measures by name: the function that computes each, and what it declares about itself (`speechmix.mixing.maps.measure_registry`).
+"""Measures by name: the function that computes each, and what it declares about itself
+(`speechmix.mixing.maps.measure_registry`).
 
-A measure's function says by its keyword arguments which options it reads. `register_measure` adds a custom measure of any
-scope, which is then a measure like any other: in `mix`, `logit_contributions`, `explain`, `faithfulness`, runs and pages.
+A measure's function says by its keyword arguments which options it reads. `register_measure` adds a
+custom measure of any scope, which is then a measure like any other: in `mix`,
+`logit_contributions`, `explain`, `faithfulness`, runs and pages.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from .alti import alti
 from .attention import attention
 from .attention_norm import attention_norm
 from .chefer import chefer
-from .decompositions import attention_norm_residual, attention_norm_residual_layernorm, globenc, mixing_ratio
+from .decompositions import (
+    attention_norm_residual,
+    attention_norm_residual_layernorm,
+    globenc,
+    mixing_ratio,
+)
 from .entropy_attention import entropy_attention
 from .function_hash import code_fingerprint
 from .gradients import deeplift, gradient_input, integrated_gradients
@@ -31,8 +38,8 @@ if TYPE_CHECKING:
 
     from ...adapters.model import Model
 
-# Options of the calling function that a measure's function can read, by scope. `batch_size` and `product` (which does the
-# matrix products, in product_dtype) do not change scores.
+# Options of the calling function that a measure's function can read, by scope. `batch_size` and
+# `product` (which does the matrix products, in product_dtype) do not change scores.
 OPTIONS = {
     "layer": ("distance", "heads", "engine", "product", "batch_size"),
     "model": ("steps", "baseline"),
@@ -51,19 +58,23 @@ class Measure(Facts):
     Parameters
     ----------
     function : callable
-        Of scope "layer": ``function(block, units, **options)`` returns a map of one layer, Tensor [W_t, W_s] ([H, W_t, W_s]
-        for heads="each"). Of scope "model": ``function(gradient_pass, stack, units, **options)`` returns the maps of a
-        stack's layers, Tensor [L, W_t, W_s] (one row with `objective`), and a dict for their provenance. Of scope "logit":
-        ``function(logit_pass, objectives, **options)`` returns the fields of `LogitContributions` for each objective, as a
-        list of dicts (`speechmix.mixing.passes.logit_pass`). Of scope "removal": ``function(count, margins, **options)`` returns
-        values [n, ...] of n sources, or these and their standard errors; ``margins(sets)`` are the margins [m, ...] of an item
-        with some of its sources only, by Boolean rows [m, n].
+        Of scope "layer": ``function(block, units, **options)`` returns a map of one layer, Tensor
+        [W_t, W_s] ([H, W_t, W_s] for heads="each"). Of scope "model": ``function(gradient_pass,
+        stack, units, **options)`` returns the maps of a stack's layers, Tensor [L, W_t, W_s] (one
+        row with `objective`), and a dict for their provenance. Of scope "logit":
+        ``function(logit_pass, objectives, **options)`` returns the fields of `LogitContributions`
+        for each objective, as a list of dicts (`speechmix.mixing.passes.logit_pass`). Of scope
+        "removal": ``function(count, margins, **options)`` returns values [n, ...] of n sources, or
+        these and their standard errors; ``margins(sets)`` are the margins [m, ...] of an item with
+        some of its sources only, by Boolean rows [m, n].
     check : callable, optional
-        Of scope "logit": called with a model; raises `InputError` if the measure is not defined for it.
+        Of scope "logit": called with a model; raises `InputError` if the measure is not defined for
+        it.
     details : tuple of str
         Of scope "logit": what an objective must say, one of these.
     roundings : float
-        Of scope "logit": by how many roundings of the sum of their lengths contributions may miss the logit.
+        Of scope "logit": by how many roundings of the sum of their lengths contributions may miss
+        the logit.
     mismatch : str
         Of scope "logit": the likely reason if they miss it by more, as the error says it.
     """
@@ -73,18 +84,21 @@ class Measure(Facts):
     details: tuple[str, ...] = field(default=("position",), kw_only=True)
     roundings: float = field(default=1e4, kw_only=True)
     mismatch: str = field(
-        default="its table describes something else than it computes (see speechmix check)", kw_only=True
+        default="its table describes something else than it computes (see speechmix check)",
+        kw_only=True,
     )
     of_the_package: bool = field(default=False, kw_only=True)
 
     @cached_property
     def takes(self) -> tuple[str, ...]:
-        """The options of the calling function that the measure's function reads, by its keyword arguments."""
+        """The options of the calling function that the measure's function reads, by its keyword
+        arguments."""
         return tuple(name for name in _keywords(self.function) if name in OPTIONS[self.scope])
 
     @cached_property
     def options(self) -> tuple[str, ...]:
-        """Options of `mix` that decide this measure's scores, besides those that all measures share."""
+        """Options of `mix` that decide this measure's scores, besides those that all measures
+        share."""
         names = {"product": "product_dtype"}
         shared = ("objective",) if self.objective else ()
         return tuple(names.get(name, name) for name in self.takes if name != "batch_size") + shared
@@ -98,12 +112,17 @@ class Measure(Facts):
         """Raise `InputError` for an option that is not the measure's own."""
         unknown = [name for name in options if name not in self.own_options]
         if unknown:
-            own = f"it has {', '.join(self.own_options)}" if self.own_options else "it has none of its own"
+            own = (
+                f"it has {', '.join(self.own_options)}"
+                if self.own_options
+                else "it has none of its own"
+            )
             raise InputError(f"{self.name} has no option {', '.join(unknown)}; {own}")
 
     @cached_property
     def identity(self) -> str:
-        """What stored maps are known by: name and revision (if not the first); for a measure of one's own a hash of it, too."""
+        """What stored maps are known by: name and revision (if not the first); for a measure of
+        one's own a hash of it, too."""
         name = self.name if self.revision == 1 else f"{self.name} revision {self.revision}"
         return name if self.of_the_package else f"{name} {code_fingerprint(self.function)}"
 
@@ -147,10 +166,12 @@ MEASURES: dict[str, Measure] = {
     name: _of_the_package(name, _FUNCTIONS[name]) for name in names_of_scope("layer", "model")
 }
 
-# Those of scope "logit" and "removal". The packages that compute them add their functions, by `implement`.
+# Those of scope "logit" and "removal". The packages that compute them add their functions, by
+# `implement`.
 OUTPUT_MEASURES: dict[str, Measure] = {}
 
-# One number per target instead of a map, by the vectors it is taken of; see `MixingMap.mixing_ratio`.
+# One number per target instead of a map, by the vectors it is taken of; see
+# `MixingMap.mixing_ratio`.
 MIXING_RATIOS: dict[str, Measure] = {
     name: _of_the_package(name, partial(mixing_ratio, vectors=vectors))
     for name, vectors in zip(RATIO_FACTS, RATIO_OF, strict=True)
@@ -162,42 +183,58 @@ def measure_named(name: str) -> Measure:
     scope = facts_of(name).scope
     found = MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
     if found is None:
-        module = {"logit": "mixing.passes.logit_measures", "removal": "interventions.removal_measures"}[scope]
-        raise InputError(f"the function of {name} is in a module that is not imported yet: import speechmix.{module}")
+        module = {
+            "logit": "mixing.passes.logit_measures",
+            "removal": "interventions.removal_measures",
+        }[scope]
+        raise InputError(
+            f"the function of {name} is in a module that is not imported yet: import "
+            f"speechmix.{module}"
+        )
     return found
 
 
 def implement(name: str, function: Callable, **how: Any) -> None:
-    """Add the function of a measure that the package declares, for a scope that a higher package computes."""
+    """Add the function of a measure that the package declares, for a scope that a higher package
+    computes."""
     OUTPUT_MEASURES[name] = _of_the_package(name, function, **how)
 
 
 def custom_identities(names: Iterable[str]) -> dict[str, str]:
-    """Identities of the custom measures among some names: what a stored result is known by, besides the names."""
+    """Identities of the custom measures among some names: what a stored result is known by, besides
+    the names."""
     measures = (MEASURES.get(name) or OUTPUT_MEASURES.get(name) for name in names)
-    return {measure.name: measure.identity for measure in measures if measure and not measure.of_the_package}
+    return {
+        measure.name: measure.identity
+        for measure in measures
+        if measure and not measure.of_the_package
+    }
 
 
 def register_measure(name: str, **facts: Any) -> Callable[[Callable], Callable]:
-    """Add a custom measure, by decorating its function; see `Measure` for what a function gets and returns.
+    """Add a custom measure, by decorating its function; see `Measure` for what a function gets and
+    returns.
 
     Parameters
     ----------
     name : str
         By which `mix`, `logit_contributions`, `explain` and `faithfulness` call it.
     **facts
-        Of `Measure` and `speechmix.mixing.maps.measure_facts.Facts`: description and citation at least; scope, residual, cross, ...
+        Of `Measure` and `speechmix.mixing.maps.measure_facts.Facts`: description and citation at
+        least; scope, residual, cross, ...
 
     Raises
     ------
     InputError
-        If the name is taken, a fact is unknown, or the function has a keyword argument without a default that the callers
-        of its scope do not have, or takes any (``**_``), which would accept misspelt ones.
+        If the name is taken, a fact is unknown, or the function has a keyword argument without a
+        default that the callers of its scope do not have, or takes any (``**_``), which would
+        accept misspelt ones.
 
     Notes
     -----
-    A run knows a stored map of your measure by its name and a hash of its function, with what it uses of its own module.
-    Registered again under its name, as in a notebook cell that runs twice, a custom measure is replaced.
+    A run knows a stored map of your measure by its name and a hash of its function, with what it
+    uses of its own module. Registered again under its name, as in a notebook cell that runs twice,
+    a custom measure is replaced.
 
     Examples
     --------
@@ -210,10 +247,16 @@ def register_measure(name: str, **facts: Any) -> Callable[[Callable], Callable]:
     ()
     >>> forget_measure("value_length")
     """
-    names = [fact.name for fact in fields(Measure) if fact.name not in ("name", "function", "of_the_package")]
+    names = [
+        fact.name
+        for fact in fields(Measure)
+        if fact.name not in ("name", "function", "of_the_package")
+    ]
     unknown = set(facts) - set(names)
     if unknown:
-        raise InputError(f"{name}: no fact {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+        raise InputError(
+            f"{name}: no fact {', '.join(sorted(unknown))}; there are {', '.join(names)}"
+        )
     missing = {"description", "citation"} - set(facts)
     if missing:
         raise InputError(f"{name}: say {' and '.join(sorted(missing))} of a measure")
@@ -239,9 +282,10 @@ def forget_measure(name: str) -> None:
 def _implied(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a measure with those that its scope implies."""
     scope = facts.get("scope")
-    implied = {"logit": {"objective": True, "at_one_position": True}, "removal": {"objective": True}}.get(
-        str(scope), {}
-    )
+    implied = {
+        "logit": {"objective": True, "at_one_position": True},
+        "removal": {"objective": True},
+    }.get(str(scope), {})
     return {**facts, **implied}
 
 
@@ -249,28 +293,36 @@ def _check(measure: Measure) -> None:
     name = measure.name
     taken = (name in FACTS or name in RATIO_FACTS) and name not in custom_identities([name])
     if not (isinstance(name, str) and name.isidentifier()) or taken:
-        raise InputError(f"a custom measure needs a name of its own, of letters, digits and _; found {name!r}")
+        raise InputError(
+            f"a custom measure needs a name of its own, of letters, digits and _; found {name!r}"
+        )
     if measure.scope not in OPTIONS:
         raise InputError(f"{name}: scope is one of {tuple(OPTIONS)}, found {measure.scope!r}")
     if measure.objective and measure.scope == "layer":
-        raise InputError(f"{name}: a measure of an objective differentiates the whole model: scope='model'")
+        raise InputError(
+            f"{name}: a measure of an objective differentiates the whole model: scope='model'"
+        )
     parameters = inspect.signature(measure.function).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     if inspect.Parameter.VAR_KEYWORD in kinds:
         raise InputError(
-            f"{name}: its function takes any keyword, so misspelt ones would be swallowed: name those it reads"
+            f"{name}: its function takes any keyword, so misspelt ones would be swallowed: name "
+            "those it reads"
         )
     unknown = [
         keyword
         for keyword in _keywords(measure.function)
-        if keyword not in OPTIONS[measure.scope] and parameters[keyword].default is inspect.Parameter.empty
+        if keyword not in OPTIONS[measure.scope]
+        and parameters[keyword].default is inspect.Parameter.empty
     ]
     if unknown:
         raise InputError(
-            f"{name}: no caller has the option {', '.join(unknown)}; functions of scope {measure.scope!r} can read "
+            f"{name}: no caller has the option {', '.join(unknown)}; functions of scope "
+            f"{measure.scope!r} can read "
             f"{', '.join(OPTIONS[measure.scope]) or 'none'}, and other options need a default"
         )
     if "heads" not in measure.takes and not measure.no_heads and measure.scope == "layer":
         raise InputError(
-            f"{name}: its function has no heads=: say why in no_heads, as in no_heads=': heads are averaged'"
+            f"{name}: its function has no heads=: say why in no_heads, as in no_heads=': heads are "
+            "averaged'"
         )

@@ -1,8 +1,10 @@
-"""A run of an unmodified model whose gradients are relevances: the rules of `lrp` at its modules while it runs.
+"""A run of an unmodified model whose gradients are relevances: the rules of `lrp` at its modules
+while it runs.
 
-In: a `Model`. While `RelevanceRules` is entered, hooks exchange what modules give for tensors of the same values with other
-ways back: linear maps, norms, activations, factors of gated feed-forwards; torch's attention function is exchanged where it is
-called. Units count what biases and softmaxes keep, by stack, layer and kind. Undone on leaving.
+In: a `Model`. While `RelevanceRules` is entered, hooks exchange what modules give for tensors of
+the same values with other ways back: linear maps, norms, activations, factors of gated
+feed-forwards; torch's attention function is exchanged where it is called. Units count what biases
+and softmaxes keep, by stack, layer and kind. Undone on leaving.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from torch.utils.checkpoint import checkpoint
 from ...adapters.binding.layer_components import Half, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
 from ...errors import InputError
-from .lrp import pass_activation, pass_attention, pass_bias, pass_norm, pass_product_factor, with_way_back
+from .lrp import (
+    pass_activation,
+    pass_attention,
+    pass_bias,
+    pass_norm,
+    pass_product_factor,
+    with_way_back,
+)
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -32,7 +41,8 @@ _ELEMENTWISE = (F.gelu, F.relu, F.silu, torch.relu, torch.tanh, Tensor.relu, Ten
 
 _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
 
-# Kinds of what keeps relevance: biases, softmaxes, biases of norms behind the layers of the stack that writes.
+# Kinds of what keeps relevance: biases, softmaxes, biases of norms behind the layers of the stack
+# that writes.
 BIAS, SOFTMAX, NORM_BIAS = "bias", "softmax", "norm_bias"
 
 
@@ -53,9 +63,13 @@ def check_covered(model: Model) -> None:
     elif any(attention.softmax for layer in layers for attention in layer.attentions):
         what = "computes attention by code of its own, whose softmax is not reached"
     elif model.converses:
-        what = "reads sound among its decoder's tokens, and relevance would be counted on both sides"
+        what = (
+            "reads sound among its decoder's tokens, and relevance would be counted on both sides"
+        )
     if what is not None:
-        raise InputError(f"lrp: {model.name} {what}. Use speechmix.knock_out, or mix(measures='gradient_input')")
+        raise InputError(
+            f"lrp: {model.name} {what}. Use speechmix.knock_out, or mix(measures='gradient_input')"
+        )
 
 
 class RelevanceRules(TorchFunctionMode):
@@ -74,7 +88,9 @@ class RelevanceRules(TorchFunctionMode):
     def __init__(self, model: Model):
         super().__init__()
         self._model = model
-        self._like = next(tensor for tensor in model.module.parameters() if tensor.is_floating_point())
+        self._like = next(
+            tensor for tensor in model.module.parameters() if tensor.is_floating_point()
+        )
         self._place: tuple[str | None, int | None] = (None, None)
         self._hooks = ExitStack()
         self.units: dict[Place, Tensor] = {}
@@ -134,37 +150,71 @@ class RelevanceRules(TorchFunctionMode):
     def _rule_of(self, module: nn.Module, place: tuple[str | None, int | None]) -> Callable | None:
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
-            return lambda module, args, output: pass_bias(output, bias_of(module), self.unit(BIAS, place))
-        if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(("RMSNorm", "T5LayerNorm")):
+            return lambda module, args, output: pass_bias(
+                output, bias_of(module), self.unit(BIAS, place)
+            )
+        if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(
+            ("RMSNorm", "T5LayerNorm")
+        ):
             kind = NORM_BIAS if place[0] is None else BIAS
-            return lambda module, args, output: pass_norm(module, args[0], output, self.unit(kind, place))
+            return lambda module, args, output: pass_norm(
+                module, args[0], output, self.unit(kind, place)
+            )
         if isinstance(module, _activations()):
             return lambda module, args, output: pass_activation(args[0], output)
         return None
 
     def _halve_gates(self) -> None:
-        """Both factors of gated feed-forwards: behind their own rules, so that biases get half too."""
+        """Both factors of gated feed-forwards: behind their own rules, so that biases get half
+        too."""
         for stack in self._model.stacks.values():
             if stack.name == "cross":
                 continue
-            for part in (part for layer in stack.layers for part in layer.feed_forwards if part.gate is not None):
+            for part in (
+                part
+                for layer in stack.layers
+                for part in layer.feed_forwards
+                if part.gate is not None
+            ):
                 if not isinstance(part.activation, nn.Module):
-                    raise InputError(f"lrp: the gate of {self._model.name} is a function that no rule reaches")
-                self._hook(part.activation.register_forward_hook, lambda m, args, output: pass_product_factor(output))
+                    raise InputError(
+                        f"lrp: the gate of {self._model.name} is a function that no rule reaches"
+                    )
+                self._hook(
+                    part.activation.register_forward_hook,
+                    lambda m, args, output: pass_product_factor(output),
+                )
                 if isinstance(part.up, Half):
                     whole, number = part.up.projection
                     self._hook(whole.register_forward_hook, _halving(number))
                 else:
-                    self._hook(part.up.register_forward_hook, lambda m, args, output: pass_product_factor(output))
+                    self._hook(
+                        part.up.register_forward_hook,
+                        lambda m, args, output: pass_product_factor(output),
+                    )
 
     def _attended(
-        self, context, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+        self,
+        context,
+        query,
+        key,
+        value,
+        attn_mask=None,
+        dropout_p=0.0,
+        is_causal=False,
+        scale=None,
+        enable_gqa=False,
     ) -> Tensor:
         groups = query.shape[1] // key.shape[1]
         if groups > 1:
             key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        options = {"mask": attn_mask, "scale": scale, "causal": is_causal, "unit": self.unit(SOFTMAX, self._place)}
+        options = {
+            "mask": attn_mask,
+            "scale": scale,
+            "causal": is_causal,
+            "unit": self.unit(SOFTMAX, self._place),
+        }
         return _attention_again(context, query, key, value, **options)
 
     def _attended_inside(self, result: tuple, args: tuple, kwargs: dict[str, Any]) -> tuple:
@@ -189,14 +239,24 @@ class RelevanceRules(TorchFunctionMode):
             "causal": False,
             "unit": self.unit(SOFTMAX, self._place),
         }
-        context = _attention_again(call.weights() @ call.value, query, key, value, **options).transpose(0, 1).flatten(1)
+        context = (
+            _attention_again(call.weights() @ call.value, query, key, value, **options)
+            .transpose(0, 1)
+            .flatten(1)
+        )
         out = F.linear(context, parts["out_proj_weight"], parts["out_proj_bias"])
-        return (with_way_back(result[0], pass_bias(out, parts["out_proj_bias"], unit)[:, None]), *result[1:])
+        return (
+            with_way_back(result[0], pass_bias(out, parts["out_proj_bias"], unit)[:, None]),
+            *result[1:],
+        )
 
 
 def _attention_again(*states: Tensor, **options: Any) -> Tensor:
-    """`pass_attention`, whose weights [H, Q, K] are not held for the way back but computed again, one layer at a time."""
-    return checkpoint(partial(pass_attention, **options), *states, use_reentrant=False, preserve_rng_state=False)
+    """`pass_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
+    one layer at a time."""
+    return checkpoint(
+        partial(pass_attention, **options), *states, use_reentrant=False, preserve_rng_state=False
+    )
 
 
 def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
@@ -223,7 +283,8 @@ def _halving(number: int) -> Callable:
 
 
 def _activations() -> tuple[type, ...]:
-    """Classes of elementwise activations; imported when used: with transformers' own, torch sets up its compiler."""
+    """Classes of elementwise activations; imported when used: with transformers' own, torch sets up
+    its compiler."""
     from transformers.activations import ACT2CLS
 
     entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments

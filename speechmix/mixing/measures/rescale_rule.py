@@ -1,7 +1,7 @@
 """DeepLift's rescale rule at the activations of an unmodified model, by captum.
 
-In: a function of states that runs activations inside a module. Out: parts of each number that it gives. One pass forward for
-all numbers, and one back for each.
+In: a function of states that runs activations inside a module. Out: parts of each number that it
+gives. One pass forward for all numbers, and one back for each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ...errors import MissingExtraError
 
 
 def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Tensor:
-    """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs activations inside a module.
+    """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs
+    activations inside a module.
 
     Parameters
     ----------
@@ -37,15 +38,17 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
         from captum.attr._core.deep_lift import SUPPORTED_NON_LINEAR, nonlinear
     except ImportError as error:
         raise MissingExtraError("captum", "gradients", "the measure 'deeplift'") from error
-    # Elementwise activations that transformers makes modules of: the rescale rule holds for each of them. Imported when
-    # used: with it torch sets up its compiler, which sets an environment variable and makes a folder.
+    # Elementwise activations that transformers makes modules of: the rescale rule holds for each of
+    # them. Imported when used: with it torch sets up its compiler, which sets an environment
+    # variable and makes a folder.
     from transformers.activations import ACT2CLS
 
     entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments
     elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})
 
     class Rescale(DeepLift):
-        """With captum's own elementwise rule for transformers' activations too, and several numbers from one pass."""
+        """With captum's own elementwise rule for transformers' activations too, and several numbers
+        from one pass."""
 
         def __init__(self, module: nn.Module):
             super().__init__(module)
@@ -66,12 +69,15 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
 
         def _backward_hook(self, part, grad_input, grad_output):
             if type(part) in SUPPORTED_NON_LINEAR:
-                self._used.append((part, getattr(part, "input", None), getattr(part, "output", None)))
+                self._used.append(
+                    (part, getattr(part, "input", None), getattr(part, "output", None))
+                )
                 return super()._backward_hook(part, grad_input, grad_output)
             return nonlinear(part, part.input, part.output, grad_input, grad_output, eps=self.eps)
 
         def _give_back(self) -> None:
-            """What captum takes from a part once it has been passed, so that a part that is used twice is an error."""
+            """What captum takes from a part once it has been passed, so that a part that is used
+            twice is an error."""
             for part, before, after in self._used:
                 part.input, part.output = before, after
             self._used.clear()
@@ -81,7 +87,9 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
 
         def __init__(self):
             super().__init__()
-            self.activations = nn.ModuleList(_depending(function, module, x, Rescale(module)._is_non_linear))
+            self.activations = nn.ModuleList(
+                _depending(function, module, x, Rescale(module)._is_non_linear)
+            )
 
         def forward(self, states: Tensor) -> Tensor:
             return function(states)
@@ -97,7 +105,9 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
                 part.__dict__.pop(left, None)
 
 
-def _depending(function: Callable, module: nn.Module, x: Tensor, is_wanted: Callable) -> list[nn.Module]:
+def _depending(
+    function: Callable, module: nn.Module, x: Tensor, is_wanted: Callable
+) -> list[nn.Module]:
     """Wanted parts of a module whose input depends on the states x."""
     depending: list[nn.Module] = []
     with ExitStack() as hooks, torch.enable_grad():

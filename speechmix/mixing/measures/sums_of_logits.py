@@ -1,15 +1,18 @@
-"""A margin as a sum of logits that are read at one position each: what measures of a logit can take apart.
+"""A margin as a sum of logits that are read at one position each: what measures of a logit can take
+apart.
 
-In: an `Objective`, and the model's logits on the item. Out: objectives of kind "logit", "contrast" or "logits" (weighted, at
-one position), whose claims are added up.
+In: an `Objective`, and the model's logits on the item. Out: objectives of kind "logit", "contrast"
+or "logits" (weighted, at one position), whose claims are added up.
 
     logit, contrast           itself
-    log p of tokens           z_p[t] of each token: what softmax takes off is nobody's; of a label likewise
-    of a whole text (CTC)     sum over frames p and letters v of w_p[v] z_p[v], with the slopes w of the number held as they are
+    log p of tokens           z_p[t] of each token: what softmax takes off is nobody's; of a label
+    likewise of a whole text (CTC)     sum over frames p and letters v of w_p[v] z_p[v], with the
+    slopes w of the number held as they are
 
-With q the probability of each path that spells a text, log p(text) = E_q[log p(path)] + entropy of q, and the slopes of a text
-say how often q stands at v in frame p. So log p(text) - log p(other text) = sum of w z + the difference of both entropies,
-exactly: q is held, as attention weights and the scale of norms are, and that difference is nobody's.
+With q the probability of each path that spells a text, log p(text) = E_q[log p(path)] + entropy of
+q, and the slopes of a text say how often q stands at v in frame p. So log p(text) - log p(other
+text) = sum of w z + the difference of both entropies, exactly: q is held, as attention weights and
+the scale of norms are, and that difference is nobody's.
 """
 
 from __future__ import annotations
@@ -51,14 +54,18 @@ def sum_of_logits(objective: Objective, model: Model, logits: Tensor) -> list[Ob
     if "label_id" in details:
         return [_of_label(objective)]
     if "tokens" in details:
-        return [of_tokens("logit", model, *pair) for pair in zip(details["positions"], details["tokens"], strict=True)]
+        return [
+            of_tokens("logit", model, *pair)
+            for pair in zip(details["positions"], details["tokens"], strict=True)
+        ]
     if "token" in details:
         return [of_tokens("logit", model, details["position"], details["token"])]
     return _by_slopes(objective, logits)
 
 
 def read_at_once(details: Mapping[str, Any]) -> tuple[list[int], list[float]]:
-    """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and with which weights.
+    """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and
+    with which weights.
 
     Examples
     --------
@@ -87,7 +94,10 @@ def _by_slopes(objective: Objective, logits: Tensor) -> list[Objective]:
     sizes = slopes[0].abs().sum(dim=-1)
     frames = (sizes > _FAINT * sizes.sum()).nonzero().flatten().tolist()
     if not frames:
-        raise InputError(f"no logit makes a difference to {objective.details.get('label', 'what is explained')!r}")
+        raise InputError(
+            "no logit makes a difference to "
+            f"{objective.details.get('label', 'what is explained')!r}"
+        )
     return [_weighted(objective, frame, slopes[0, frame].tolist()) for frame in frames]
 
 
@@ -101,5 +111,11 @@ def _weighted(objective: Objective, position: int, slopes: Sequence[float]) -> O
         return (read * read.new_tensor(weights)).sum(dim=-1)
 
     told = {name: objective.details[name] for name in ("label",) if name in objective.details}
-    details = {"kind": "logits", "position": position, "tokens": tuple(tokens), "weights": tuple(weights), **told}
+    details = {
+        "kind": "logits",
+        "position": position,
+        "tokens": tuple(tokens),
+        "weights": tuple(weights),
+        **told,
+    }
     return Objective(function, objective.span, details)

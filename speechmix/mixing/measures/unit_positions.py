@@ -1,8 +1,10 @@
-"""Units of a measure: targets and sources as positions alone, and pooling over the positions of each.
+"""Units of a measure: targets and sources as positions alone, and pooling over the positions of
+each.
 
-A `Span` (inputs) is one labelled unit; a `View` (scoring) says which spans are the rows and columns of each stack; `Units`
-are those rows and columns as a measure needs them: which positions to compute, how to pool them. A unit is one range of
-positions, or several (a word in pieces). One `Units` serves all layers of a stack: what a GPU needs of it is sent there once.
+A `Span` (inputs) is one labelled unit; a `View` (scoring) says which spans are the rows and columns
+of each stack; `Units` are those rows and columns as a measure needs them: which positions to
+compute, how to pool them. A unit is one range of positions, or several (a word in pieces). One
+`Units` serves all layers of a stack: what a GPU needs of it is sent there once.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Units:
         self._groups: dict[int, list[Units]] = {}
 
     def groups(self, most: int) -> list[Units]:
-        """Split the targets into runs of at most so many positions (one target at least), to bound memory."""
+        """Split the targets into runs of at most so many positions (one target at least), to bound
+        memory."""
         if len(self.positions) <= most:
             return [self]
         if most not in self._groups:
@@ -71,7 +74,10 @@ class Units:
 
     def rows_within(self, ranges: Ranges) -> list[slice]:
         """Which of the rows lie in each range of positions."""
-        return [slice(bisect_left(self.positions, start), bisect_left(self.positions, stop)) for start, stop in ranges]
+        return [
+            slice(bisect_left(self.positions, start), bisect_left(self.positions, stop))
+            for start, stop in ranges
+        ]
 
     @cached_property
     def ordered(self) -> bool:
@@ -85,7 +91,8 @@ class Units:
 
     @cached_property
     def source_places(self) -> list[slice | Tensor]:
-        """What takes each source's positions out of an axis of positions: a slice, or indices where it is in pieces."""
+        """What takes each source's positions out of an axis of positions: a slice, or indices where
+        it is in pieces."""
         return [
             slice(span.start, span.stop)
             if len(span.ranges) == 1
@@ -94,7 +101,8 @@ class Units:
         ]
 
     def padded_sources(self, first: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Positions of some sources, on the device, [S, J], and which of them are more than padding to the longest's length."""
+        """Positions of some sources, on the device, [S, J], and which of them are more than padding
+        to the longest's length."""
         positions, begins, lengths = self._listed_sources
         columns = torch.arange(max(self.source_lengths[first:stop]), device=self.device)
         places = (begins[first:stop, None] + columns).clamp_max(len(positions) - 1)
@@ -102,10 +110,14 @@ class Units:
 
     @cached_property
     def _listed_sources(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions of all sources, one after the other; where each source begins among them [W], and its length [W]."""
+        """Positions of all sources, one after the other; where each source begins among them [W],
+        and its length [W]."""
         positions = [position for span in self._source_spans for position in span.positions]
         begins = [0, *accumulate(self.source_lengths)][:-1]
-        tables = (torch.tensor(numbers, dtype=torch.long) for numbers in (positions, begins, self.source_lengths))
+        tables = (
+            torch.tensor(numbers, dtype=torch.long)
+            for numbers in (positions, begins, self.source_lengths)
+        )
         listed, starts, lengths = (to_device(table, self.device) for table in tables)
         return listed, starts, lengths
 
@@ -119,7 +131,9 @@ class Units:
     def own_columns(self) -> Tensor:
         """Where a target meets itself among the sources, on the device, bool [W_t, W_s]."""
         places = [[source == target for source in self.sources] for target in self.targets]
-        return to_device(torch.tensor(places).reshape(len(self.targets), len(self.sources)), self.device)
+        return to_device(
+            torch.tensor(places).reshape(len(self.targets), len(self.sources)), self.device
+        )
 
     @cached_property
     def target_rows(self) -> TargetRows:
@@ -129,7 +143,11 @@ class Units:
     @cached_property
     def _over_targets(self) -> _Pooling:
         rows = [self.rows_within(ranges) for ranges in self.targets]
-        return _Pooling([tuple((run.start, run.stop) for run in runs) for runs in rows], self.pooling, self.device)
+        return _Pooling(
+            [tuple((run.start, run.stop) for run in runs) for runs in rows],
+            self.pooling,
+            self.device,
+        )
 
     @cached_property
     def _over_sources(self) -> _Pooling:
@@ -145,7 +163,8 @@ class Units:
 
 
 class TargetRows:
-    """The rows of each target, one target after the other: P pairs of a target and one of its positions.
+    """The rows of each target, one target after the other: P pairs of a target and one of its
+    positions.
 
     A position of two targets that overlap is in two pairs.
 
@@ -159,14 +178,17 @@ class TargetRows:
     pair_ranges : list of (int, int)
         Which pairs are of each target.
     rows, targets, row_indices : Tensor [P]
-        On the device: positions, indices of targets, and indices of positions among the units' rows.
+        On the device: positions, indices of targets, and indices of positions among the units'
+        rows.
     """
 
     def __init__(self, units: Units):
         self._ranges, self._device = units.targets, units.device
         lengths = [sum(stop - start for start, stop in ranges) for ranges in units.targets]
         ends = list(accumulate(lengths))
-        self.positions = [p for ranges in units.targets for start, stop in ranges for p in range(start, stop)]
+        self.positions = [
+            p for ranges in units.targets for start, stop in ranges for p in range(start, stop)
+        ]
         self.pair_ranges = list(zip([0, *ends], ends, strict=False))
         self.rows, self.targets, self.row_indices = (
             to_device(torch.tensor(numbers, dtype=torch.long), units.device)
@@ -190,7 +212,8 @@ class TargetRows:
         return self._own[n_sources]
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean of values of pairs [..., P] over the positions of each target, [..., W], whatever the units' pooling."""
+        """Mean of values of pairs [..., P] over the positions of each target, [..., W], whatever
+        the units' pooling."""
         return self._pooling(values)
 
 
@@ -211,7 +234,9 @@ class _Pooling:
 
     @cached_property
     def _starts(self) -> Tensor:
-        return to_device(torch.tensor([runs[0][0] for runs in self._units], dtype=torch.long), self._device)
+        return to_device(
+            torch.tensor([runs[0][0] for runs in self._units], dtype=torch.long), self._device
+        )
 
     def _means(self, length: int, dtype: torch.dtype) -> Tensor:
         """Matrix [length, W] that takes the mean of each unit."""

@@ -1,13 +1,16 @@
-"""Value Zeroing (Mohebbi et al. 2023): how far a target moves when a source's value vectors are set to zero.
+"""Value Zeroing (Mohebbi et al. 2023): how far a target moves when a source's value vectors are set
+to zero.
 
     C_ij = mean (or max) over n in I of distance( y_n , y_n with v_k = 0 for all k in J )
 
-Queries, keys and attention weights stay as they are, the rest of the same layer runs on the original input. So only the
-attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk v_k^h, and only the rest of the layer is needed, on the
-asked rows. In a Conformer a convolution takes changes of other rows to them too: C_ij counts all that reaches the target.
+Queries, keys and attention weights stay as they are, the rest of the same layer runs on the
+original input. So only the attention context changes, by exactly -sum_h sum_{k in J} alpha^h_nk
+v_k^h, and only the rest of the layer is needed, on the asked rows. In a Conformer a convolution
+takes changes of other rows to them too: C_ij counts all that reaches the target.
 
-Two engines, each the other's check: "delta" carries the change itself through the layer (adapters/delta/carrier.py), "replay"
-runs the layer's own modules on the changed rows and works for any layer whose attention can be stubbed.
+Two engines, each the other's check: "delta" carries the change itself through the layer
+(adapters/delta/carrier.py), "replay" runs the layer's own modules on the changed rows and works for
+any layer whose attention can be stubbed.
 """
 
 from __future__ import annotations
@@ -30,13 +33,15 @@ if TYPE_CHECKING:
 # Of pairs: head index, row index, source index, changed context [P, H, d].
 _Pairs = tuple[Tensor, Tensor, Tensor, Tensor]
 
-# A causal block's rows go in chunks of at least so many: later sources are left out of the earlier chunks.
+# A causal block's rows go in chunks of at least so many: later sources are left out of the earlier
+# chunks.
 _CAUSAL_ROWS = 64
 
 # Sources whose value vectors are prepared together, in batches of pairs.
 _GROUP = 3
 
-# Sources of unequal length are padded to a batch's longest: no more than to twice their length, and this.
+# Sources of unequal length are padded to a batch's longest: no more than to twice their length, and
+# this.
 _PADDED = 256
 
 
@@ -54,7 +59,8 @@ def value_zeroing(
 
     Parameters
     ----------
-    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean",
+    "unit_manhattan"}
     heads : {"mean", "each"}
         "mean" zeroes a source in all heads at once; "each" in one head at a time.
     engine : {"delta", "replay"}
@@ -72,7 +78,9 @@ def value_zeroing(
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
     if engine == "delta" and block.modules.rest:
         distance_moved = distance_named(distance, of_change=True)
-        for rows, source, states, change in _carried(block, units, heads == "each", batch_size, product):
+        for rows, source, states, change in _carried(
+            block, units, heads == "each", batch_size, product
+        ):
             moved = distance_moved(states, change).unflatten(0, (-1, n_heads))  # [S, H, R]
             scores[:, rows, source : source + len(moved)] = moved.permute(1, 2, 0)
     elif block.modules.convolution:
@@ -97,15 +105,18 @@ def value_zeroing_share(
     product: Product | None = None,
     batch_size: int = 2048,
 ) -> Tensor:
-    """Value Zeroing, whose rows of cross-attention sum to the share of the two attention blocks' effect that is theirs.
+    """Value Zeroing, whose rows of cross-attention sum to the share of the two attention blocks'
+    effect that is theirs.
 
-    In a decoder behind an encoder a layer hears (cross-attention) and goes on from what was written (self-attention). With d
-    the distance by which a target moves when *all* values of a block are zeroed, one block at a time:
+    In a decoder behind an encoder a layer hears (cross-attention) and goes on from what was written
+    (self-attention). With d the distance by which a target moves when *all* values of a block are
+    zeroed, one block at a time:
 
         g_i = d_cross_i / (d_cross_i + d_self_i)        C_ij = g_i * cross C_ij / sum_j' C_ij'
 
-    so that composed maps weigh cross-attention against self-attention, where those of `value_zeroing` weigh it by its mixing
-    strength against the residual stream. In encoders and the decoder's self-attention it is Value Zeroing.
+    so that composed maps weigh cross-attention against self-attention, where those of
+    `value_zeroing` weigh it by its mixing strength against the residual stream. In encoders and the
+    decoder's self-attention it is Value Zeroing.
 
     Parameters
     ----------
@@ -121,15 +132,20 @@ def value_zeroing_share(
     if block.stack.name != "cross":
         return scores
     studied = block.modules.studied
-    of_cross, of_self = (moved_without(block, units, number, distance=distance) for number in (studied, studied - 1))
+    of_cross, of_self = (
+        moved_without(block, units, number, distance=distance) for number in (studied, studied - 1)
+    )
     both, whole = of_cross + of_self, scores.sum(dim=-1)
-    gates = torch.where(both > 0, of_cross / both.where(both > 0, torch.ones_like(both)), torch.zeros_like(both))
+    gates = torch.where(
+        both > 0, of_cross / both.where(both > 0, torch.ones_like(both)), torch.zeros_like(both)
+    )
     shares = scores / whole.where(whole > 0, torch.ones_like(whole))[:, None]
     return gates[:, None] * shares
 
 
 def moved_without(block: Block, units: Units, number: int, *, distance: str = "cosine") -> Tensor:
-    """How far each target moves without all values of one of the layer's attention blocks, [W_t]."""
+    """How far each target moves without all values of one of the layer's attention blocks,
+    [W_t]."""
     heads, _, width = block.call(number).value.shape
     nothing = block.values.new_zeros(len(units.rows), heads, width)
     after = block.replay(units.rows, nothing, number=number)
@@ -140,8 +156,13 @@ def moved_without(block: Block, units: Units, number: int, *, distance: str = "c
 def _carried(
     block: Block, units: Units, each_head: bool, batch_size: int, product: Product | None
 ) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
-    """Batches of (rows, first source, states [R, D], their changes [S, R, D]), S sources (each with all its heads)."""
-    n_rows, n_heads, every_alpha = len(units.rows), block.stack.heads, block.attention(units.rows)  # [H, R, K]
+    """Batches of (rows, first source, states [R, D], their changes [S, R, D]), S sources (each with
+    all its heads)."""
+    n_rows, n_heads, every_alpha = (
+        len(units.rows),
+        block.stack.heads,
+        block.attention(units.rows),
+    )  # [H, R, K]
     size = min(n_rows, batch_size, max(_CAUSAL_ROWS, n_rows // 8) if block.causal else n_rows)
     for first in range(0, n_rows, size):
         rows = slice(first, min(first + size, n_rows))
@@ -158,7 +179,9 @@ def _carried(
                 else seen
             )
         at_once = max(1, batch_size // (len(carrier.entering) * (n_heads if each_head else 1)))
-        for source, stop in _batches(units.source_lengths[:seen], at_once if each_head else _GROUP * at_once):
+        for source, stop in _batches(
+            units.source_lengths[:seen], at_once if each_head else _GROUP * at_once
+        ):
             if each_head:
                 places = units.source_places[source:stop]
                 changes = torch.cat([_change_of_each_head(block, alpha, place) for place in places])
@@ -171,7 +194,8 @@ def _carried(
 
 
 def _batches(lengths: list[int], at_once: int) -> Iterator[tuple[int, int]]:
-    """Runs [first, stop) of at most so many sources; one far longer than those before it begins a new run."""
+    """Runs [first, stop) of at most so many sources; one far longer than those before it begins a
+    new run."""
     first, longest, total = 0, 0, 0
     for index, length in enumerate(lengths):
         longest, total = max(longest, length), total + length
@@ -183,22 +207,32 @@ def _batches(lengths: list[int], at_once: int) -> Iterator[tuple[int, int]]:
         yield first, len(lengths)
 
 
-def _zeroed(alpha: Tensor, values: Tensor, positions: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """What zeroing sources at positions [S, J] takes away: weights [H, R, S, J], 0 for padding, and values [H, S, J, d]."""
-    weights = alpha.gather(-1, positions.flatten().expand(*alpha.shape[:2], -1)).unflatten(-1, positions.shape)
+def _zeroed(
+    alpha: Tensor, values: Tensor, positions: Tensor, inside: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What zeroing sources at positions [S, J] takes away: weights [H, R, S, J], 0 for padding, and
+    values [H, S, J, d]."""
+    weights = alpha.gather(-1, positions.flatten().expand(*alpha.shape[:2], -1)).unflatten(
+        -1, positions.shape
+    )
     return weights * inside, values[:, positions]
 
 
 def _change_of_each_head(block: Block, alpha: Tensor, place: slice | Tensor) -> Tensor:
-    """What zeroing a source in one head at a time takes from the rows' attention context, [H, R, H d]."""
+    """What zeroing a source in one head at a time takes from the rows' attention context, [H, R, H
+    d]."""
     change = -(alpha[:, :, place] @ block.values[:, place])  # [H, R, d]
     heads = torch.arange(len(change), device=change.device)
-    alone = change.new_zeros(len(change), change.shape[1], len(change), change.shape[2])  # [H, R, H, d]
+    alone = change.new_zeros(
+        len(change), change.shape[1], len(change), change.shape[2]
+    )  # [H, R, H, d]
     alone[heads, :, heads] = change
     return alone.flatten(2)
 
 
-def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int) -> Iterator[_Pairs]:
+def _replayed_pairs(
+    block: Block, units: Units, each_head: bool, batch_size: int
+) -> Iterator[_Pairs]:
     """Batches of (head index, row index, source index, changed context [P, H, d]).
 
     A causal block leaves out the pairs whose target cannot see the source: their score is zero.
@@ -220,14 +254,19 @@ def _replayed_pairs(block: Block, units: Units, each_head: bool, batch_size: int
                 if n_pairs and n_pairs + len(rows) > batch_size:
                     yield _together(batch)
                     batch, n_pairs = [], 0
-                batch.append((torch.full_like(rows, head), rows, torch.full_like(rows, source), changed))
+                batch.append(
+                    (torch.full_like(rows, head), rows, torch.full_like(rows, source), changed)
+                )
                 n_pairs += len(rows)
     if batch:
         yield _together(batch)
 
 
-def _replayed_whole(block: Block, units: Units, each_head: bool, batch_size: int) -> Iterator[tuple[int, int, Tensor]]:
-    """Of layers that mix positions behind attention: (head index, first source index, states of the rows [S, R, D])."""
+def _replayed_whole(
+    block: Block, units: Units, each_head: bool, batch_size: int
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Of layers that mix positions behind attention: (head index, first source index, states of the
+    rows [S, R, D])."""
     alpha = block.attention()  # [H, Q, K]
     at_once = max(1, batch_size // block.n_targets)
     for head in range(block.stack.heads if each_head else 1):

@@ -1,7 +1,9 @@
-"""ALTI-Logit's two passes: one tells what is read, in the other attention blocks are taken apart while it runs.
+"""ALTI-Logit's two passes: one tells what is read, in the other attention blocks are taken apart
+while it runs.
 
-In: a `Model` with its head, a prepared view, objectives that are logits. Out: values of `LogitContributions` for each. The
-second pass need not be its own: `PartsByLayer` is told of the blocks of any pass over the same inputs.
+In: a `Model` with its head, a prepared view, objectives that are logits. Out: values of
+`LogitContributions` for each. The second pass need not be its own: `PartsByLayer` is told of the
+blocks of any pass over the same inputs.
 """
 
 from __future__ import annotations
@@ -36,22 +38,29 @@ def writing_stack(model: Model) -> Stack:
     Raises
     ------
     InputError
-        If it is post-norm, or made of Conformer layers: sums are normed, so the last state is no sum of what layers added.
+        If it is post-norm, or made of Conformer layers: sums are normed, so the last state is no
+        sum of what layers added.
     """
     stack = model.stacks["decoder" if "decoder" in model.stacks else "encoder"]
     if stack.plan.norm_order != "pre":
         raise InputError(
-            "alti_logit is defined for pre-norm stacks, where the last state is the sum of what the layers added; the "
-            f"{stack.name} of {model.name} is post-norm. Use speechmix.knock_out, or mix(measures='gradient_input')"
+            "alti_logit is defined for pre-norm stacks, where the last state is the sum of what "
+            "the layers added; the "
+            f"{stack.name} of {model.name} is post-norm. Use speechmix.knock_out, or "
+            "mix(measures='gradient_input')"
         )
     if stack.plan.convolution or stack.plan.closing_norm:
         raise InputError(
-            "alti_logit is defined for layers that add to a residual stream and leave it as it is; those of the "
-            f"{stack.name} of {model.name} are Conformers', with a norm behind each. Use speechmix.knock_out, or "
+            "alti_logit is defined for layers that add to a residual stream and leave it as it is; "
+            "those of the "
+            f"{stack.name} of {model.name} are Conformers', with a norm behind each. Use "
+            "speechmix.knock_out, or "
             "mix(measures='gradient_input')"
         )
     if between := mixing_between_layers(model):
-        raise InputError(f"alti_logit: {between}. Use speechmix.knock_out, or mix(measures='gradient_input')")
+        raise InputError(
+            f"alti_logit: {between}. Use speechmix.knock_out, or mix(measures='gradient_input')"
+        )
     return stack
 
 
@@ -66,8 +75,12 @@ def by_layers(
 ) -> list[dict[str, Any]]:
     """ALTI-Logit: values of `LogitContributions` for each objective."""
     taken = PartsByLayer(model, view, question, inputs, objectives, {}, reference=reference)
-    read_into = [stack for name, stack in model.stacks.items() if name != "encoder" or not model.converses]
-    with Capture(read_into, taken.on_block):  # of an audio language model up to where sound enters its decoder
+    read_into = [
+        stack for name, stack in model.stacks.items() if name != "encoder" or not model.converses
+    ]
+    with Capture(
+        read_into, taken.on_block
+    ):  # of an audio language model up to where sound enters its decoder
         model.family.run(model.base, inputs, tuple(model.stacks))
     return taken.values()
 
@@ -105,7 +118,9 @@ class PartsByLayer:
         self._count = len(objectives)
         self._read = _read(model, stack, inputs, view.prepared.sound, objectives)
         rows, readers = self._read.rows, self._read.readers
-        self._parts = LogitParts(view, question, stack, rows, readers, reference=reference, seen=units)
+        self._parts = LogitParts(
+            view, question, stack, rows, readers, reference=reference, seen=units
+        )
         self.on_block = self._parts.on_block
 
     def values(self) -> list[dict[str, Any]]:
@@ -114,7 +129,9 @@ class PartsByLayer:
         kinds = {"scores": parts.mapped, "direct": parts.direct, "layer_parts": parts.of_layers}
         keys = [(kind, name) for kind, values in kinds.items() for name in values]
         single = [parts.embedding, read.norm_bias, read.head_bias, read.logits]
-        *arrays, singles = to_host([*(torch.stack(kinds[kind][name]) for kind, name in keys), torch.stack(single)])
+        *arrays, singles = to_host(
+            [*(torch.stack(kinds[kind][name]) for kind, name in keys), torch.stack(single)]
+        )
         made = []
         for index in range(self._count):
             values: dict[str, Any] = {kind: {} for kind in kinds}
@@ -146,14 +163,20 @@ class Readout:
 
 
 def _read(
-    model: Model, stack: Stack, inputs: Mapping[str, Tensor], sound: str | None, objectives: Sequence[Objective]
+    model: Model,
+    stack: Stack,
+    inputs: Mapping[str, Tensor],
+    sound: str | None,
+    objectives: Sequence[Objective],
 ) -> Readout:
-    """Run the model with its head, and see what enters the final norm; a sound that is remembered is not encoded again."""
+    """Run the model with its head, and see what enters the final norm; a sound that is remembered
+    is not encoded again."""
     entered: list[Tensor] = []
     norm = stack.final_norm
     if norm is None:
         raise InputError(
-            f"{model.name}: the table of its {stack.name} names no final norm, through which logits are read"
+            f"{model.name}: the table of its {stack.name} names no final norm, through which "
+            "logits are read"
         )
     left: list[Tensor] = []
     into_head: list[Tensor] = []
@@ -165,10 +188,14 @@ def _read(
     hooks = [norm.register_forward_hook(keep)]
     projection = head_projection(model)
     if projection is not None:
-        hooks.append(projection.register_forward_pre_hook(lambda module, args: into_head.append(args[0])))
+        hooks.append(
+            projection.register_forward_pre_hook(lambda module, args: into_head.append(args[0]))
+        )
     try:
         options: dict[str, Any] = {"use_cache": False} if "decoder" in model.stacks else {}
-        of_sound = {name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")}
+        of_sound = {
+            name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")
+        }
         if sound is not None and "cross" in model.stacks and len(of_sound) == 1:
             options["encoder_outputs"] = encoder_output(model, of_sound, sound)
             inputs = {name: tensor for name, tensor in inputs.items() if name not in of_sound}
@@ -177,23 +204,31 @@ def _read(
         for hook in hooks:
             hook.remove()
     head, length = output_head(model), logits_of(output).shape[1]
-    values = torch.cat([objective.function(output) for objective in objectives])  # refuses positions that are not there
+    values = torch.cat(
+        [objective.function(output) for objective in objectives]
+    )  # refuses positions that are not there
     if not entered or entered[-1].shape[1] != length:
         raise ModelError(
-            f"{model.name}: its logits are not made of the states that pass the final norm of the {stack.name}"
+            f"{model.name}: its logits are not made of the states that pass the final norm of the "
+            f"{stack.name}"
         )
     asked = [objective.details for objective in objectives]
     rows = torch.tensor([details["position"] for details in asked], device=values.device)
     factor = _factor_before_head(model, left[-1], into_head)
     weights = factor * torch.stack([_weighed(head.weight, details) for details in asked])
     no_bias = torch.zeros_like(values)
-    head_bias = no_bias if head.bias is None else torch.stack([_weighed(head.bias, details) for details in asked])
+    head_bias = (
+        no_bias
+        if head.bias is None
+        else torch.stack([_weighed(head.bias, details) for details in asked])
+    )
     passed = Norm(norm, entered[-1][0, rows])
     return Readout(rows, passed.read_through(weights), values, weights @ passed.bias, head_bias)
 
 
 def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor]) -> float:
-    """The number that states are multiplied by between final norm and head; 1 but for a T5 whose head is tied.
+    """The number that states are multiplied by between final norm and head; 1 but for a T5 whose
+    head is tied.
 
     Raises
     ------
@@ -205,11 +240,15 @@ def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor])
     read = into_head[-1]
     if read.shape == left.shape:
         factor = float((read * left).sum() / (left * left).sum())
-        if (read - factor * left).abs().max() <= 100 * torch.finfo(left.dtype).eps * read.abs().max():
+        if (read - factor * left).abs().max() <= 100 * torch.finfo(
+            left.dtype
+        ).eps * read.abs().max():
             return factor
     raise InputError(
-        f"alti_logit: {type(model.module).__name__} transforms the states between its final norm and its linear head (as the "
-        "prediction head of a masked model does), so its logits are no sum of what the layers added. Use measure='lrp', or "
+        f"alti_logit: {type(model.module).__name__} transforms the states between its final norm "
+        "and its linear head (as the "
+        "prediction head of a masked model does), so its logits are no sum of what the layers "
+        "added. Use measure='lrp', or "
         "mix(measures='gradient_input')"
     )
 

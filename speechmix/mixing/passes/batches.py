@@ -1,6 +1,7 @@
 """What goes together: clips that share a forward pass, pairs and rows that memory allows at once.
 
-In: a model, its inputs for several clips, a captured block. Out: one padded batch; numbers of pairs and rows.
+In: a model, its inputs for several clips, a captured block. Out: one padded batch; numbers of pairs
+and rows.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from ...adapters.capture.block import Block
     from ...adapters.model import Model
 
-# Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its caches, which is fastest,
-# on a GPU a share of what is free.
+# Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its
+# caches, which is fastest, on a GPU a share of what is free.
 CPU_BATCH_BYTES = 2**25
 _GPU_BATCH_BYTES = (2**27, 2**31)
 _GPU_CLIPS = 8  # what is read ahead for them stays within what `read_audio` keeps
@@ -30,7 +31,8 @@ ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 
 
 
 def clips_together(model: Model) -> int:
-    """How many clips share a forward pass: several on a GPU, where padding changes nothing for this model; else one.
+    """How many clips share a forward pass: several on a GPU, where padding changes nothing for this
+    model; else one.
 
     As many as take half of the memory that is free, eight at most.
     """
@@ -41,20 +43,27 @@ def clips_together(model: Model) -> int:
 
 
 def bytes_of_a_clip(model: Model) -> int:
-    """About how many bytes a clip of 30 s (or a text of as many tokens) takes while it passes through a layer.
+    """About how many bytes a clip of 30 s (or a text of as many tokens) takes while it passes
+    through a layer.
 
-    For each position what is caught of a layer: states, queries, keys, values, context and what the attention block gives
-    (8 D), what enters and leaves the feed-forward's activation (3 F); or, if that is more, what a convolution over the waveform
-    reads and writes.
+    For each position what is caught of a layer: states, queries, keys, values, context and what the
+    attention block gives (8 D), what enters and leaves the feed-forward's activation (3 F); or, if
+    that is more, what a convolution over the waveform reads and writes.
     """
     inner = max(
-        (weight_of(part.up).shape[0] for stack in model.stacks.values() for part in stack.layers[0].feed_forwards),
+        (
+            weight_of(part.up).shape[0]
+            for stack in model.stacks.values()
+            for part in stack.layers[0].feed_forwards
+        ),
         default=4 * max(stack.width for stack in model.stacks.values()),
     )
     floats = _POSITIONS * (8 * max(stack.width for stack in model.stacks.values()) + 3 * inner)
     samples, channels = 30 * model.sample_rate, 1
     for out, stride in zip(
-        getattr(model.config, "conv_dim", ()), getattr(model.config, "conv_stride", ()), strict=False
+        getattr(model.config, "conv_dim", ()),
+        getattr(model.config, "conv_stride", ()),
+        strict=False,
     ):
         read = samples * channels
         samples, channels = samples // stride, out
@@ -62,12 +71,16 @@ def bytes_of_a_clip(model: Model) -> int:
     return floats * model.state_dtype.itemsize
 
 
-def prepare_ahead(model: Model, items: Iterable[Item], *, count: int = 1) -> Generator[Item, None, None]:
-    """Yield items in order, while a thread reads the sound of the `count` clips that follow and makes the model's features.
+def prepare_ahead(
+    model: Model, items: Iterable[Item], *, count: int = 1
+) -> Generator[Item, None, None]:
+    """Yield items in order, while a thread reads the sound of the `count` clips that follow and
+    makes the model's features.
 
-    Within `Model.unchanged` the features are found by whoever asks next (`adapters.remembering.features_of`); outside it
-    only the sound is read. What is no clip passes through, and a clip that cannot be read is no error here. Texts are not
-    tokenised in the thread: tokenizers may be asked by one thread at a time.
+    Within `Model.unchanged` the features are found by whoever asks next
+    (`adapters.remembering.features_of`); outside it only the sound is read. What is no clip passes
+    through, and a clip that cannot be read is no error here. Texts are not tokenised in the thread:
+    tokenizers may be asked by one thread at a time.
 
     Parameters
     ----------
@@ -99,22 +112,33 @@ def rows_of(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     sizes = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
     if len(set(sizes.values())) != 1 or 0 in sizes.values():
-        raise InputError(f"prepared inputs should be tensors of one batch size; found {sizes or 'nothing'}")
+        raise InputError(
+            f"prepared inputs should be tensors of one batch size; found {sizes or 'nothing'}"
+        )
     count = next(iter(sizes.values()))
-    return [{name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)]
+    return [
+        {name: tensor[row : row + 1] for name, tensor in tensors.items()} for row in range(count)
+    ]
 
 
 def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """One batch of several clips' inputs, padded on the right; a mask keeps padding out where the encoder is padded."""
+    """One batch of several clips' inputs, padded on the right; a mask keeps padding out where the
+    encoder is padded."""
     if len(inputs) == 1:
         return inputs[0]
     if not model.family.batches(model.config):
-        raise InputError(f"{model.name} gives other results when clips are padded: clips_at_once must be 1")
+        raise InputError(
+            f"{model.name} gives other results when clips are padded: clips_at_once must be 1"
+        )
     names = list(inputs[0])
     padded = {}
     for name in names:
         rows = [tensors[name][0] for tensors in inputs]
-        fill = getattr(model.text_config, "pad_token_id", None) or 0 if name.endswith("input_ids") else 0
+        fill = (
+            getattr(model.text_config, "pad_token_id", None) or 0
+            if name.endswith("input_ids")
+            else 0
+        )
         padded[name] = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
     main = names[0]
     lengths = torch.tensor([tensors[main].shape[1] for tensors in inputs])
@@ -124,7 +148,8 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
 
 
 def bytes_of_pairs(device: torch.device) -> int:
-    """Bytes that one batch of pairs may take; asked once a pass, for a GPU is slow to say what is free."""
+    """Bytes that one batch of pairs may take; asked once a pass, for a GPU is slow to say what is
+    free."""
     if device.type != "cuda":
         return CPU_BATCH_BYTES
     free, _ = torch.cuda.mem_get_info(device)

@@ -1,7 +1,8 @@
-"""carried_parts(): a logit taken apart by vectors that are carried through the whole model (DecompX).
+"""carried_parts(): a logit taken apart by vectors that are carried through the whole model
+(DecompX).
 
-In: a view, and which logits. Out: the part [P, S] of each source and of what is outside them [P], with the logits of the model
-itself. Tokens are carried one by one, words of a sound as a whole.
+In: a view, and which logits. Out: the part [P, S] of each source and of what is outside them [P],
+with the logits of the model itself. Tokens are carried one by one, words of a sound as a whole.
 """
 
 from __future__ import annotations
@@ -42,9 +43,17 @@ def check_carried(model: Model) -> None:
     elif stack.plan.convolution or stack.plan.closing_norm:
         what = "has Conformer layers, for whose convolution it has no rule. Use speechmix.knock_out"
     elif stack.plan.between:
-        what = f"has {stack.plan.between}, which mixes positions between layers. Use speechmix.knock_out"
-    elif stack.no_sum or not stack.layers[0].feed_forwards or stack.layers[0].attention.norm is None:
-        what = "has a table that does not describe its norms and feed-forwards. Use speechmix.knock_out"
+        what = (
+            f"has {stack.plan.between}, which mixes positions between layers. Use "
+            "speechmix.knock_out"
+        )
+    elif (
+        stack.no_sum or not stack.layers[0].feed_forwards or stack.layers[0].attention.norm is None
+    ):
+        what = (
+            "has a table that does not describe its norms and feed-forwards. Use "
+            "speechmix.knock_out"
+        )
     elif any(part.gate is not None for part in stack.layers[0].feed_forwards):
         what = "has gated feed-forwards, for which it has no rule. Use speechmix.knock_out"
     if what is not None:
@@ -64,14 +73,20 @@ def carried_parts(
             members = members_of(view.sources("encoder"), block.n_sources).to(block.inputs)
             alone = 1 - members.sum(dim=-1, keepdim=True)  # what is in no source is one more
             carried["columns"] = torch.cat([members, alone], dim=-1)
-            first = carried["columns"] if model.hears else torch.eye(block.n_sources).to(block.inputs)
+            first = (
+                carried["columns"] if model.hears else torch.eye(block.n_sources).to(block.inputs)
+            )
             carried["vectors"] = first[:, :, None] * block.inputs[:, None]
         carried["vectors"] = pass_layer(block, carried["vectors"])
 
     with head_steps(model, stack) as steps, Capture([stack], on_block):
         output = model.module(**inputs, return_dict=True)
-    logits = torch.cat([objective.function(output) for objective in objectives])  # refuses positions that are not there
-    parts = torch.stack([_through_head(carried["vectors"], steps, objective) for objective in objectives])
+    logits = torch.cat(
+        [objective.function(output) for objective in objectives]
+    )  # refuses positions that are not there
+    parts = torch.stack(
+        [_through_head(carried["vectors"], steps, objective) for objective in objectives]
+    )
     parts = parts if model.hears else parts @ carried["columns"]
     return CarriedParts(parts[:, :-1], parts[:, -1], logits)
 
@@ -86,7 +101,11 @@ def _through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objecti
         if reached is not None:
             carried = pass_activation(carried, reached, before)
         is_norm = weight_of(step.module).ndim == 1
-        carried = pass_norm(carried, step.module, before) if is_norm else pass_linear(carried, step.module)
+        carried = (
+            pass_norm(carried, step.module, before)
+            if is_norm
+            else pass_linear(carried, step.module)
+        )
         reached = after
     tokens, weights = read_at_once(asked)
     return carried[0][:, tokens] @ carried.new_tensor(weights)

@@ -1,9 +1,11 @@
-"""What a run costs before it is begun: parameters, memory, seconds a clip on this machine and on a GPU that is not here.
+"""What a run costs before it is begun: parameters, memory, seconds a clip on this machine and on a
+GPU that is not here.
 
-In: a hub id, a folder or a model, and what is to be asked. Out: an `Estimate`. Parameters, layers and operations are counted on
-a model without weights; how fast this device multiplies matrices is measured in a fraction of a second; seconds are operations
-by that rate, at a share of it that whole passes were measured to reach. Seconds on a GPU are computed from the rate it is sold
-with. Each number says which of the three it is.
+In: a hub id, a folder or a model, and what is to be asked. Out: an `Estimate`. Parameters, layers
+and operations are counted on a model without weights; how fast this device multiplies matrices is
+measured in a fraction of a second; seconds are operations by that rate, at a share of it that whole
+passes were measured to reach. Seconds on a GPU are computed from the rate it is sold with. Each
+number says which of the three it is.
 """
 
 from __future__ import annotations
@@ -29,10 +31,13 @@ from .operation_count import Operations, counted_operations
 if TYPE_CHECKING:
     import pandas as pd
 
-# Operations a second in float32 (no tensor cores, which round), in billions, as their makers state them.
+# Operations a second in float32 (no tensor cores, which round), in billions, as their makers state
+# them.
 GPU_PEAKS = {"NVIDIA A100": 19_500.0, "NVIDIA H100 SXM": 67_000.0, "NVIDIA RTX 4090": 82_600.0}
 GPU_SHARE = 0.4  # of the peak
-SHARE_OF_PRODUCTS = 0.75  # of the rate of one matrix product, reached by whole passes and measures on a CPU
+SHARE_OF_PRODUCTS = (
+    0.75  # of the rate of one matrix product, reached by whole passes and measures on a CPU
+)
 _MEASURED_SECONDS = 0.25
 
 
@@ -52,12 +57,14 @@ class Estimate:
     clips, seconds, twins
         As asked; seconds is the length of a clip.
     weights, activations, held : int
-        Bytes, computed: of the weights in float32; of the widest layer of a forward pass; of what measures hold beside it
-        (attention of some rows, pairs of rows and sources, matrices made of the weights, sounds heard last).
+        Bytes, computed: of the weights in float32; of the widest layer of a forward pass; of what
+        measures hold beside it (attention of some rows, pairs of rows and sources, matrices made of
+        the weights, sounds heard last).
     device : str
         Where the rate was measured, with the number of threads on a CPU.
     rate : float
-        Billions of operations a second that a matrix product of the model's shape reaches there, measured.
+        Billions of operations a second that a matrix product of the model's shape reaches there,
+        measured.
     """
 
     model: str
@@ -75,7 +82,8 @@ class Estimate:
 
     @property
     def memory(self) -> int:
-        """Bytes beside Python and torch themselves; models are taken one after the other, so twins need no more."""
+        """Bytes beside Python and torch themselves; models are taken one after the other, so twins
+        need no more."""
         return self.weights + self.activations + self.held
 
     @property
@@ -91,7 +99,10 @@ class Estimate:
     @property
     def seconds_a_clip_on_gpus(self) -> dict[str, float]:
         """By card, of the arithmetic alone: computed, not measured."""
-        return {card: self.operations.total / (peak * 1e9 * GPU_SHARE) for card, peak in GPU_PEAKS.items()}
+        return {
+            card: self.operations.total / (peak * 1e9 * GPU_SHARE)
+            for card, peak in GPU_PEAKS.items()
+        }
 
     @property
     def row(self) -> dict[str, Any]:
@@ -106,14 +117,17 @@ class Estimate:
             "width": max(width for _, _, width in self.stacks.values()),
             "memory (GB)": round(self.memory / 1e9, 2),
             "GFLOP a clip": round(self.operations.total / 1e9, 1),
-            "of it the forward pass (%)": round(100 * self.operations.forward / self.operations.total),
+            "of it the forward pass (%)": round(
+                100 * self.operations.forward / self.operations.total
+            ),
             "s a clip here": _digits(self.seconds_a_clip),
             **{f"s a clip, {card}": _digits(seconds) for card, seconds in on_gpus.items()},
         }
 
     @property
     def table(self) -> pd.DataFrame:
-        """The same as a table of one row; `pandas.concat` puts those of several models below each other."""
+        """The same as a table of one row; `pandas.concat` puts those of several models below each
+        other."""
         import pandas as pd
 
         return pd.DataFrame([self.row])
@@ -122,22 +136,34 @@ class Estimate:
         """Lines for people; each says whether its numbers are counted, measured or computed."""
         operations, gpus = self.operations, self.seconds_a_clip_on_gpus
         parts = [("forward pass", operations.forward), ("reading attention", operations.reading)]
-        shares = ", ".join(f"{name} {_billions(n)}" for name, n in (*parts, *operations.measures.items()) if n)
-        layers = ", ".join(f"{name} {n} layers x {heads} heads" for name, (n, heads, _) in self.stacks.items())
+        shares = ", ".join(
+            f"{name} {_billions(n)}" for name, n in (*parts, *operations.measures.items()) if n
+        )
+        layers = ", ".join(
+            f"{name} {n} layers x {heads} heads" for name, (n, heads, _) in self.stacks.items()
+        )
         twins = f" and {self.twins} random twin{'s' * (self.twins > 1)}" if self.twins else ""
         lines = [
             f"{self.model}: {self.parameters / 1e6:,.1f} million parameters; {layers} (counted)",
-            f"  memory      {self.memory / 1e9:.2f} GB: weights {self.weights / 1e9:.2f}, a forward pass "
+            f"  memory      {self.memory / 1e9:.2f} GB: weights {self.weights / 1e9:.2f}, a "
+            "forward pass "
             f"{self.activations / 1e9:.2f}, measures {self.held / 1e9:.2f} (computed)",
-            f"  operations  {_billions(operations.total)} GFLOP for a clip of {self.seconds:g} s: {shares} (counted)",
-            f"  here        {spoken(self.seconds_a_clip)} a clip, {spoken(self.seconds_in_all)} for {self.clips} "
-            f"clip{'s' * (self.clips > 1)} with the model{twins} (computed; {self.device}: {self.rate:,.0f} GFLOP/s measured, "
+            f"  operations  {_billions(operations.total)} GFLOP for a clip of {self.seconds:g} s: "
+            f"{shares} (counted)",
+            f"  here        {spoken(self.seconds_a_clip)} a clip, {spoken(self.seconds_in_all)} "
+            f"for {self.clips} "
+            f"clip{'s' * (self.clips > 1)} with the model{twins} (computed; {self.device}: "
+            f"{self.rate:,.0f} GFLOP/s measured, "
             f"{SHARE_OF_PRODUCTS:.0%} of it taken)",
-            "  on a GPU    " + ", ".join(f"{card} {spoken(seconds)}" for card, seconds in gpus.items())
+            "  on a GPU    "
+            + ", ".join(f"{card} {spoken(seconds)}" for card, seconds in gpus.items())
             + f" a clip (computed from {GPU_SHARE:.0%} of the peak in float32, not measured)",
-        ]  # fmt: skip
+        ]
         if operations.uncounted:
-            lines.append(f"  not counted: {', '.join(operations.uncounted)}, which differentiate the whole model")
+            lines.append(
+                f"  not counted: {', '.join(operations.uncounted)}, which differentiate the whole "
+                "model"
+            )
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -165,26 +191,29 @@ def estimate(
     clips : int
         How many.
     seconds : float
-        Length of one, with 2.5 words a second and 1.5 tokens a word. A Whisper's encoder hears its whole window whatever the
-        clip. For text models: a sentence that takes so long to say.
+        Length of one, with 2.5 words a second and 1.5 tokens a word. A Whisper's encoder hears its
+        whole window whatever the clip. For text models: a sentence that takes so long to say.
     measures : str or sequence of str
         As for `speechmix.mix`. Those that differentiate the whole model are named, and not counted.
     targets : {"target"}, optional
-        Only the rows of a clip's target word, as `speechmix score --target-rows-only`; the whole map by default.
+        Only the rows of a clip's target word, as `speechmix score --target-rows-only`; the whole
+        map by default.
     stacks : sequence of str, optional
     twins : int
         Random twins that hear the same clips.
     device : str or torch.device, optional
-        Whose rate is measured; by default where `speechmix.load` would put the model (a loaded model: where it is).
+        Whose rate is measured; by default where `speechmix.load` would put the model (a loaded
+        model: where it is).
     revision : str, optional
         Branch, tag or commit on the hub.
 
     Returns
     -------
     Estimate
-        Parameters and operations are exact, those of a first clip. Seconds here were within a factor of 2 of what Whisper's
-        shapes took (target rows), by a rate measured while little else ran; other families and whole maps were not held against
-        a clock. They leave out loading, alignment, figures and files. Memory is what tensors take beside Python and torch,
+        Parameters and operations are exact, those of a first clip. Seconds here were within a
+        factor of 2 of what Whisper's shapes took (target rows), by a rate measured while little
+        else ran; other families and whole maps were not held against a clock. They leave out
+        loading, alignment, figures and files. Memory is what tensors take beside Python and torch,
         computed and not measured.
 
     Raises
@@ -210,10 +239,14 @@ def estimate(
         raise InputError(f"targets should be 'target' or None for the whole map, found {targets!r}")
     if device is None:
         own = getattr(source, "device", None)
-        device = own if isinstance(own, torch.device) else "cuda" if torch.cuda.is_available() else "cpu"
+        device = (
+            own if isinstance(own, torch.device) else "cuda" if torch.cuda.is_available() else "cpu"
+        )
     model = outline(source, revision=revision)
     asked = [measures] if isinstance(measures, str) else list(measures)
-    operations = counted_operations(model, seconds=seconds, measures=asked, targets=targets, stacks=stacks)
+    operations = counted_operations(
+        model, seconds=seconds, measures=asked, targets=targets, stacks=stacks
+    )
     widest = max(model.stacks.values(), key=lambda stack: stack.width)
     rate = rate_of(device, width=widest.width, inner=_inner(widest))
     place = torch.device(device)
@@ -221,23 +254,31 @@ def estimate(
     return Estimate(
         model=model.name,
         parameters=sum(weight.numel() for weight in model.module.parameters()),
-        stacks={stack.name: (len(stack), stack.heads, stack.width) for stack in model.stacks.values()},
+        stacks={
+            stack.name: (len(stack), stack.heads, stack.width) for stack in model.stacks.values()
+        },
         operations=operations,
         clips=clips,
         seconds=float(seconds),
         twins=twins,
-        weights=sum(weight.nbytes for weight in (*model.module.parameters(), *model.module.buffers())),
+        weights=sum(
+            weight.nbytes for weight in (*model.module.parameters(), *model.module.buffers())
+        ),
         activations=bytes_of_a_clip(model),
         held=_held(model),
-        device=f"{place}, {threads} thread{'s' * (threads > 1)}" if place.type == "cpu" else str(place),
+        device=f"{place}, {threads} thread{'s' * (threads > 1)}"
+        if place.type == "cpu"
+        else str(place),
         rate=rate,
     )
 
 
 def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 256) -> float:
-    """Billions of operations a second that a device reaches in the product [rows, width] x [width, inner] in float32.
+    """Billions of operations a second that a device reaches in the product [rows, width] x [width,
+    inner] in float32.
 
-    Takes a fraction of a second; the quickest of several, so that what else the machine does counts little.
+    Takes a fraction of a second; the quickest of several, so that what else the machine does counts
+    little.
     """
     states, weight = torch.ones(rows, width, device=device), torch.ones(width, inner, device=device)
     on_gpu, quickest, began = torch.device(device).type == "cuda", float("inf"), time.perf_counter()
@@ -255,18 +296,25 @@ def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 2
 def _check(**counts: tuple[Any, int]) -> None:
     for name, (number, least) in counts.items():
         if not isinstance(number, int) or number < least:
-            raise InputError(f"{name} should be a whole number of at least {least}, found {number!r}")
+            raise InputError(
+                f"{name} should be a whole number of at least {least}, found {number!r}"
+            )
 
 
 def _inner(stack: Stack) -> int:
     """Width of a stack's feed-forwards."""
-    return max((weight_of(part.up).shape[0] for part in stack.layers[0].feed_forwards), default=4 * stack.width)
+    return max(
+        (weight_of(part.up).shape[0] for part in stack.layers[0].feed_forwards),
+        default=4 * stack.width,
+    )
 
 
 def _held(model: Model) -> int:
     """Bytes that measures hold at most beside a forward pass, on a CPU."""
     made = sum(
-        4 * len(stack) * _inner(stack) * stack.width for stack in model.stacks.values() if stack.plan.feed_forwards
+        4 * len(stack) * _inner(stack) * stack.width
+        for stack in model.stacks.values()
+        if stack.plan.feed_forwards
     )
     sounds = FEATURES_BYTES + STATES_BYTES if model.hears else 0
     return CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(made, STORED_BYTES) + sounds

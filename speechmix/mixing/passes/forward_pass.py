@@ -1,8 +1,9 @@
 """One forward pass: the maps of the items that share it, every measure and stack at once.
 
-In: items, a `Question`, a `Precision`. The blocks are handled while the pass runs, one at a time, each measure pooled to words
-at once, so that the memory beyond the plain pass is about one layer's maps. Every block's mixing strength is computed with
-them. Out: `Maps`, one for each item. Measures that differentiate the whole model take a pass of their own behind it.
+In: items, a `Question`, a `Precision`. The blocks are handled while the pass runs, one at a time,
+each measure pooled to words at once, so that the memory beyond the plain pass is about one layer's
+maps. Every block's mixing strength is computed with them. Out: `Maps`, one for each item. Measures
+that differentiate the whole model take a pass of their own behind it.
 """
 
 from __future__ import annotations
@@ -49,24 +50,29 @@ class Precision(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, question: Question) -> Precision:
-        """Float32 or better unless asked: scores are small differences of states, which half precision rounds away."""
+        """Float32 or better unless asked: scores are small differences of states, which half
+        precision rounds away."""
         states, products = model.state_dtype, question.product_dtype
         if question.dtype is not None:
             states = dtype_named(question.dtype)
             if states.itemsize < 4:
                 warnings.warn(
-                    f"scores are computed on {states} states: expect relative errors of tens of percent, and small scores "
+                    f"scores are computed on {states} states: expect relative errors of tens of "
+                    "percent, and small scores "
                     "to be noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
                     stacklevel=3,
                 )
         if products == TF32 and model.device.type != "cuda":
-            raise InputError(f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}")
+            raise InputError(
+                f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}"
+            )
         if products is None or products == TF32:
             return cls(states, products or states)
         return cls(states, usable_products(dtype_named(products), model.device))
 
 
-# From a prepared view, the units of its stacks as they are seen, and the precision: what is told of each block.
+# From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
+# each block.
 Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
 
 
@@ -90,7 +96,9 @@ def answers(
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
     for view in views:
-        view.prepare(tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers))
+        view.prepare(
+            tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers)
+        )
     provenances = [provenance_of(model, view, question, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "layer"]
@@ -101,7 +109,9 @@ def answers(
         "bytes_of_pairs": bytes_of_pairs(model.device),
     }
     with ExitStack() as unfinished:  # whatever happens, no half a file is left
-        collected = [unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here]
+        collected = [
+            unfinished.enter_context(ScoresByLayer(layers, folder)) for folder in folders_here
+        ]
 
         also = None
         if beside is not None:
@@ -113,7 +123,9 @@ def answers(
                 stack, units_here = block.stack.name, units_of[block.clip]
                 if stack not in units_here:
                     units_here[stack] = views[block.clip].units(block)
-                scored = scores_of_block(block, units_here[stack], [*of_blocks, *strength], question, resources)
+                scored = scores_of_block(
+                    block, units_here[stack], [*of_blocks, *strength], question, resources
+                )
                 scores = {measure.name: tensor for measure, tensor in scored}
                 strengths = scores.pop(STRENGTH.name)[:, 0] if strength else None
                 collected[block.clip].append(stack, scores, strengths)
@@ -129,11 +141,21 @@ def answers(
             ]
     if len(of_blocks) < len(measures):
         for index, view in enumerate(views):
-            asked = (units_of[index], provenances[index], layers, question, precision, [question.objective])
+            asked = (
+                units_of[index],
+                provenances[index],
+                layers,
+                question,
+                precision,
+                [question.objective],
+            )
             [maps] = differentiated(model, view, *asked, strengths=finished[index].strengths)
-            maps_of[index] |= {key: written_to(folders_here[index], made) for key, made in maps.items()}
+            maps_of[index] |= {
+                key: written_to(folders_here[index], made) for key, made in maps.items()
+            }
     return [
-        Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers}) for maps in maps_of
+        Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers})
+        for maps in maps_of
     ]
 
 
@@ -148,19 +170,26 @@ def run_forward(
     """The forward pass of the items together; their blocks are handled while it runs."""
     inputs = padded_together(model, [view.prepared.inputs for view in views])
     with (
-        running(model, precision),  # from here on the stacks are bound to the modules as they are now
+        running(
+            model, precision
+        ),  # from here on the stacks are bound to the modules as they are now
         Capture([model.stacks[stack] for stack in stacks], on_block, layers=question.layers),
         phase("forward"),
     ):
-        output = model.family.run(model.base, inputs_to_device(inputs, model.device, precision.states), tuple(stacks))
+        output = model.family.run(
+            model.base, inputs_to_device(inputs, model.device, precision.states), tuple(stacks)
+        )
     states = getattr(output, "encoder_last_hidden_state", None)
     if states is not None:
-        remember_encoder_states(model, states, views[0].prepared.sound, attention=model.readable_attention)
+        remember_encoder_states(
+            model, states, views[0].prepared.sound, attention=model.readable_attention
+        )
 
 
 @contextmanager
 def running(model: Model, precision: Precision) -> Iterator[None]:
-    """Have a model run as it is: its own weights in this precision, no gradients, no random number taken from the caller."""
+    """Have a model run as it is: its own weights in this precision, no gradients, no random number
+    taken from the caller."""
     with (
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
         model.in_use(precision.states),
@@ -193,7 +222,10 @@ def scores_of_block(
 
 def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a measure's function takes."""
-    return {name: resources[name] if name in resources else getattr(question, name) for name in measure.takes}
+    return {
+        name: resources[name] if name in resources else getattr(question, name)
+        for name in measure.takes
+    }
 
 
 def differentiated(
@@ -207,16 +239,21 @@ def differentiated(
     objectives: Sequence[ObjectiveOption],
     strengths: Mapping[str, np.ndarray] | None = None,
 ) -> list[dict[tuple[str, str], MixingMap]]:
-    """Maps of the measures that differentiate the whole model, for one item: those of each objective.
+    """Maps of the measures that differentiate the whole model, for one item: those of each
+    objective.
 
     Mixing strengths [L, W_t] by stack go to the maps that have a row for each target.
     """
-    measures = [measure for measure in map(measure_named, question.measures) if measure.scope == "model"]
+    measures = [
+        measure for measure in map(measure_named, question.measures) if measure.scope == "model"
+    ]
     made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
     with running(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if any(measure.objective for measure in measures):
-            resolved = [objective_of(option, model, view.item, view.prepared) for option in objectives]
+            resolved = [
+                objective_of(option, model, view.item, view.prepared) for option in objectives
+            ]
             with phase("forward"):
                 passes = GradientPass.of_each(model, inputs, layers, resolved)
         else:
@@ -227,29 +264,53 @@ def differentiated(
             made.append({})
             for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
                 with phase(measure.name):
-                    scores, notes = measure.function(run, stack, units[stack], **_read_by(measure, question, {}))
+                    scores, notes = measure.function(
+                        run, stack, units[stack], **_read_by(measure, question, {})
+                    )
                 targets, sources = view.labels(stack)
                 strength = None if strengths is None or measure.objective else strengths.get(stack)
                 if measure.objective:
-                    targets, notes = (run.objective.span,), {"objective": run.objective.details, **notes}
-                labels = (targets, sources, measure.name, stack, layers_here, {**provenance, **notes}, strength)
+                    targets, notes = (
+                        (run.objective.span,),
+                        {"objective": run.objective.details, **notes},
+                    )
+                labels = (
+                    targets,
+                    sources,
+                    measure.name,
+                    stack,
+                    layers_here,
+                    {**provenance, **notes},
+                    strength,
+                )
                 made[-1][measure.name, stack] = scores, labels
     arrays = iter(to_host([scores for of_one in made for scores, _ in of_one.values()]))
     return [
-        {key: _of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()} for of_one in made
+        {key: _of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()}
+        for of_one in made
     ]
 
 
 def _labelled(
-    view: View, finished: FinishedMaps, provenance, layers, measures: Sequence[Measure], question: Question
+    view: View,
+    finished: FinishedMaps,
+    provenance,
+    layers,
+    measures: Sequence[Measure],
+    question: Question,
 ) -> dict[tuple[str, str], MixingMap]:
-    """Maps of the collected scores, with what is only known now: the position that predicts the deciding token."""
+    """Maps of the collected scores, with what is only known now: the position that predicts the
+    deciding token."""
     tokens = view.prepared.tokens
     if tokens is not None and tokens.deciding is not None:
         provenance["deciding_position"] = tokens.deciding - 1
     maps = {}
     for measure in measures:
-        noted = {**provenance, "distance": question.distance} if "distance" in measure.options else provenance
+        noted = (
+            {**provenance, "distance": question.distance}
+            if "distance" in measure.options
+            else provenance
+        )
         for stack, layers_here in layers.items():
             strength = finished.strengths[stack]
             labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted), strength)
@@ -264,35 +325,51 @@ def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
 def _of_numbers(made: MixingMap) -> MixingMap:
     """Return a map as it is; of states that are zero, or not finite themselves, there is none."""
     if wrong := [
-        layer for layer, scores in zip(made.layers, made.scores, strict=True) if not np.isfinite(scores).all()
+        layer
+        for layer, scores in zip(made.layers, made.scores, strict=True)
+        if not np.isfinite(scores).all()
     ]:
         raise InputError(
-            f"{made.provenance['clip'] or 'prepared inputs'}: {made.measure} is not a number in layer "
-            f"{', '.join(map(str, wrong))} of the {made.stack} of {made.provenance['model']}. Its states there are zero, as of "
-            "a sound that is silent throughout, or not finite, as of damaged weights: leave the clip out, or check the model"
+            f"{made.provenance['clip'] or 'prepared inputs'}: {made.measure} is not a number in "
+            "layer "
+            f"{', '.join(map(str, wrong))} of the {made.stack} of {made.provenance['model']}. Its "
+            "states there are zero, as of "
+            "a sound that is silent throughout, or not finite, as of damaged weights: leave the "
+            "clip out, or check the model"
         )
     return made
 
 
 def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
-    """Requested stacks in the model's order; by default those that the items reach, which must be the same."""
+    """Requested stacks in the model's order; by default those that the items reach, which must be
+    the same."""
     if question.stacks is not None:
         unknown = set(question.stacks) - set(model.stacks)
         if unknown or not question.stacks:
             raise InputError(
-                f"{model.name} has the stacks {list(model.stacks)}; asked for {sorted(set(question.stacks))}"
+                f"{model.name} has the stacks {list(model.stacks)}; asked for "
+                f"{sorted(set(question.stacks))}"
             )
         return tuple(name for name in model.stacks if name in question.stacks)
     reached = {
-        tuple(name for name in model.stacks if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder)
+        tuple(
+            name
+            for name in model.stacks
+            if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder
+        )
         for view in views
     }
     if len(reached) > 1:
-        raise InputError("clips with and without text cannot share a forward pass: say stacks=, or clips_at_once=1")
+        raise InputError(
+            "clips with and without text cannot share a forward pass: say stacks=, or "
+            "clips_at_once=1"
+        )
     return reached.pop()
 
 
-def layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[str, tuple[int, ...]]:
+def layers_of(
+    model: Model, stacks: Sequence[str], question: Question
+) -> dict[str, tuple[int, ...]]:
     """Layers asked for, by stack."""
     layers = question.layers
     if layers is None:
@@ -300,12 +377,15 @@ def layers_of(model: Model, stacks: Sequence[str], question: Question) -> dict[s
     fewest = min(len(model.stacks[stack]) for stack in stacks)
     if not layers or not all(layer in range(fewest) for layer in layers):
         raise InputError(
-            f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to {fewest - 1}"
+            f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to "
+            f"{fewest - 1}"
         )
     return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}
 
 
-def provenance_of(model: Model, view: View, question: Question, precision: Precision) -> dict[str, Any]:
+def provenance_of(
+    model: Model, view: View, question: Question, precision: Precision
+) -> dict[str, Any]:
     """What a map, or what is taken apart, says of where it comes from."""
     return {
         "model": model.name,

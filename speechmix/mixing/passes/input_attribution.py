@@ -1,8 +1,10 @@
-"""From the input to the output: what each unit that enters a model counts for a number, by measures that go all the way.
+"""From the input to the output: what each unit that enters a model counts for a number, by measures
+that go all the way.
 
-In: a model, an item, a measure of one number, and numbers, each a list of objectives that are added up. Out: values of each
-side's units: parts of a logit where the measure takes one apart (ALTI-Logit, DecompX, LRP), else sizes at the states that enter
-the first layer of each stack (gradients).
+In: a model, an item, a measure of one number, and numbers, each a list of objectives that are added
+up. Out: values of each side's units: parts of a logit where the measure takes one apart
+(ALTI-Logit, DecompX, LRP), else sizes at the states that enter the first layer of each stack
+(gradients).
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ class FromInput(NamedTuple):
 
 
 def from_input(
-    model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
+    model: Model,
+    item: Item,
+    measure: str,
+    numbers: Sequence[Sequence[ObjectiveOption]],
+    **options: Any,
 ) -> FromInput:
     """What each unit that enters a model counts for each number.
 
@@ -46,7 +52,8 @@ def from_input(
         With its head.
     item : Clip, Sentence or dict of tensors
     measure : str
-        Of scope "logit" ("alti_logit", "lrp", ...), or of one number ("gradient_input", "chefer", ...).
+        Of scope "logit" ("alti_logit", "lrp", ...), or of one number ("gradient_input", "chefer",
+        ...).
     numbers : sequence of sequence of objectives [N]
         As of `mix`; the values of one number's objectives are added up.
     **options
@@ -61,10 +68,13 @@ def from_input(
     if facts.scope == "logit":
         return _parts(model, item, measure, numbers, **options)
     if not facts.objective:
-        raise InputError(f"{measure} explains no number of the output: its maps are put together layer by layer")
+        raise InputError(
+            f"{measure} explains no number of the output: its maps are put together layer by layer"
+        )
     if not facts.gives_maps:
         raise InputError(
-            f"{measure} removes sources from the input: speechmix.explain(model, item, measures={measure!r})"
+            f"{measure} removes sources from the input: speechmix.explain(model, item, "
+            f"measures={measure!r})"
         )
     return _gradients(model, item, measure, numbers, **options)
 
@@ -72,8 +82,8 @@ def from_input(
 def check_reaches_the_sound(model: Model, measure: str) -> None:
     """Raise for an audio language model's maps and parts, which end where sound enters its decoder.
 
-    What they say of the decoder's positions is where the sound was, not what is still known there: an encoder may have taken a
-    word to all of them.
+    What they say of the decoder's positions is where the sound was, not what is still known there:
+    an encoder may have taken a word to all of them.
 
     Raises
     ------
@@ -81,8 +91,10 @@ def check_reaches_the_sound(model: Model, measure: str) -> None:
     """
     if model.converses and not facts_of(measure).reaches_the_sound:
         raise InputError(
-            f"{measure} of {model.name} ends where its sound enters the decoder, behind the projector, and would name "
-            "places and not words of the sound; ask occlusion, shapley or gradient_input, or each stack for itself "
+            f"{measure} of {model.name} ends where its sound enters the decoder, behind the "
+            "projector, and would name "
+            "places and not words of the sound; ask occlusion, shapley or gradient_input, or each "
+            "stack for itself "
             "(speechmix.mix, speechmix.logit_contributions)"
         )
 
@@ -121,7 +133,8 @@ def _columns_at(spans: Sequence[Span]) -> dict[int, list[int]]:
 
 
 def columns_of_composed(whole: MixingMap) -> Columns:
-    """The last row block of a composed map by side: what the encoder is given, and what the decoder is fed."""
+    """The last row block of a composed map by side: what the encoder is given, and what the decoder
+    is fed."""
     scores, split = whole.mean_heads().scores[-1], len(whole.sources) - len(whole.targets)
     return {
         "encoder": (whole.sources[:split], scores[:, :split]),
@@ -130,9 +143,14 @@ def columns_of_composed(whole: MixingMap) -> Columns:
 
 
 def maps_and_parts(
-    model: Model, item: Item, measures: Sequence[str], numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
+    model: Model,
+    item: Item,
+    measures: Sequence[str],
+    numbers: Sequence[Sequence[ObjectiveOption]],
+    **options: Any,
 ) -> tuple[Maps, FromInput]:
-    """Maps of measures of single layers, and ALTI-Logit's parts of each number, from one forward pass.
+    """Maps of measures of single layers, and ALTI-Logit's parts of each number, from one forward
+    pass.
 
     Parameters
     ----------
@@ -146,7 +164,9 @@ def maps_and_parts(
     return maps, _summed(parts, members)
 
 
-def _asked_once(numbers: Sequence[Sequence[ObjectiveOption]]) -> tuple[list[ObjectiveOption], np.ndarray]:
+def _asked_once(
+    numbers: Sequence[Sequence[ObjectiveOption]],
+) -> tuple[list[ObjectiveOption], np.ndarray]:
     """All objectives, each once [P]; and how often each is part of a number, [N, P]."""
     asked: list[ObjectiveOption] = []
     for objective in (objective for number in numbers for objective in number):
@@ -156,7 +176,11 @@ def _asked_once(numbers: Sequence[Sequence[ObjectiveOption]]) -> tuple[list[Obje
 
 
 def _parts(
-    model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
+    model: Model,
+    item: Item,
+    measure: str,
+    numbers: Sequence[Sequence[ObjectiveOption]],
+    **options: Any,
 ) -> FromInput:
     asked, members = _asked_once(numbers)
     parts = logit_contributions(model, item, objective=asked, measure=measure, **options)
@@ -164,7 +188,8 @@ def _parts(
 
 
 def _summed(parts: Sequence[LogitContributions], members: np.ndarray) -> FromInput:
-    """Parts of each number, [N], from those of objectives, [P], and how often each of these is in a number, [N, P]."""
+    """Parts of each number, [N], from those of objectives, [P], and how often each of these is in a
+    number, [N, P]."""
     columns = {
         side: (parts[0].sources[side], members @ np.stack([part.total(side) for part in parts]))
         for side in parts[0].sides
@@ -173,7 +198,11 @@ def _summed(parts: Sequence[LogitContributions], members: np.ndarray) -> FromInp
 
 
 def _gradients(
-    model: Model, item: Item, measure: str, numbers: Sequence[Sequence[ObjectiveOption]], **options: Any
+    model: Model,
+    item: Item,
+    measure: str,
+    numbers: Sequence[Sequence[ObjectiveOption]],
+    **options: Any,
 ) -> FromInput:
     asked, members = _asked_once(numbers)
     stacks: list[str] = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
@@ -181,7 +210,8 @@ def _gradients(
     columns: Columns = {
         stack: (
             maps[0][measure, stack].sources,
-            members @ np.stack([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in maps]),
+            members
+            @ np.stack([of_one[measure, stack].mean_heads().scores[0, 0] for of_one in maps]),
         )
         for stack in stacks
     }

@@ -1,9 +1,11 @@
-"""logit_contributions(): what each source adds to the logit of a token, or to its difference to a foil; parts that add up.
+"""logit_contributions(): what each source adds to the logit of a token, or to its difference to a
+foil; parts that add up.
 
-In: a `Model` with its head, one clip, text or prepared inputs, and a registered measure of scope "logit". For ALTI-Logit two
-passes of the unmodified model: the first tells the states that are read and the logits, the second takes the attention blocks
-apart while it runs (`by_layers`), one layer at a time. DecompX carries vectors through one pass (`carried_parts`), LRP sends
-relevance back through one (`relevance_parts`). Out: `LogitContributions`.
+In: a `Model` with its head, one clip, text or prepared inputs, and a registered measure of scope
+"logit". For ALTI-Logit two passes of the unmodified model: the first tells the states that are read
+and the logits, the second takes the attention blocks apart while it runs (`by_layers`), one layer
+at a time. DecompX carries vectors through one pass (`carried_parts`), LRP sends relevance back
+through one (`relevance_parts`). Out: `LogitContributions`.
 """
 
 from __future__ import annotations
@@ -52,27 +54,30 @@ def logit_contributions(
     Parameters
     ----------
     model : Model
-        With its head. For "alti_logit" the stack that writes must be pre-norm (GPT-2, Llama, Qwen, Gemma; the decoders of
-        Whisper and mBART; CTC models as XLSR). For "decompx" the model must be an encoder (BERT and its kin with a masked or a
-        classification head; CTC models). For "lrp" any whose attention torch computes: of both kinds, of both norm orders,
+        With its head. For "alti_logit" the stack that writes must be pre-norm (GPT-2, Llama, Qwen,
+        Gemma; the decoders of Whisper and mBART; CTC models as XLSR). For "decompx" the model must
+        be an encoder (BERT and its kin with a masked or a classification head; CTC models). For
+        "lrp" any whose attention torch computes: of both kinds, of both norm orders,
         encoder-decoder models too.
     item : Clip, Sentence, str or dict of tensors
-        As in `mix`. A masked model (BERT) is fed its mask for the target of a sentence, unless the objective is a position.
+        As in `mix`. A masked model (BERT) is fed its mask for the target of a sentence, unless the
+        objective is a position.
     objective : optional
-        Which logit: "logit" or "contrast" (less the foil's) of the item's target, "auto" for whichever it has,
-        (position, token id) or (position, token id, foil's id); ("label",) or ("label", "label") of a classifier (decompx,
-        lrp); or a list of such, answered together.
+        Which logit: "logit" or "contrast" (less the foil's) of the item's target, "auto" for
+        whichever it has, (position, token id) or (position, token id, foil's id); ("label",) or
+        ("label", "label") of a classifier (decompx, lrp); or a list of such, answered together.
     measure : {"alti_logit", "decompx", "lrp"}
         Or a registered measure of scope "logit".
     units : {"word", "frame", "token"}
-        What the sources are, as in `mix`. A decoder's tokens are computed one by one, and so are DecompX's of a text; a word
-        of several is their sum. On the side of an encoder that hears (or, in ALTI-Logit, of any) a word is one part like any
-        other, as in ALTI.
+        What the sources are, as in `mix`. A decoder's tokens are computed one by one, and so are
+        DecompX's of a text; a word of several is their sum. On the side of an encoder that hears
+        (or, in ALTI-Logit, of any) a word is one part like any other, as in ALTI.
     spans, include, dtype : optional
         As in `mix`; spans must not overlap.
     **options
-        Of the measure alone. "alti_logit" has reference=True: add 1e-6 to every coordinate of ALTI's differences, as the
-        published code does; its rows then reach a few millionths into the future.
+        Of the measure alone. "alti_logit" has reference=True: add 1e-6 to every coordinate of
+        ALTI's differences, as the published code does; its rows then reach a few millionths into
+        the future.
 
     Returns
     -------
@@ -88,19 +93,21 @@ def logit_contributions(
 
     Notes
     -----
-    Parts are those of the model as it computed: what would happen without a source is another question
-    (`speechmix.knock_out`). ALTI-Logit and DecompX hold attention weights as they are; LRP gives them half, and hands it on to
-    queries and keys. All hold the scale of norms. ALTI-Logit's tracing back to inputs follows ALTI's shares, which are lengths:
-    feed-forwards are left out of it, and a share has no sign of its own.
+    Parts are those of the model as it computed: what would happen without a source is another
+    question (`speechmix.knock_out`). ALTI-Logit and DecompX hold attention weights as they are; LRP
+    gives them half, and hands it on to queries and keys. All hold the scale of norms. ALTI-Logit's
+    tracing back to inputs follows ALTI's shares, which are lengths: feed-forwards are left out of
+    it, and a share has no sign of its own.
 
-    LRP is patented, its authors write, and free of charge for personal and scientific purposes only: see the documentation,
-    "Parts of a logit", before it goes into a product.
+    LRP is patented, its authors write, and free of charge for personal and scientific purposes
+    only: see the documentation, "Parts of a logit", before it goes into a product.
 
     References
     ----------
-    Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL. The way through an encoder and
-    cross-attention is that of Ferrando et al. 2022b, Towards Opening the Black Box of Neural Machine Translation, EMNLP; the
-    two together are in neither paper. Modarressi et al. 2023, DecompX, ACL. Achtibat et al. 2024, AttnLRP, ICML.
+    Ferrando et al. 2023, Explaining How Transformers Use Context to Build Predictions, ACL. The way
+    through an encoder and cross-attention is that of Ferrando et al. 2022b, Towards Opening the
+    Black Box of Neural Machine Translation, EMNLP; the two together are in neither paper.
+    Modarressi et al. 2023, DecompX, ACL. Achtibat et al. 2024, AttnLRP, ICML.
 
     Examples
     --------
@@ -113,7 +120,9 @@ def logit_contributions(
     """
     computed = _of_a_logit(measure)
     computed.check_options(options)
-    question = Question(measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype)
+    question = Question(
+        measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype
+    )
     check_takes_apart(model, measure)
     requested: list[Any] = objective if isinstance(objective, list) else [objective]
     item, requested = mask_target(model, item, requested)
@@ -126,7 +135,9 @@ def logit_contributions(
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         values = computed.function(LogitPass(model, view, question, inputs), objectives, **options)
     rounded = torch.float32 if single.found else precision.states
-    found = labelled(model, view, measure, values, objectives, provenance, precision, rounded=rounded)
+    found = labelled(
+        model, view, measure, values, objectives, provenance, precision, rounded=rounded
+    )
     return found if isinstance(objective, list) else found[0]
 
 
@@ -162,7 +173,9 @@ def labelled(
     """
     sources = {side: tuple(view.sources(side)) for side in values[0]["scores"]}
     found = [
-        LogitContributions(measure, **of_one, sources=sources, objective=objective.details, provenance=provenance)
+        LogitContributions(
+            measure, **of_one, sources=sources, objective=objective.details, provenance=provenance
+        )
         for of_one, objective in zip(values, objectives, strict=True)
     ]
     for contributions in found:
@@ -178,13 +191,18 @@ def check_takes_apart(model: Model, measure: str) -> None:
 
 
 def of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
-    """Objective that is a logit at a position, or a difference of two; or a label's, which LRP takes wherever it is read."""
+    """Objective that is a logit at a position, or a difference of two; or a label's, which LRP
+    takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)
     details = objective.details
-    if details["kind"] not in ("logit", "contrast", "logits") or not details.keys() & {*measure_named(measure).details}:
+    if details["kind"] not in ("logit", "contrast", "logits") or not details.keys() & {
+        *measure_named(measure).details
+    }:
         raise InputError(
-            f"parts add up to a logit, or to the difference of two, at one position; objective={option!r} of {model.name} is "
-            f"{details['kind']!r} of {details.get('label', 'something else')!r}. {ask_at_one_position(model)}"
+            "parts add up to a logit, or to the difference of two, at one position; "
+            f"objective={option!r} of {model.name} is "
+            f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
+            f"{ask_at_one_position(model)}"
         )
     return objective
 
@@ -196,14 +214,19 @@ def _check_sum(model: Model, contributions: LogitContributions, dtype: torch.dty
     if not abs(contributions.error) <= allowed:
         why = measure.mismatch
         if dtype != torch.float64:
-            why += f", or its states overflow in {dtype} or are rounded too much: dtype='float64' tells which"
+            why += (
+                f", or its states overflow in {dtype} or are rounded too much: dtype='float64' "
+                "tells which"
+            )
         raise ModelError(
-            f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by {contributions.error:.2g}: {why}"
+            f"{model.name}: the parts of the logit {contributions.logit:.6g} miss it by "
+            f"{contributions.error:.2g}: {why}"
         )
 
 
 class SinglePrecision(TorchFunctionMode):
-    """Notices whether a model's own code rounds states of double precision to single precision (rotary positions, softmax).
+    """Notices whether a model's own code rounds states of double precision to single precision
+    (rotary positions, softmax).
 
     Attributes
     ----------
@@ -217,5 +240,7 @@ class SinglePrecision(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if func in _CONVERSIONS and isinstance(result, Tensor) and result.dtype == torch.float32:
-            self.found = self.found or (isinstance(args[0], Tensor) and args[0].dtype == torch.float64)
+            self.found = self.found or (
+                isinstance(args[0], Tensor) and args[0].dtype == torch.float64
+            )
         return result

@@ -1,6 +1,7 @@
 """The package's measures of scope "logit": ALTI-Logit, DecompX and LRP, as the registry knows them.
 
-In: a `LogitPass` and objectives that are logits. Out: the fields of `LogitContributions` for each objective.
+In: a `LogitPass` and objectives that are logits. Out: the fields of `LogitContributions` for each
+objective.
 """
 
 from __future__ import annotations
@@ -18,18 +19,23 @@ from .logit_pass import LogitPass
 from .lrp_logit import relevance_parts
 
 
-def alti_logit(run: LogitPass, objectives: Sequence[Objective], *, reference: bool = False) -> list[dict[str, Any]]:
-    """Return ALTI-Logit's contributions, by a pass that tells what is read and one that takes attention blocks apart.
+def alti_logit(
+    run: LogitPass, objectives: Sequence[Objective], *, reference: bool = False
+) -> list[dict[str, Any]]:
+    """Return ALTI-Logit's contributions, by a pass that tells what is read and one that takes
+    attention blocks apart.
 
-    `reference` adds 1e-6 to every coordinate of ALTI's differences, as the published code does: its rows then reach a few
-    millionths into the future.
+    `reference` adds 1e-6 to every coordinate of ALTI's differences, as the published code does: its
+    rows then reach a few millionths into the future.
     """
     return by_layers(run.model, run.view, run.question, run.inputs, objectives, reference=reference)
 
 
 def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]:
     """Return DecompX's contributions, in one row for all layers."""
-    by_source, outside, logits = to_host(list(carried_parts(run.model, run.view, run.inputs, objectives)))
+    by_source, outside, logits = to_host(
+        list(carried_parts(run.model, run.view, run.inputs, objectives))
+    )
     return [
         {
             "scores": {"encoder": by_source[index : index + 1].astype(float)},
@@ -49,7 +55,8 @@ def lrp(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]
 
 implement("alti_logit", alti_logit, check=writing_stack)
 implement("decompx", decompx, check=check_carried, details=("position", "row"))
-# LRP: in single precision it misses by less than ten roundings, and by a thousand where a rule is missing.
+# LRP: in single precision it misses by less than ten roundings, and by a thousand where a rule is
+# missing.
 implement(
     "lrp",
     lrp,

@@ -1,8 +1,8 @@
 """LogitParts: the parts of logits, collected block by block while a model runs.
 
-In: the positions that are read and what reads their logits off the residual stream. Out: what each source adds, layer by layer,
-directly and by inputs, with what is no source's. Held are numbers [layer, objective, source] and one matrix of shares, no
-layer's tensors.
+In: the positions that are read and what reads their logits off the residual stream. Out: what each
+source adds, layer by layer, directly and by inputs, with what is no source's. Held are numbers
+[layer, objective, source] and one matrix of shares, no layer's tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from .views import View
 
 
 class LogitParts:
-    """Parts of P logits of one item; `on_block` is given the blocks of all stacks in the order they run.
+    """Parts of P logits of one item; `on_block` is given the blocks of all stacks in the order they
+    run.
 
     Parameters
     ----------
@@ -43,12 +44,14 @@ class LogitParts:
     reference : bool
         Whether ALTI's distances are those of the published code.
     seen : dict of stack to Units, optional
-        Of the stacks that another measure has seen in the pass: what it has made of the same rows serves here.
+        Of the stacks that another measure has seen in the pass: what it has made of the same rows
+        serves here.
 
     Attributes
     ----------
     mapped, direct, of_layers : dict of str to list of Tensor
-        By layer: contributions [P, S] by side of the input, by stack that is read, and [P] of each part that is no source's.
+        By layer: contributions [P, S] by side of the input, by stack that is read, and [P] of each
+        part that is no source's.
     embedding : Tensor [P]
         What the state that enters the first layer gives.
     """
@@ -76,7 +79,9 @@ class LogitParts:
         self._shares = InputShares()
         self._units: dict[str, Units] = {}
         self._members: dict[str, Tensor] = {}  # by side, which position is in which source, [K, S]
-        self._own_maps: list[Tensor] = []  # of a decoder's layer whose cross-attention is still to come
+        self._own_maps: list[
+            Tensor
+        ] = []  # of a decoder's layer whose cross-attention is still to come
         self.mapped: dict[str, list[Tensor]] = {}
         self.direct: dict[str, list[Tensor]] = {}
         self.of_layers: dict[str, list[Tensor]] = {"mlp": [], "attention_bias": [], "outside": []}
@@ -108,18 +113,27 @@ class LogitParts:
     def _map(self, block: Block) -> Tensor:
         """ALTI's raw map of a block."""
         resources = {"batch_size": "auto", "bytes_of_pairs": bytes_of_pairs(self._rows.device)}
-        [(_, scores)] = scores_of_block(block, self._units[block.stack.name], [self._alti], self._question, resources)
+        [(_, scores)] = scores_of_block(
+            block, self._units[block.stack.name], [self._alti], self._question, resources
+        )
         return scores
 
     def _label(self, block: Block) -> None:
-        """Units of a stack: those of the view on the encoder's side, single tokens on the decoder's."""
+        """Units of a stack: those of the view on the encoder's side, single tokens on the
+        decoder's."""
         name = block.stack.name
         seen = self._seen[name] if name in self._seen else self._view.units(block)
         tokens = [Span(p, p + 1) for p in range(self._tokens)]
         sources = tokens if name == "decoder" else self._view.sources(name)
-        self._units[name] = seen if name == "encoder" else Units(tokens, sources, pooling="mean", device=seen.device)
+        self._units[name] = (
+            seen
+            if name == "encoder"
+            else Units(tokens, sources, pooling="mean", device=seen.device)
+        )
         side = "decoder" if name == "decoder" else "encoder"
-        self._members[side] = members_of(self._view.sources(name), block.n_sources).to(self._readers)
+        self._members[side] = members_of(self._view.sources(name), block.n_sources).to(
+            self._readers
+        )
 
     def _read(self, block: Block) -> None:
         """Note what a block, and with the last one the rest of its layer, adds to the logits."""
@@ -128,7 +142,11 @@ class LogitParts:
         if first_block and block.layer == 0:
             self.embedding = self._of(before)
         by_position, bias = read_attention(block, self._rows, self._readers)
-        outside = self._note_tokens(by_position) if name == "decoder" else self._note_units(name, by_position)
+        outside = (
+            self._note_tokens(by_position)
+            if name == "decoder"
+            else self._note_units(name, by_position)
+        )
         for part, values in (("attention_bias", bias), ("outside", outside)):
             self._note(self.of_layers[part], values, new=first_block)
         if block.modules.studied == len(block.modules.attentions) - 1:
@@ -143,7 +161,9 @@ class LogitParts:
     def _note_tokens(self, by_position: Tensor) -> Tensor:
         """Note contributions [P, K] of a decoder's tokens; return what lies outside its sources."""
         members = self._members["decoder"]
-        by_input = by_position[:, : self._tokens] @ self._shares.start_decoder(self._tokens, by_position)
+        by_input = by_position[:, : self._tokens] @ self._shares.start_decoder(
+            self._tokens, by_position
+        )
         tokens, units = by_input[:, : self._tokens], by_input[:, self._tokens :]
         self._note(self.direct.setdefault("decoder", []), by_position @ members)
         if "encoder" in self._members:
@@ -152,7 +172,8 @@ class LogitParts:
         return tokens @ (1 - members[: self._tokens].sum(dim=-1))
 
     def _note_units(self, name: str, by_position: Tensor) -> Tensor:
-        """Note contributions [P, K] of the encoder's positions; return what lies outside its units."""
+        """Note contributions [P, K] of the encoder's positions; return what lies outside its
+        units."""
         members = self._members["encoder"]
         by_unit = by_position @ members
         traced = by_unit if self._shares.encoder is None else by_unit @ self._shares.encoder
@@ -182,6 +203,7 @@ def members_of(spans: Sequence[Span], positions: int) -> Tensor:
     shared = (members.sum(dim=-1) > 1).nonzero()[:, 0].tolist()
     if shared:
         raise InputError(
-            f"position {shared[0]} lies in two sources: parts that add up need spans that do not overlap (rounding='disjoint')"
+            f"position {shared[0]} lies in two sources: parts that add up need spans that do not "
+            "overlap (rounding='disjoint')"
         )
     return members

@@ -1,7 +1,8 @@
-"""LogitPass: what a measure of scope "logit" gets, a model with its head and one item that is ready to run.
+"""LogitPass: what a measure of scope "logit" gets, a model with its head and one item that is ready
+to run.
 
-In: a model in the precision of the request, and a prepared item. Out: its inputs, its sources by side, and the logits of a
-plain forward pass, for functions that split a logit into contributions.
+In: a model in the precision of the request, and a prepared item. Out: its inputs, its sources by
+side, and the logits of a plain forward pass, for functions that split a logit into contributions.
 """
 
 from __future__ import annotations
@@ -40,5 +41,6 @@ class LogitPass:
     inputs: Mapping[str, Tensor]
 
     def sources(self, side: str) -> Sequence[Span]:
-        """The units of a side ("encoder", "decoder") whose contributions are returned, in their order."""
+        """The units of a side ("encoder", "decoder") whose contributions are returned, in their
+        order."""
         return self.view.sources(side)

@@ -1,8 +1,10 @@
-"""relevance_parts(): a logit taken apart by layer-wise relevance propagation, with an account of every layer.
+"""relevance_parts(): a logit taken apart by layer-wise relevance propagation, with an account of
+every layer.
 
-In: a view, and which logits. One pass forward by the rules of `measures.lrp`, and one back for each logit. Out: values of
-`LogitContributions`: what reaches the states that enter the first layers, what biases and softmaxes keep on the way, and the
-sums that enter each layer, which show that nothing else was lost.
+In: a view, and which logits. One pass forward by the rules of `measures.lrp`, and one back for each
+logit. Out: values of `LogitContributions`: what reaches the states that enter the first layers,
+what biases and softmaxes keep on the way, and the sums that enter each layer, which show that
+nothing else was lost.
 """
 
 from __future__ import annotations
@@ -37,24 +39,34 @@ def relevance_parts(
     for number, objective in enumerate(objectives):
         again = number < len(objectives) - 1
         gradients = torch.autograd.grad(values[number], ends, retain_graph=again, allow_unused=True)
-        reached = [torch.zeros_like(x) if g is None else x * g for x, g in zip(ends, gradients, strict=True)]
+        reached = [
+            torch.zeros_like(x) if g is None else x * g
+            for x, g in zip(ends, gradients, strict=True)
+        ]
         by_position = [parts[0].sum(dim=-1) for parts in reached[: len(states)]]  # [K] each
         of_units = torch.stack([*reached[len(states) :], values[number]])
         *relevances, numbers = to_host([x.detach() for x in (*by_position, of_units)])
         *absorbed, logit = numbers.tolist()
-        at = {key: relevance.astype(float) for key, relevance in zip(states, relevances, strict=True)}
-        made.append(_values(model, view, at, dict(zip(units, absorbed, strict=True)), objective, logit))
+        at = {
+            key: relevance.astype(float) for key, relevance in zip(states, relevances, strict=True)
+        }
+        made.append(
+            _values(model, view, at, dict(zip(units, absorbed, strict=True)), objective, logit)
+        )
     return made
 
 
 def _run(
     model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
 ) -> tuple[States, dict[Place, Tensor], list[Tensor]]:
-    """One pass by the rules: states that enter each layer (for "cross": what it reads), units, and each logit."""
+    """One pass by the rules: states that enter each layer (for "cross": what it reads), units, and
+    each logit."""
     states: States = {}
 
     def keep(stack: str, layer: int, x: Tensor) -> Tensor:
-        is_input = layer == 0 and stack != "cross"  # what lies in front of the first layer is not taken apart
+        is_input = (
+            layer == 0 and stack != "cross"
+        )  # what lies in front of the first layer is not taken apart
         states[stack, layer] = x.detach().requires_grad_(True) if is_input else x.clone()
         return states[stack, layer]
 
@@ -71,7 +83,9 @@ def _run(
         RelevanceRules(model) as rules,
     ):
         output = model.module(**inputs, **options, return_dict=True)
-        values = [objective.function(output)[0] for objective in objectives]  # refuses positions that are not there
+        values = [
+            objective.function(output)[0] for objective in objectives
+        ]  # refuses positions that are not there
     return states, rules.units, values
 
 
@@ -93,16 +107,21 @@ def _values(
     layer_parts = {"outside": np.array([outside])}
     for side in sides:
         for kind in (BIAS, SOFTMAX):
-            by_layer = [absorbed.get(Place(side, layer, kind), 0.0) for layer in range(len(model.stacks[side]))]
+            by_layer = [
+                absorbed.get(Place(side, layer, kind), 0.0)
+                for layer in range(len(model.stacks[side]))
+            ]
             layer_parts[f"{side}_{kind}"] = np.array(by_layer)
     single = {
         "final_norm_bias": absorbed.get(Place(None, None, NORM_BIAS), 0.0),
-        "head_bias": absorbed.get(Place(None, None, BIAS), 0.0) + _added_to_logits(model, objective),
+        "head_bias": absorbed.get(Place(None, None, BIAS), 0.0)
+        + _added_to_logits(model, objective),
     }
     if "cross" in model.stacks:
         single["encoder_norm_bias"] = absorbed.get(Place("encoder", None, BIAS), 0.0)
     passed = {
-        name: np.array([at[name, layer].sum() for layer in range(len(stack))]) for name, stack in model.stacks.items()
+        name: np.array([at[name, layer].sum() for layer in range(len(stack))])
+        for name, stack in model.stacks.items()
     }
     return {
         "scores": scores,

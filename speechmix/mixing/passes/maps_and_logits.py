@@ -1,7 +1,7 @@
 """maps_and_logits(): maps of layers, and logits taken apart by ALTI-Logit, from one forward pass.
 
-In: a `Model` with its head, and one item. Out: what `mix` and `logit_contributions` give for it, each of which would run the
-model, and read the same attention weights, by itself.
+In: a `Model` with its head, and one item. Out: what `mix` and `logit_contributions` give for it,
+each of which would run the model, and read the same attention weights, by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ MEASURE = "alti_logit"
 
 
 def maps_and_logits(
-    model: Model, item: Item, measures: Sequence[str], objectives: Sequence[ObjectiveOption], **options: Any
+    model: Model,
+    item: Item,
+    measures: Sequence[str],
+    objectives: Sequence[ObjectiveOption],
+    **options: Any,
 ) -> tuple[Maps, list[LogitContributions]]:
     """Maps of measures of single layers, in all stacks, and ALTI-Logit's parts of each objective.
 
@@ -53,11 +57,15 @@ def maps_and_logits(
     precision = Precision.of(model, question)
     begun: list[tuple[View, list[Objective], PartsByLayer]] = []
 
-    def beside(view: View, units: Mapping[str, Units], precision: Precision) -> Callable[[Block], None]:
+    def beside(
+        view: View, units: Mapping[str, Units], precision: Precision
+    ) -> Callable[[Block], None]:
         resolved = [of_a_logit(option, model, view, MEASURE) for option in objectives]
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         with phase(MEASURE):
-            begun.append((view, resolved, PartsByLayer(model, view, question, inputs, resolved, units)))
+            begun.append(
+                (view, resolved, PartsByLayer(model, view, question, inputs, resolved, units))
+            )
 
         def on_block(block: Block) -> None:
             with phase(MEASURE):

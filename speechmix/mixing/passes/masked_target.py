@@ -1,7 +1,8 @@
 """The mask of a masked language model in the place of a sentence's target word.
 
-In: a model and a sentence with a target. Out: the sentence that the model reads, and what is read at the mask. A masked model
-that reads its target copies it; what it predicts from context is seen behind the mask alone.
+In: a model and a sentence with a target. Out: the sentence that the model reads, and what is read
+at the mask. A masked model that reads its target copies it; what it predicts from context is seen
+behind the mask alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def is_masked_model(model: Model) -> bool:
 
 
 def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
-    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked for there."""
+    """The sentence with a mask for the target, and the spelling (two, with a foil) that is asked
+    for there."""
     if not isinstance(sentence.target, int):
         return sentence, None
     target = sentence.words[sentence.target]
@@ -38,7 +40,8 @@ def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]
 
 
 def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the item with its target masked and the objectives that are read there, where a masked model predicts the target.
+    """Return the item with its target masked and the objectives that are read there, where a masked
+    model predicts the target.
 
     Parameters
     ----------
@@ -46,8 +49,9 @@ def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any
     item : Clip, Sentence, str or dict of tensors
         Only a `Sentence` with a target changes.
     objectives : sequence
-        "auto", "logit", "contrast" or spellings read the target, so that it is masked. Numbers of positions and functions read
-        the text as it is given; beside one of the former they read the masked text.
+        "auto", "logit", "contrast" or spellings read the target, so that it is masked. Numbers of
+        positions and functions read the text as it is given; beside one of the former they read the
+        masked text.
 
     Examples
     --------
@@ -59,7 +63,9 @@ def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any
     masked, spellings = masked_target(item)
     if masked is item:  # no target, or the mask itself
         return item, list(objectives)
-    at_mask: dict[Any, Any] = {"auto": spellings, "logit": spellings[:1]} if isinstance(spellings, tuple) else {}
+    at_mask: dict[Any, Any] = (
+        {"auto": spellings, "logit": spellings[:1]} if isinstance(spellings, tuple) else {}
+    )
     if item.foil is not None:
         at_mask["contrast"] = spellings
     return masked, [at_mask.get(one, one) if isinstance(one, str) else one for one in objectives]
@@ -69,4 +75,8 @@ def _reads_target(objective: Any) -> bool:
     """Whether an objective is a name or a spelling: then what it reads is the target."""
     if isinstance(objective, str):
         return True
-    return isinstance(objective, Sequence) and len(objective) > 0 and all(isinstance(word, str) for word in objective)
+    return (
+        isinstance(objective, Sequence)
+        and len(objective) > 0
+        and all(isinstance(word, str) for word in objective)
+    )

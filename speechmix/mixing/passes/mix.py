@@ -1,8 +1,9 @@
-"""mix(): context-mixing maps of clips, texts or prepared inputs, all measures and stacks in one forward pass.
+"""mix(): context-mixing maps of clips, texts or prepared inputs, all measures and stacks in one
+forward pass.
 
-In: a `Model`, and a `Clip` or several. The options become one `Question`, the items groups that share a forward pass
-(`batches`); what happens in a pass is in `passes`. Out: `Maps`, one `MixingMap` per measure and stack, raw scores
-[layer, (head,) target, source].
+In: a `Model`, and a `Clip` or several. The options become one `Question`, the items groups that
+share a forward pass (`batches`); what happens in a pass is in `passes`. Out: `Maps`, one
+`MixingMap` per measure and stack, raw scores [layer, (head,) target, source].
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ def mix(
     model : Model
         From `speechmix.load`.
     clip : Clip, Sentence or str, dict of tensors, or iterable of them
-        A clip with word times for a model that hears, a text for one that reads (``<mask>`` stands for its mask token), or
-        prepared model inputs (e.g. ``{"input_features": x, "decoder_input_ids": ids}``). Several clips, or prepared
-        inputs of a batch of several, give a list; padding that an attention mask leaves out is no unit.
+        A clip with word times for a model that hears, a text for one that reads (``<mask>`` stands
+        for its mask token), or prepared model inputs (e.g. ``{"input_features": x,
+        "decoder_input_ids": ids}``). Several clips, or prepared inputs of a batch of several, give
+        a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str
         Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one.
     stacks : str or sequence of str, optional
@@ -74,18 +76,21 @@ def mix(
     layers : sequence of int, optional
         Layers counted from 0; all by default.
     units : {"word", "frame", "token"}
-        What the encoder's side of a map is made of: words or frames of a clip; words (of one or more sub-words) or tokens
-        of a text, then in a model with a decoder alone too. The decoder behind an encoder always has tokens.
+        What the encoder's side of a map is made of: words or frames of a clip; words (of one or
+        more sub-words) or tokens of a text, then in a model with a decoder alone too. The decoder
+        behind an encoder always has tokens.
     spans : sequence of (start, stop), list of (start, stop), or Span, optional
-        Half-open encoder frames (or token positions) to use as units instead of words; several ranges are one unit in
-        pieces, ``[(1, 2), (3, 4)]``. For prepared inputs without spans every frame or token is a unit.
+        Half-open encoder frames (or token positions) to use as units instead of words; several
+        ranges are one unit in pieces, ``[(1, 2), (3, 4)]``. For prepared inputs without spans every
+        frame or token is a unit.
     targets : optional
-        Compute only these rows: indices into the target side's units (spans, frames or token positions), a dict of
-        such lists by stack, or "target" for the rows of the clip's target word (and the one that decides its
-        spelling, with a foil). Much cheaper than the whole map.
+        Compute only these rows: indices into the target side's units (spans, frames or token
+        positions), a dict of such lists by stack, or "target" for the rows of the clip's target
+        word (and the one that decides its spelling, with a foil). Much cheaper than the whole map.
     pooling : {"mean", "max"}
         Over the frames of a word.
-    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean",
+    "unit_manhattan"}
         Of Value Zeroing.
     heads : {"mean", "each"}
         "each" gives a map per head; for Value Zeroing it zeroes that head alone.
@@ -94,48 +99,55 @@ def mix(
     include : sequence of {"silence", "padding"}
         Make the silence between words and the padding behind the clip units of their own.
     dtype : str or torch.dtype, optional
-        Precision of the states, float32 or float64; by default the model's own, float32 for a half-precision model. A
-        half-precision model can be asked to run in its own, with a warning: scores are then hardly more than noise.
+        Precision of the states, float32 or float64; by default the model's own, float32 for a
+        half-precision model. A half-precision model can be asked to run in its own, with a warning:
+        scores are then hardly more than noise.
     engine : {"delta", "replay"}
-        How Value Zeroing is computed: by carrying the change through the layer, or by running the layer's modules again
-        on the changed rows (slower, and less exact at the same precision; used by itself for a registered architecture
-        whose layers are not described).
+        How Value Zeroing is computed: by carrying the change through the layer, or by running the
+        layer's modules again on the changed rows (slower, and less exact at the same precision;
+        used by itself for a registered architecture whose layers are not described).
     product_dtype : str or torch.dtype, optional
-        Precision of the delta engine's products with the feed-forward matrices alone: "bfloat16" (scores then within about
-        5e-3, relatively), on a GPU also "tf32"; that of the states by default. Where a processor only emulates the type,
-        float32 is used, with a warning; the provenance of a map (`product_dtype`) says what was used.
+        Precision of the delta engine's products with the feed-forward matrices alone: "bfloat16"
+        (scores then within about 5e-3, relatively), on a GPU also "tf32"; that of the states by
+        default. Where a processor only emulates the type, float32 is used, with a warning; the
+        provenance of a map (`product_dtype`) says what was used.
     objective : str, tuple or callable
-        The number that gradient measures explain; their maps have one row, the target. "logit", "probability" (of the
-        target's token), "log_probability" (of all its tokens; of a CTC model's transcript), "contrast" (its logit less the
-        foil's), "ctc" (log-probability of the transcript less that without the target); "auto" is a contrast where there is
-        a foil, and else "ctc" for a CTC model and "logit" for others.
-        With several tokens: the one that decides between target and foil, or the target's first. A masked target is given
-        as ("spelling",) or ("spelling", "foil"), by default the likeliest token. A classifier is asked for the label
-        that it gives, or for ("label",), or ("label", "label") for a contrast. For prepared inputs: (position, token id),
-        (position, token id, foil's id), or a function of the model's output (a batch of one) that returns a scalar.
+        The number that gradient measures explain; their maps have one row, the target. "logit",
+        "probability" (of the target's token), "log_probability" (of all its tokens; of a CTC
+        model's transcript), "contrast" (its logit less the foil's), "ctc" (log-probability of the
+        transcript less that without the target); "auto" is a contrast where there is a foil, and
+        else "ctc" for a CTC model and "logit" for others. With several tokens: the one that decides
+        between target and foil, or the target's first. A masked target is given as ("spelling",) or
+        ("spelling", "foil"), by default the likeliest token. A classifier is asked for the label
+        that it gives, or for ("label",), or ("label", "label") for a contrast. For prepared inputs:
+        (position, token id), (position, token id, foil's id), or a function of the model's output
+        (a batch of one) that returns a scalar.
     steps : int
         Of integrated gradients.
     baseline : {"mean", "zero"}
-        Of integrated gradients and DeepLift: every position at the mean of the states, or zeros, from where a layer norm
-        makes nearly all of the change within the first thousandth of the path, so that no sum over steps is complete.
+        Of integrated gradients and DeepLift: every position at the mean of the states, or zeros,
+        from where a layer norm makes nearly all of the change within the first thousandth of the
+        path, so that no sum over steps is complete.
     prompt : str, optional
-        What an audio language model is asked about the clip (`Model.with_prompt`). By default it is asked to transcribe, and
-        its decoder is fed the clip's text, if it has one.
+        What an audio language model is asked about the clip (`Model.with_prompt`). By default it is
+        asked to transcribe, and its decoder is fed the clip's text, if it has one.
     answer : str, optional
-        What its decoder is fed as the answer to the prompt; by default the model writes its answer itself (greedy).
+        What its decoder is fed as the answer to the prompt; by default the model writes its answer
+        itself (greedy).
     batch_size : int or "auto"
-        (Target position, source) pairs handled at once, about; "auto" takes what fits 32 MiB, on a GPU a quarter of
-        what is free.
+        (Target position, source) pairs handled at once, about; "auto" takes what fits 32 MiB, on a
+        GPU a quarter of what is free.
     clips_at_once : int or "auto"
-        Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes nothing for the model
-        (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has; text models), otherwise one.
+        Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes
+        nothing for the model (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has;
+        text models), otherwise one.
     window : (start, end), optional
         With units="frame", only the frames within these seconds of the clip.
     out : path, optional
-        Folder to write the maps to while they are computed, one file a map, as `MixingMap.save` does; the maps returned
-        then read their scores from there. For maps larger than memory. Each clip has a folder in it, named like the clip
-        (two of one name are refused); several prepared inputs are numbered, ``inputs_0``, ``inputs_1``, ...; a single one
-        has the folder itself.
+        Folder to write the maps to while they are computed, one file a map, as `MixingMap.save`
+        does; the maps returned then read their scores from there. For maps larger than memory. Each
+        clip has a folder in it, named like the clip (two of one name are refused); several prepared
+        inputs are numbered, ``inputs_0``, ``inputs_1``, ...; a single one has the folder itself.
     progress : bool
         Show a bar over clips.
 
@@ -183,8 +195,16 @@ def mix(
     )
     for name, number in (("batch_size", batch_size), ("clips_at_once", clips_at_once)):
         if number != "auto" and not (isinstance(number, int) and number >= 1):
-            raise InputError(f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}")
-    scored = partial(answers, model, question=question, precision=Precision.of(model, question), batch_size=batch_size)
+            raise InputError(
+                f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}"
+            )
+    scored = partial(
+        answers,
+        model,
+        question=question,
+        precision=Precision.of(model, question),
+        batch_size=batch_size,
+    )
     if isinstance(clip, Mapping):
         rows = rows_of(clip)
         folders = folders_of(out, rows)
@@ -195,7 +215,9 @@ def mix(
     if isinstance(clip, (Clip, Sentence, str)):
         return scored([clip], folders_of(out, [clip]))[0]
     if not isinstance(clip, Iterable):
-        raise InputError(f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}")
+        raise InputError(
+            f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}"
+        )
     at_once = clips_together(model) if clips_at_once == "auto" else int(clips_at_once)
     return _of_several(model, clip, scored, at_once=at_once, out=out, progress=progress)
 

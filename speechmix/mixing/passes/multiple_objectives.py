@@ -1,7 +1,9 @@
-"""maps_of_each(): maps of one item by a measure that differentiates the whole model, for each of several objectives.
+"""maps_of_each(): maps of one item by a measure that differentiates the whole model, for each of
+several objectives.
 
-In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` gives for that objective alone. What does not
-depend on the objective is computed once: the forward pass, whose graph is kept while each objective is taken back through it.
+In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` gives for that
+objective alone. What does not depend on the objective is computed once: the forward pass, whose
+graph is kept while each objective is taken back through it.
 """
 
 from __future__ import annotations
@@ -16,11 +18,19 @@ from ..measures.availability import check_defined
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import in_groups
-from .forward_pass import Precision, differentiated, layers_of, provenance_of, run_forward, stacks_of
+from .forward_pass import (
+    Precision,
+    differentiated,
+    layers_of,
+    provenance_of,
+    run_forward,
+    stacks_of,
+)
 from .request import ObjectiveOption, Question
 from .views import Item, seen_by
 
-# What a measure makes of all objectives at once is in memory: of integrated gradients the states' gradients of each.
+# What a measure makes of all objectives at once is in memory: of integrated gradients the states'
+# gradients of each.
 _AT_ONCE = 32
 
 

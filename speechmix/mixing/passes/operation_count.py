@@ -1,9 +1,11 @@
-"""How many operations a clip's maps take: counted while the package's own code runs on a model without weights.
+"""How many operations a clip's maps take: counted while the package's own code runs on a model
+without weights.
 
-In: a model on the meta device (`adapters.outline`), measures, the length of a clip. Out: floating-point operations of the plain
-forward pass and of each measure (a multiplication and an addition are two). Of each stack one layer is scored and counted for
-all, for its layers are alike. What is not counted: measures that differentiate the whole model, features, and all that is
-done number by number (norms, activations, softmax), which takes time all the same (`scoring.estimate`).
+In: a model on the meta device (`adapters.outline`), measures, the length of a clip. Out:
+floating-point operations of the plain forward pass and of each measure (a multiplication and an
+addition are two). Of each stack one layer is scored and counted for all, for its layers are alike.
+What is not counted: measures that differentiate the whole model, features, and all that is done
+number by number (norms, activations, softmax), which takes time all the same (`scoring.estimate`).
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Operations:
     forward : int
         Of the plain forward pass.
     measures : mapping of str to int
-        What each measure takes beside it, in all layers of all stacks; and the mixing strength, which every map has.
+        What each measure takes beside it, in all layers of all stacks; and the mixing strength,
+        which every map has.
     reading : int
         What it takes to read attention where the model does not show it (WavLM).
     uncounted : tuple of str
@@ -69,8 +72,9 @@ class Operations:
 class Counting(TorchDispatchMode):
     """Count the operations of tensors while the block lasts, as torch's formulas have them.
 
-    On the meta device there are no numbers: whoever asks for one is told yes (one), as in "nothing is padded". Unlike torch's
-    `FlopCounterMode` it hooks no modules, so that what runs within may differentiate.
+    On the meta device there are no numbers: whoever asks for one is told yes (one), as in "nothing
+    is padded". Unlike torch's `FlopCounterMode` it hooks no modules, so that what runs within may
+    differentiate.
 
     Examples
     --------
@@ -86,7 +90,11 @@ class Counting(TorchDispatchMode):
         self.operations = 0
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
@@ -99,9 +107,11 @@ class Counting(TorchDispatchMode):
 
 
 def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
-    """Inputs of the shape that a clip (a sentence) of so many seconds has, and the spans of its words.
+    """Inputs of the shape that a clip (a sentence) of so many seconds has, and the spans of its
+    words.
 
-    Of 2.5 words a second, evenly spread, and 1.5 tokens a word, as read speech and the tokenizers of large models have it.
+    Of 2.5 words a second, evenly spread, and 1.5 tokens a word, as read speech and the tokenizers
+    of large models have it.
 
     Raises
     ------
@@ -110,7 +120,8 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
     """
     if model.converses:
         raise InputError(
-            f"{model.name}: what an audio language model takes cannot be told beforehand: its decoder reads sound, prompt and "
+            f"{model.name}: what an audio language model takes cannot be told beforehand: its "
+            "decoder reads sound, prompt and "
             "answer. Time a few clips instead"
         )
     words = max(2, round(WORDS_PER_SECOND * seconds))
@@ -128,25 +139,36 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
     if model.hears:
         grid = model.grid(round(seconds * model.sample_rate))
         if grid.fixed and seconds > grid.duration:
-            raise InputError(f"{model.name} hears {grid.duration:g} s at a time, found seconds={seconds:g}")
+            raise InputError(
+                f"{model.name} hears {grid.duration:g} s at a time, found seconds={seconds:g}"
+            )
         places = min(grid.n_frames, grid.frames_between(0.0, seconds)[1])
     else:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         places, most = n_tokens, most_positions(model)
         if most is not None and n_tokens > most:
             raise InputError(
-                f"{model.name} reads {most} tokens at a time; a text of {seconds:g} s has about {n_tokens}: give fewer seconds"
+                f"{model.name} reads {most} tokens at a time; a text of {seconds:g} s has about "
+                f"{n_tokens}: give fewer seconds"
             )
     words = min(words, places)
     ends = [round(places * index / words) for index in range(words + 1)]
     return inputs, list(itertools.pairwise(ends))
 
 
-def rows_of_target(model: Model, n_words: int, inputs: Mapping[str, Tensor]) -> dict[str, list[int]]:
-    """Rows of a word in the middle of a clip: its own, and in a decoder behind an encoder those of two tokens."""
-    word, token = n_words // 2, inputs["decoder_input_ids"].shape[1] // 2 if "decoder_input_ids" in inputs else 0
+def rows_of_target(
+    model: Model, n_words: int, inputs: Mapping[str, Tensor]
+) -> dict[str, list[int]]:
+    """Rows of a word in the middle of a clip: its own, and in a decoder behind an encoder those of
+    two tokens."""
+    word, token = (
+        n_words // 2,
+        inputs["decoder_input_ids"].shape[1] // 2 if "decoder_input_ids" in inputs else 0,
+    )
     alone = "encoder" not in model.stacks
-    return {name: [word] if alone or name == "encoder" else [token - 1, token] for name in model.stacks}
+    return {
+        name: [word] if alone or name == "encoder" else [token - 1, token] for name in model.stacks
+    }
 
 
 def counted_operations(
@@ -174,11 +196,14 @@ def counted_operations(
     Raises
     ------
     InputError
-        For an unknown measure, one that is not defined for a stack, or a clip that is too long for it.
+        For an unknown measure, one that is not defined for a stack, or a clip that is too long for
+        it.
     """
     inputs, spans = clip_of(model, seconds)
     rows = None if targets is None else rows_of_target(model, len(spans), inputs)
-    question = Question.of({"measures": list(measures), "stacks": stacks, "spans": spans, "targets": rows})
+    question = Question.of(
+        {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": rows}
+    )
     asked = [measure_named(name) for name in question.measures]
     view = seen_by(model, inputs, question)
     named = stacks_of(model, [view], question)
@@ -195,14 +220,17 @@ def counted_operations(
     return Operations(
         forward=sum(plain.values()),
         measures={
-            measure.name: sum(times[name] * by_measure[measure.name, name] for name in named) for measure in of_blocks
+            measure.name: sum(times[name] * by_measure[measure.name, name] for name in named)
+            for measure in of_blocks
         },
         reading=sum(read.values()) - sum(plain.values()),
         uncounted=tuple(measure.name for measure in asked if measure.scope == "model"),
     )
 
 
-def _of_forward_pass(model: Model, inputs: Mapping[str, Tensor], times: Mapping[str, int]) -> Counter[str]:
+def _of_forward_pass(
+    model: Model, inputs: Mapping[str, Tensor], times: Mapping[str, int]
+) -> Counter[str]:
     """Operations of a pass by stack and outside of all, if each layer were there so many times."""
     with Counting() as counting, _within_layers(model, counting, times) as counts:
         model.family.run(model.base, inputs, tuple(times))
@@ -211,18 +239,25 @@ def _of_forward_pass(model: Model, inputs: Mapping[str, Tensor], times: Mapping[
 
 
 @contextmanager
-def _within_layers(model: Model, counting: Counting, times: Mapping[str, int]) -> Iterator[Counter[str]]:
-    """Count what layers take that are there more than once: all but the one that runs, which is counted outside."""
+def _within_layers(
+    model: Model, counting: Counting, times: Mapping[str, int]
+) -> Iterator[Counter[str]]:
+    """Count what layers take that are there more than once: all but the one that runs, which is
+    counted outside."""
     counts: Counter[str] = Counter()
     begun: list[int] = []
-    layers = {layer.module: name for name in times for layer in model.stacks[name].layers}  # cross shares the decoder's
+    layers = {
+        layer.module: name for name in times for layer in model.stacks[name].layers
+    }  # cross shares the decoder's
     with ExitStack() as hooks:
         for module, name in layers.items():
 
             def end(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
                 counts[name] += (times[name] - 1) * (counting.operations - begun.pop())
 
-            begin = module.register_forward_pre_hook(lambda module, args: begun.append(counting.operations))
+            begin = module.register_forward_pre_hook(
+                lambda module, args: begun.append(counting.operations)
+            )
             hooks.callback(begin.remove)
             hooks.callback(module.register_forward_hook(end).remove)
         yield counts
@@ -236,7 +271,8 @@ def _of_measures(
     question: Question,
     times: Mapping[str, int],
 ) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-    """Operations of each measure in the one layer of each stack, and those of the pass in which it was read."""
+    """Operations of each measure in the one layer of each stack, and those of the pass in which it
+    was read."""
     by_measure: Counter[tuple[str, str]] = Counter()
     resources = {
         "product": Product(model.state_dtype),

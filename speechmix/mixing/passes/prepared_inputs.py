@@ -1,4 +1,5 @@
-"""Prepared inputs: tensors that somebody else made of one clip or text, checked, with the tokens that they hold.
+"""Prepared inputs: tensors that somebody else made of one clip or text, checked, with the tokens
+that they hold.
 
 In: tensors by the name of the module's argument. Out: `Prepared`, and a hash of all that it holds.
 """
@@ -27,7 +28,10 @@ def prepared_from(inputs: Mapping[str, Any], model: Model) -> Prepared:
     if model.converses and "input_ids" in tensors:
         ids = tensors["input_ids"][0].tolist()
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        prepared.tokens, prepared.heard = Tokens.from_ids(ids, model.tokenizer, mask=mask), heard_among(model, ids)
+        prepared.tokens, prepared.heard = (
+            Tokens.from_ids(ids, model.tokenizer, mask=mask),
+            heard_among(model, ids),
+        )
     if not model.hears:
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
         tokens = Tokens.from_ids(tensors["input_ids"][0].tolist(), model.tokenizer, mask=mask)
@@ -36,20 +40,27 @@ def prepared_from(inputs: Mapping[str, Any], model: Model) -> Prepared:
             return prepared
         prepared.source_tokens = tokens
     if "decoder_input_ids" in tensors:
-        prepared.tokens = Tokens.from_ids(tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1)
+        prepared.tokens = Tokens.from_ids(
+            tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1
+        )
     return prepared
 
 
 def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
     batch = {name: len(tensor) for name, tensor in tensors.items()}
     if not tensors or set(batch.values()) != {1}:
-        raise InputError(f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}")
+        raise InputError(
+            f"prepared inputs should hold one clip, a batch of 1; found {batch or 'nothing'}"
+        )
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"prepared input {name!r} holds NaN or infinity")
     expected = model.family.tiny_inputs(model.config)
     main = next(iter(expected))
-    if main not in tensors or tensors[main].is_floating_point() != expected[main].is_floating_point():
+    if (
+        main not in tensors
+        or tensors[main].is_floating_point() != expected[main].is_floating_point()
+    ):
         kind = "floating-point" if expected[main].is_floating_point() else "whole"
         types = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
         raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {types}")
@@ -57,10 +68,16 @@ def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
 
 def fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
     """Hash of prepared inputs: names, types, shapes and every number."""
-    tensors = {name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()}
+    tensors = {
+        name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()
+    }
     numbers = {
-        name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy().data) for name, tensor in tensors.items()
+        name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy().data)
+        for name, tensor in tensors.items()
     }
     return digest(
-        {name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()] for name, tensor in tensors.items()}
+        {
+            name: [str(tensor.dtype), list(tensor.shape), numbers[name].hexdigest()]
+            for name, tensor in tensors.items()
+        }
     )[:16]

@@ -1,7 +1,9 @@
-"""What `mix` is asked: its options that decide scores, with their allowed values and defaults, checked once.
+"""What `mix` is asked: its options that decide scores, with their allowed values and defaults,
+checked once.
 
-`mix`, runs and the command line make a `Question`; nobody else checks an option. How an answer is computed (batch sizes,
-files) is no part of it. Nothing here imports torch, so that the command line can say what it takes at once.
+`mix`, runs and the command line make a `Question`; nobody else checks an option. How an answer is
+computed (batch sizes, files) is no part of it. Nothing here imports torch, so that the command line
+can say what it takes at once.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 AUDIO_UNITS, TEXT_UNITS = ("word", "frame"), ("word", "token")
 OBJECTIVES = ("auto", "logit", "probability", "log_probability", "contrast", "ctc")
 
-# Allowed values of the options that have some. `include` takes several of them, `objective` other things too.
+# Allowed values of the options that have some. `include` takes several of them, `objective` other
+# things too.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "units": tuple(dict.fromkeys(AUDIO_UNITS + TEXT_UNITS)),
     "pooling": POOLINGS,
@@ -41,7 +44,8 @@ ObjectiveOption = str | Sequence[int] | Sequence[str] | Callable[[Any], "torch.T
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be scored and how scores are defined; the fields are the options of `mix`, in one form and checked.
+    """What is to be scored and how scores are defined; the fields are the options of `mix`, in one
+    form and checked.
 
     Raises
     ------
@@ -78,7 +82,8 @@ class Question:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Question:
-        """Question of options as `mix` takes them: one measure, stack, layer or target may stand alone."""
+        """Question of options as `mix` takes them: one measure, stack, layer or target may stand
+        alone."""
         one_form = dict(options)
         for name in options.keys() & {"measures", "stacks", "layers", "include"}:
             one_form[name] = several(options[name])
@@ -93,18 +98,21 @@ class Question:
         Raises
         ------
         InputError
-            As for any question; and for a function, which cannot be compared with that of an earlier start.
+            As for any question; and for a function, which cannot be compared with that of an
+            earlier start.
         """
         names = [option.name for option in fields(cls)]
         unknown = set(options) - set(names)
         if unknown:
             raise InputError(
-                f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: {', '.join(names)}"
+                f"unknown option {', '.join(sorted(unknown))}; a run takes those of mix: "
+                f"{', '.join(names)}"
             )
         functions = [name for name, value in options.items() if callable(value)]
         if functions:
             raise InputError(
-                f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or use speechmix.mix"
+                f"{functions[0]} cannot be a function in a run, which may be resumed: name it, or "
+                "use speechmix.mix"
             )
         return cls.of(options)
 
@@ -114,8 +122,11 @@ class Question:
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
     def described(self) -> dict[str, Any]:
-        """The options as JSON knows them, to be stored and compared: lists for sequences, names for torch's types."""
-        return json.loads(json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str))
+        """The options as JSON knows them, to be stored and compared: lists for sequences, names for
+        torch's types."""
+        return json.loads(
+            json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str)
+        )
 
 
 def several(value: Any) -> tuple[Any, ...] | None:
@@ -134,7 +145,9 @@ def _plain(value: Any) -> Any:
 def _check(question: Question) -> None:
     """Raise `InputError` for the first option that cannot be."""
     if not question.measures:
-        raise InputError(f"no measure asked for; there are {', '.join(names_of_scope('layer', 'model'))}")
+        raise InputError(
+            f"no measure asked for; there are {', '.join(names_of_scope('layer', 'model'))}"
+        )
     for name in question.measures:
         check_gives_maps(name)
         facts = facts_of(name)
@@ -144,24 +157,35 @@ def _check(question: Question) -> None:
     if not (isinstance(question.steps, int) and question.steps >= 1):
         raise InputError(f"steps should be a whole number of at least 1, found {question.steps!r}")
     if question.distance not in DISTANCES:
-        raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {question.distance!r}")
+        raise InputError(
+            f"distance must be one of {sorted(DISTANCES)}, found {question.distance!r}"
+        )
     unknown = set(question.include) - set(CONTEXT_KINDS)
     if unknown:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
     if isinstance(question.targets, Mapping) and set(question.targets) - set(STACKS):
-        raise InputError(f"targets is by stack, {', '.join(STACKS)}; found {sorted(question.targets)}")
+        raise InputError(
+            f"targets is by stack, {', '.join(STACKS)}; found {sorted(question.targets)}"
+        )
     for name in ("heads", "units", "engine", "rounding", "baseline", "pooling"):
         if getattr(question, name) not in ALLOWED[name]:
-            raise InputError(f"{name} must be one of {ALLOWED[name]}, found {getattr(question, name)!r}")
+            raise InputError(
+                f"{name} must be one of {ALLOWED[name]}, found {getattr(question, name)!r}"
+            )
     if question.product_dtype is not None and question.engine != "delta":
-        raise InputError("product_dtype belongs to engine='delta'; leave it out with engine='replay'")
+        raise InputError(
+            "product_dtype belongs to engine='delta'; leave it out with engine='replay'"
+        )
     window = question.window
-    if window is not None and (question.units != "frame" or len(window) != 2 or not window[0] < window[1]):
+    if window is not None and (
+        question.units != "frame" or len(window) != 2 or not window[0] < window[1]
+    ):
         raise InputError(f"window is (start, end) in seconds, with units='frame'; found {window!r}")
 
 
 def _check_objective(option: Any) -> None:
-    """Raise `InputError` unless an option of `mix` is an objective: a name, a callable or a tuple."""
+    """Raise `InputError` unless an option of `mix` is an objective: a name, a callable or a
+    tuple."""
     if callable(option) or (isinstance(option, str) and option in OBJECTIVES):
         return
     if isinstance(option, Sequence) and not isinstance(option, str):
@@ -170,6 +194,8 @@ def _check_objective(option: Any) -> None:
         if 2 <= len(option) <= 3 and all(type(number) is int and number >= 0 for number in option):
             return
     raise InputError(
-        f"objective should be one of {OBJECTIVES}, (position, token id), (position, token id, foil's id), the target's "
-        f"spelling and its foil's as (word, word), or a function of the model's output; found {option!r}"
+        f"objective should be one of {OBJECTIVES}, (position, token id), (position, token id, "
+        "foil's id), the target's "
+        "spelling and its foil's as (word, word), or a function of the model's output; found "
+        f"{option!r}"
     )

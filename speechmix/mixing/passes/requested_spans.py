@@ -1,7 +1,8 @@
-"""Spans that a question asks for: frames or words of a clip's sound, or those that were given with `spans=`.
+"""Spans that a question asks for: frames or words of a clip's sound, or those that were given with
+`spans=`.
 
-In: a clip and its frames, or ranges of positions as a user gives them; a question. Out: `Span`s, the units of the encoder's
-side of a `View`.
+In: a clip and its frames, or ranges of positions as a user gives them; a question. Out: `Span`s,
+the units of the encoder's side of a `View`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...inputs.words.spans import AskedSpan, Span, asked_ranges, context_spans, frame_spans, word_spans
+from ...inputs.words.spans import (
+    AskedSpan,
+    Span,
+    asked_ranges,
+    context_spans,
+    frame_spans,
+    word_spans,
+)
 
 if TYPE_CHECKING:
     from ...inputs.audio.frame_grid import FrameGrid
@@ -25,13 +33,22 @@ def audio_spans(clip: Clip, grid: FrameGrid, question: Question) -> list[Span]:
     if question.units == "frame":
         word_of = {frame: span.word for span in words for frame in span.positions}
         first, last = question.window or (-math.inf, math.inf)
-        frames = [f for f in frame_spans(grid) if first <= (f.onset or 0.0) and (f.offset or 0.0) <= last]
+        frames = [
+            f for f in frame_spans(grid) if first <= (f.onset or 0.0) and (f.offset or 0.0) <= last
+        ]
         if not frames:
-            raise InputError(f"{clip.name}: no frame lies within window={question.window} of its {clip.duration:.2f} s")
-        return [Span(f.start, f.stop, f.label, "frame", word_of.get(f.start), f.onset, f.offset) for f in frames]
+            raise InputError(
+                f"{clip.name}: no frame lies within window={question.window} of its "
+                f"{clip.duration:.2f} s"
+            )
+        return [
+            Span(f.start, f.stop, f.label, "frame", word_of.get(f.start), f.onset, f.offset)
+            for f in frames
+        ]
     if not words:
         raise InputError(
-            f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its text with "
+            f"{clip.name} has no word times: give words= (TextGrid, CTM, JSON, TSV), align its "
+            "text with "
             "speechmix.align(clip), or ask for units='frame'"
         )
     if question.include:
@@ -45,8 +62,8 @@ def checked_spans(asked: Sequence[AskedSpan]) -> list[Span]:
     Raises
     ------
     InputError
-        For no spans, one that is empty or no range of whole positions, pieces of one that overlap, and for one in pieces
-        that shares a position with another.
+        For no spans, one that is empty or no range of whole positions, pieces of one that overlap,
+        and for one in pieces that shares a position with another.
     """
     spans = []
     for index, span in enumerate(asked):
@@ -55,14 +72,18 @@ def checked_spans(asked: Sequence[AskedSpan]) -> list[Span]:
                 ranges = asked_ranges(span)
             except (TypeError, ValueError):
                 raise InputError(
-                    f"span {index} should be (start, stop) in whole frames, or a list of these, found {span!r}"
+                    f"span {index} should be (start, stop) in whole frames, or a list of these, "
+                    f"found {span!r}"
                 ) from None
             if len(ranges) == 1:  # checked below, as any span
                 span = Span(*ranges[0], str(index), "word", index)
             else:
                 span = Span.of_ranges(ranges, str(index), word=index)
         if not 0 <= span.start < span.stop:
-            raise InputError(f"span {index} should be half-open [start, stop) with 0 <= start < stop, found {span}")
+            raise InputError(
+                f"span {index} should be half-open [start, stop) with 0 <= start < stop, found "
+                f"{span}"
+            )
         spans.append(span)
     if not spans:
         raise InputError("spans is empty: give at least one, or None for every frame")
@@ -79,5 +100,6 @@ def _refuse_shared(spans: Sequence[Span]) -> None:
             other = owners.setdefault(position, index)
             if other != index and (span.pieces or spans[other].pieces):
                 raise InputError(
-                    f"spans {other} and {index} share position {position}: where one is in pieces, each position is in one span"
+                    f"spans {other} and {index} share position {position}: where one is in pieces, "
+                    "each position is in one span"
                 )

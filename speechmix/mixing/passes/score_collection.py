@@ -1,4 +1,5 @@
-"""Scores as they come, layer by layer, until they are maps: they leave the device once a batch, or at once for files.
+"""Scores as they come, layer by layer, until they are maps: they leave the device once a batch, or
+at once for files.
 
 In: each layer's scores, of all measures. Out: maps of the clips that shared a forward pass.
 """
@@ -22,7 +23,8 @@ Key = tuple[str, str]  # measure and stack
 
 
 class ScoresByLayer:
-    """Layers' scores of one clip: kept on the device until the pass is over, or written to files at once.
+    """Layers' scores of one clip: kept on the device until the pass is over, or written to files at
+    once.
 
     As a context manager, it removes what is unfinished when the block ends.
 
@@ -40,7 +42,9 @@ class ScoresByLayer:
         self.strengths: dict[str, list[Tensor]] = defaultdict(list)
         self._writers: dict[Key, LayerWriter] = {}
 
-    def append(self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None) -> None:
+    def append(
+        self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None
+    ) -> None:
         """Take in one layer's scores, and its mixing strength [W_t]."""
         if strength is not None:
             self.strengths[stack].append(strength)
@@ -51,7 +55,9 @@ class ScoresByLayer:
         for measure, array in zip(by_measure, to_host([*by_measure.values()]), strict=True):
             key = measure, stack
             if key not in self._writers:
-                self._writers[key] = LayerWriter(map_path(self._folder, key), len(self._layers[stack]))
+                self._writers[key] = LayerWriter(
+                    map_path(self._folder, key), len(self._layers[stack])
+                )
             self._writers[key].append(array)
 
     def written(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
@@ -62,7 +68,9 @@ class ScoresByLayer:
     def __enter__(self) -> ScoresByLayer:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for writer in self._writers.values():
             writer.discard()
 
@@ -75,17 +83,29 @@ class FinishedMaps:
     strengths : dict of stack to ndarray [L, W_t]
     """
 
-    def __init__(self, of_clip: ScoresByLayer, scores: Mapping[Key, np.ndarray], strengths: Mapping[str, np.ndarray]):
+    def __init__(
+        self,
+        of_clip: ScoresByLayer,
+        scores: Mapping[Key, np.ndarray],
+        strengths: Mapping[str, np.ndarray],
+    ):
         self._of_clip, self._scores, self.strengths = of_clip, scores, strengths
 
     def __call__(self, key: Key, labelled: Callable[[np.ndarray], MixingMap]) -> MixingMap:
-        return labelled(self._scores[key]) if key in self._scores else self._of_clip.written(key, labelled)
+        return (
+            labelled(self._scores[key])
+            if key in self._scores
+            else self._of_clip.written(key, labelled)
+        )
 
 
 def maps_from(collected: Sequence[ScoresByLayer]) -> list[FinishedMaps]:
     """Bring the scores of all clips of a pass to the host, together."""
     stacked = [
-        {**{key: torch.stack(layers) for key, layers in of_clip.scores.items()}, **_strengths(of_clip)}
+        {
+            **{key: torch.stack(layers) for key, layers in of_clip.scores.items()},
+            **_strengths(of_clip),
+        }
         for of_clip in collected
     ]
     arrays = iter(to_host([tensor for of_clip in stacked for tensor in of_clip.values()]))
@@ -93,7 +113,11 @@ def maps_from(collected: Sequence[ScoresByLayer]) -> list[FinishedMaps]:
     for of_clip, tensors in zip(collected, stacked, strict=True):
         on_host = dict(zip(tensors, arrays, strict=False))
         scores = {key: on_host[key] for key in of_clip.scores}
-        finished.append(FinishedMaps(of_clip, scores, {stack: on_host["", stack] for stack in of_clip.strengths}))
+        finished.append(
+            FinishedMaps(
+                of_clip, scores, {stack: on_host["", stack] for stack in of_clip.strengths}
+            )
+        )
     return finished
 
 

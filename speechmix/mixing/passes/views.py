@@ -1,9 +1,10 @@
-"""Views: what a model is fed for a clip, a text or prepared inputs, and which spans are the rows and columns of each stack.
+"""Views: what a model is fed for a clip, a text or prepared inputs, and which spans are the rows
+and columns of each stack.
 
-In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs differ in their view alone.
-A `Span` (inputs) is one labelled unit; a view says which of them are a stack's targets and sources; a measure's `Units`
-(measures) are those as bare ranges of positions. The encoder's side is words, frames, tokens or given spans; the decoder's
-side is its tokens.
+In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs
+differ in their view alone. A `Span` (inputs) is one labelled unit; a view says which of them are a
+stack's targets and sources; a measure's `Units` (measures) are those as bare ranges of positions.
+The encoder's side is words, frames, tokens or given spans; the decoder's side is its tokens.
 """
 
 from __future__ import annotations
@@ -46,16 +47,25 @@ def seen_by(model: Model, item: Item, question: Question) -> View:
     item = Sentence(item) if isinstance(item, str) else item
     expected, kind = (Clip, ClipView) if model.hears else (Sentence, SentenceView)
     if not isinstance(item, expected):
-        takes = "a Clip (speechmix.Clip.from_file)" if model.hears else "a text (a string or speechmix.Sentence)"
-        raise InputError(f"{model.name} takes {takes} or prepared inputs, found {type(item).__name__}")
+        takes = (
+            "a Clip (speechmix.Clip.from_file)"
+            if model.hears
+            else "a text (a string or speechmix.Sentence)"
+        )
+        raise InputError(
+            f"{model.name} takes {takes} or prepared inputs, found {type(item).__name__}"
+        )
     allowed = AUDIO_UNITS if model.hears else TEXT_UNITS
     if question.units not in allowed:
-        raise InputError(f"units should be one of {allowed} for {model.name}, found {question.units!r}")
+        raise InputError(
+            f"units should be one of {allowed} for {model.name}, found {question.units!r}"
+        )
     return kind(model, item, question)
 
 
 class View(ABC):
-    """One item as a model sees it. Prepared once the stacks are known, then labelled before the forward pass.
+    """One item as a model sees it. Prepared once the stacks are known, then labelled before the
+    forward pass.
 
     Attributes
     ----------
@@ -82,7 +92,8 @@ class View(ABC):
 
     @abstractmethod
     def prepare(self, stacks: Sequence[str]) -> None:
-        """Make the inputs that these stacks need, and label what can be labelled before the pass."""
+        """Make the inputs that these stacks need, and label what can be labelled before the
+        pass."""
 
     @abstractmethod
     def provenance(self) -> dict[str, Any]:
@@ -90,13 +101,15 @@ class View(ABC):
 
     @property
     def _is_written(self) -> bool:
-        """Whether the model writes itself what its decoder is fed: it can, or it is remembered what its trained model wrote."""
+        """Whether the model writes itself what its decoder is fed: it can, or it is remembered what
+        its trained model wrote."""
         return can_write(self._model) or (
             self.item is not None and key_of(self._model, self.item) in self._model.written
         )
 
     def _fed_to_decoder(self) -> dict[str, Any]:
-        """What the decoder behind an encoder is fed, where that is not just what the item says: the prefix, another text."""
+        """What the decoder behind an encoder is fed, where that is not just what the item says: the
+        prefix, another text."""
         tokens, written, prefix = self.prepared.tokens, self.prepared.written, self._model.prefix
         if self.prepared.heard is not None:
             return asked_and_answered(self._model, self.prepared)
@@ -108,7 +121,9 @@ class View(ABC):
         if written is not None:
             told |= {"decoder_text": written.text, "decoder_text_by": written.by}
             told |= (
-                {} if written.ended else {"decoder_text_cut": f"after {len(written.ids)} tokens, as long as it may be"}
+                {}
+                if written.ended
+                else {"decoder_text_cut": f"after {len(written.ids)} tokens, as long as it may be"}
             )
         elif self.item is not None and (prefix.task == "translate" or not self._model.hears):
             told |= {"decoder_text": self.item.translation, "decoder_text_by": "translation given"}
@@ -123,24 +138,35 @@ class View(ABC):
         return self._both_sides(stack)[1]
 
     def units(self, block: Block) -> Units:
-        """Units of a block. Frames of prepared audio are only known now: those that the attention mask leaves."""
+        """Units of a block. Frames of prepared audio are only known now: those that the attention
+        mask leaves."""
         stack = block.stack.name
         if self._encoder is None and stack != "decoder":
             self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
         if stack == "encoder" and self.prepared.heard is not None:
             self.prepared.heard.check(len(block.unmasked), self._model.name)
         targets, sources = self._both_sides(stack)
-        for spans, length, side in ((targets, block.n_targets, "target"), (sources, block.n_sources, "source")):
+        for spans, length, side in (
+            (targets, block.n_targets, "target"),
+            (sources, block.n_sources, "source"),
+        ):
             beyond = next((span for span in spans if span.stop > length), None)
             if beyond is not None:
                 raise InputError(
-                    f"{side} span [{beyond.start}, {beyond.stop}) of the {stack} ends past its {length} positions"
+                    f"{side} span [{beyond.start}, {beyond.stop}) of the {stack} ends past its "
+                    f"{length} positions"
                 )
         self._target_rows[stack] = self._rows_of(stack, targets)
-        return Units(self._target_rows[stack], sources, pooling=self._question.pooling, device=block.values.device)
+        return Units(
+            self._target_rows[stack],
+            sources,
+            pooling=self._question.pooling,
+            device=block.values.device,
+        )
 
     def _label_tokens(self) -> None:
-        """Make tokens of a text the encoder's side, or that of the only decoder, unless spans were given."""
+        """Make tokens of a text the encoder's side, or that of the only decoder, unless spans were
+        given."""
         words = self.item is not None and self._question.units == "word"
         tokens = replace(self.prepared.text_tokens, units="word" if words else "token")
         if self.prepared.source_tokens is not None:
@@ -167,13 +193,20 @@ class View(ABC):
         if isinstance(asked, str):
             return self._rows_of_target(stack, spans, asked)
         if not len(asked) or not all(0 <= index < len(spans) for index in asked):
-            raise InputError(f"targets={list(asked)}: the {stack} has {len(spans)} target units, 0 to {len(spans) - 1}")
+            raise InputError(
+                f"targets={list(asked)}: the {stack} has {len(spans)} target units, 0 to "
+                f"{len(spans) - 1}"
+            )
         return [spans[index] for index in asked]
 
     def _rows_of_target(self, stack: str, spans: list[Span], asked: str) -> list[Span]:
-        """Rows of the target word, and of the position that predicts the deciding token: it may lie before the target."""
+        """Rows of the target word, and of the position that predicts the deciding token: it may lie
+        before the target."""
         if asked != "target" or self.item is None or self.item.target is None:
-            raise InputError(f"targets={asked!r}: expected indices, or 'target' with a clip that has a target word")
+            raise InputError(
+                f"targets={asked!r}: expected indices, or 'target' with a clip that has a target "
+                "word"
+            )
         tokens = self.prepared.tokens
         decides = tokens.deciding_row if tokens is not None and stack != "encoder" else None
         rows = [
@@ -201,10 +234,15 @@ class ClipView(View):
     def prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
-        grid, heard = self._model.grid(len(self.item.audio(self._model.sample_rate))), self.prepared.heard
+        grid, heard = (
+            self._model.grid(len(self.item.audio(self._model.sample_rate))),
+            self.prepared.heard,
+        )
         if heard is not None and "decoder" in stacks:
             spans_on = partial(audio_spans, self.item, question=self._question)
-            self._heard = heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
+            self._heard = (
+                heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
+            )
         self._encoder = self._encoder or audio_spans(self.item, grid, self._question)
 
     def provenance(self) -> dict[str, Any]:
@@ -236,8 +274,15 @@ class SentenceView(View):
 
     def prepare(self, stacks: Sequence[str]) -> None:
         written = None
-        if self.item.translation is None and set(stacks) & {"decoder", "cross"} and "cross" in self._model.stacks:
-            written, self.item = written_about(self._model, self.item), self._model.translate(self.item)
+        if (
+            self.item.translation is None
+            and set(stacks) & {"decoder", "cross"}
+            and "cross" in self._model.stacks
+        ):
+            written, self.item = (
+                written_about(self._model, self.item),
+                self._model.translate(self.item),
+            )
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         if written is not None:
             feed_as_written(self._model, self.prepared, written)
@@ -245,7 +290,11 @@ class SentenceView(View):
 
     def provenance(self) -> dict[str, Any]:
         told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
-        told |= {"clip": self.item.name, "fingerprint": self.item.fingerprint, "cue": stored_cue(self.item.cue_words)}
+        told |= {
+            "clip": self.item.name,
+            "fingerprint": self.item.fingerprint,
+            "cue": stored_cue(self.item.cue_words),
+        }
         return {**_NOTHING, **told, **_in_pieces(self.item), **self._fed_to_decoder()}
 
 
@@ -269,11 +318,26 @@ class InputsView(View):
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
 
     def provenance(self) -> dict[str, Any]:
-        return {**_NOTHING, "fingerprint": fingerprint_of_inputs(self._inputs), **self._fed_to_decoder()}
+        return {
+            **_NOTHING,
+            "fingerprint": fingerprint_of_inputs(self._inputs),
+            **self._fed_to_decoder(),
+        }
 
 
 _NOTHING: dict[str, Any] = dict.fromkeys(
-    ("clip", "fingerprint", "sound", "language", "text", "words", "cue", "target", "foil", "alignment")
+    (
+        "clip",
+        "fingerprint",
+        "sound",
+        "language",
+        "text",
+        "words",
+        "cue",
+        "target",
+        "foil",
+        "alignment",
+    )
 )
 
 

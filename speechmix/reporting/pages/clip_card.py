@@ -1,7 +1,8 @@
-"""A clip on the page: its sound, picture and words, and its maps as numbers that the page's script draws and moves over.
+"""A clip on the page: its sound, picture and words, and its maps as numbers that the page's script
+draws and moves over.
 
-In: a `Clip` (None where its audio is gone) and its maps. Out: a `ClipCard`. Where a card would grow too large for a page that
-is sent by mail, layers are left out evenly, and the sound last.
+In: a `Clip` (None where its audio is gone) and its maps. Out: a `ClipCard`. Where a card would grow
+too large for a page that is sent by mail, layers are left out evenly, and the sound last.
 """
 
 from __future__ import annotations
@@ -91,26 +92,53 @@ def clip_card(
     words = _pieces([Word(*word) for word in provenance.get("words") or ()])
     cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""
-    silent = "The audio was not found, so there is nothing to hear. Name its folder with `speechmix report RUN --audio FOLDER`."
+    silent = (
+        "The audio was not found, so there is nothing to hear. Name its folder with "
+        "`speechmix report RUN --audio FOLDER`."
+    )
     if clip is not None:
         seconds = clip.duration
         picture = base64.b64encode(sound_picture(clip)).decode("ascii")
         sound = base64.b64encode(wav(clip)).decode("ascii")
         if len(sound) > most_bytes / 2:
-            sound, silent = "", f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be sent."
+            sound, silent = (
+                "",
+                f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be "
+                "sent.",
+            )
     drawn = drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
-    data = {"maps": drawn, "words": words, "cue": cue, "target": target, "seconds": seconds, "start": dict(start)}
+    data = {
+        "maps": drawn,
+        "words": words,
+        "cue": cue,
+        "target": target,
+        "seconds": seconds,
+        "start": dict(start),
+    }
     facts = " · ".join(part for part in (facts, *_fed_texts(maps)) if part)
     return ClipCard(
-        name, heading, provenance.get("text"), facts, _placed(words, cue, target, seconds), _ticks(seconds), data,
-        sound=sound, picture=picture, silent=silent, language=clip.language if clip else None, written=written,
-    )  # fmt: skip
+        name,
+        heading,
+        provenance.get("text"),
+        facts,
+        _placed(words, cue, target, seconds),
+        _ticks(seconds),
+        data,
+        sound=sound,
+        picture=picture,
+        silent=silent,
+        language=clip.language if clip else None,
+        written=written,
+    )
 
 
 def _fed_texts(maps: Maps) -> list[str]:
-    """What decoders were fed that the clip does not say: their models' own transcripts, translations."""
+    """What decoders were fed that the clip does not say: their models' own transcripts,
+    translations."""
     fed_texts = (
-        panels.fed_text(mixing_map.provenance, 200) for by_model in maps.values() for mixing_map in by_model.values()
+        panels.fed_text(mixing_map.provenance, 200)
+        for by_model in maps.values()
+        for mixing_map in by_model.values()
     )
     return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
 
@@ -126,7 +154,10 @@ def _pieces(words: Sequence[Word]) -> list[dict[str, Any]]:
 
 
 def _placed(
-    words: Sequence[Mapping[str, Any]], cue: int | Sequence[int] | None, target: int | None, seconds: float
+    words: Sequence[Mapping[str, Any]],
+    cue: int | Sequence[int] | None,
+    target: int | None,
+    seconds: float,
 ) -> list[dict[str, Any]]:
     roles: dict[int | None, str] = {**dict.fromkeys(cue_words(cue), "cue"), target: "target"}
     return [
@@ -147,4 +178,6 @@ def _ticks(seconds: float) -> list[dict[str, Any]]:
     from matplotlib.ticker import MaxNLocator
 
     times = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, seconds)
-    return [{"left": round(100 * t / seconds, 3), "label": f"{t:g}"} for t in times if 0 <= t <= seconds]
+    return [
+        {"left": round(100 * t / seconds, 3), "label": f"{t:g}"} for t in times if 0 <= t <= seconds
+    ]

@@ -1,8 +1,9 @@
 """Contribution and need together: the numbers and the sentences of the page's first screen.
 
-In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: what spelling loses without the cue, by
-stack, layer and number; and sentences for each model and side that say both how much the cue contributes in each stack, and
-whether ablating it there lowers spelling accuracy.
+In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: what
+spelling loses without the cue, by stack, layer and number; and sentences for each model and side
+that say both how much the cue contributes in each stack, and whether ablating it there lowers
+spelling accuracy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Row = Mapping[Hashable, Any]
 
 
 def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
-    """Ablation of trained models with side, number and group of each clip; of clips about whose target the cue decides.
+    """Ablation of trained models with side, number and group of each clip; of clips about whose
+    target the cue decides.
 
     Parameters
     ----------
@@ -50,8 +52,13 @@ def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
 
 
 def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model, ablated, then numbers."""
-    whole = ablations[ablations["layer"].isna() & (ablations["source"] == "cue")] if len(ablations) else ablations
+    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model,
+    ablated, then numbers."""
+    whole = (
+        ablations[ablations["layer"].isna() & (ablations["source"] == "cue")]
+        if len(ablations)
+        else ablations
+    )
     if whole.empty or "number" not in whole or whole["number"].nunique() < 2:
         return pd.DataFrame(columns=_BY)
     shares = whole.groupby([*_BY, "number"], sort=False)["right"].mean().mul(100)
@@ -65,13 +72,22 @@ def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
 
 def shown_need(need: pd.DataFrame) -> pd.DataFrame:
     """The table of need as people read it."""
-    interval = [said_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)]
-    shown = need.assign(p=need["p"].map(said_p), verdict=need["verdict"].replace("", "inconclusive")).round(1)
+    interval = [
+        said_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
+    ]
+    shown = need.assign(
+        p=need["p"].map(said_p), verdict=need["verdict"].replace("", "inconclusive")
+    ).round(1)
     shown["95 % interval"] = interval
     names = {
-        "ablated": "stack", "right": "right (%)", "without_cue": "cue ablated (%)", "without_other": "another word (%)",
-        "lost": "lost (points)", "drop": "margin lost (nats)", "drop_other": "by another word",
-    }  # fmt: skip
+        "ablated": "stack",
+        "right": "right (%)",
+        "without_cue": "cue ablated (%)",
+        "without_other": "another word (%)",
+        "lost": "lost (points)",
+        "drop": "margin lost (nats)",
+        "drop_other": "by another word",
+    }
     order = [
         *_BY,
         "right",
@@ -89,8 +105,11 @@ def shown_need(need: pd.DataFrame) -> pd.DataFrame:
     return shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown
 
 
-def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame) -> list[str]:
-    """One paragraph for each model and side: contribution in each stack, and whether spelling needs the cue there.
+def joint_sentences(
+    headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame
+) -> list[str]:
+    """One paragraph for each model and side: contribution in each stack, and whether spelling needs
+    the cue there.
 
     Parameters
     ----------
@@ -110,7 +129,8 @@ def joint_sentences(headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.Da
 
 
 def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
-    """For each model and side: in which stacks spelling needs the cue, and where it contributes more than untrained.
+    """For each model and side: in which stacks spelling needs the cue, and where it contributes
+    more than untrained.
 
     Parameters
     ----------
@@ -122,18 +142,24 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
     answers = []
     for where, part in _by_model_and_side(headline):
         rows = part.to_dict("records")
-        answers.append(" ".join(filter(None, [f"{where}:", _need_answer(rows, need), _contribution_answer(rows)])))
+        answers.append(
+            " ".join(
+                filter(None, [f"{where}:", _need_answer(rows, need), _contribution_answer(rows)])
+            )
+        )
     return answers
 
 
 def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of the main measure by model and side, each with what a sentence about them begins with."""
+    """Rows of the main measure by model and side, each with what a sentence about them begins
+    with."""
     for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
         yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
 
 
 def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
-    """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which are inconclusive."""
+    """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which
+    are inconclusive."""
     by_verdict: dict[str, list[str]] = {}
     of_stacks = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
     if not of_stacks:
@@ -149,7 +175,9 @@ def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
     sentences = []
     for verdict, text in _NEED_ANSWERS.items():
         if verdict in by_verdict:
-            sentences.append(text.format(listed(by_verdict[verdict], "or" if verdict == "not needed" else "and")))
+            sentences.append(
+                text.format(listed(by_verdict[verdict], "or" if verdict == "not needed" else "and"))
+            )
     return " ".join(sentences)
 
 
@@ -163,7 +191,9 @@ _NEED_ANSWERS = {
 
 def _contribution_answer(rows: Sequence[Row]) -> str:
     """In which stacks the cue contributes more, or less, than in untrained models."""
-    if all(row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows):
+    if all(
+        row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows
+    ):
         shares = [f"{row['trained']:.1f} % in {spoken_stack(row['stack'])}" for row in rows]
         return f"The cue contributes {listed(shares)} (no untrained model to compare with)."
     moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
@@ -172,16 +202,24 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
         of_reason.setdefault(reason_for_silence(row), []).append(row)
     testable = of_reason.pop("", [])
     clauses = [
-        f"{claim} in {listed(stacks)}" for claim in ("more", "less") if (stacks := _claimed_stacks(testable, claim))
+        f"{claim} in {listed(stacks)}"
+        for claim in ("more", "less")
+        if (stacks := _claimed_stacks(testable, claim))
     ]
     silent = [
-        spoken_stack(row["stack"]) for row in testable if not (row["claim"] or row.get("more_in") or row.get("less_in"))
+        spoken_stack(row["stack"])
+        for row in testable
+        if not (row["claim"] or row.get("more_in") or row.get("less_in"))
     ]
     sentences = []
     if clauses:
-        sentences.append(f"Compared with untrained models, the cue contributes {', '.join(clauses)}.")
+        sentences.append(
+            f"Compared with untrained models, the cue contributes {', '.join(clauses)}."
+        )
     if silent:
-        sentences.append(f"The comparison with untrained models is inconclusive in {listed(silent)}.")
+        sentences.append(
+            f"The comparison with untrained models is inconclusive in {listed(silent)}."
+        )
     sentences += [f"{_differences(rows)} {reason}." for reason, rows in of_reason.items()]
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
 
@@ -204,10 +242,15 @@ def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
 
 
 def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:
-    """The row of another table about the same side, model and stack (which it has in this column), and measure."""
+    """The row of another table about the same side, model and stack (which it has in this column),
+    and measure."""
     if table.empty:
         return None
-    here = (table["side"] == row["side"]) & (table["model"] == row["model"]) & (table[stack] == row["stack"])
+    here = (
+        (table["side"] == row["side"])
+        & (table["model"] == row["model"])
+        & (table[stack] == row["stack"])
+    )
     if "measure" in table:
         here &= table["measure"] == row["measure"]
     return table[here].to_dict("records")[0] if here.any() else None
@@ -225,22 +268,32 @@ def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
     is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
     if need["verdict"] == "needed":
         return (
-            f"{contribution}{', and' if is_more else ', but'} ablating it there lowers spelling accuracy ({accuracy})."
+            f"{contribution}{', and' if is_more else ', but'} ablating it there lowers spelling "
+            f"accuracy ({accuracy})."
         )
     if need["verdict"] == "not needed":
         joint = ", but" if is_more else ", and"
-        return f"{contribution}{joint} ablating it there loses less than {MARGIN:.0f} points ({accuracy})."
+        return (
+            f"{contribution}{joint} ablating it there loses less than {MARGIN:.0f} points "
+            f"({accuracy})."
+        )
     if need["verdict"] == "at chance":
         chance = f"The intact model spells no better than chance ({need['right']:.0f} % right)"
         return f"{contribution}. {chance}: need cannot be tested."
-    return f"{contribution}. Whether spelling needs it there is inconclusive ({accuracy}{_why_inconclusive(need)})."
+    return (
+        f"{contribution}. Whether spelling needs it there is inconclusive "
+        f"({accuracy}{_why_inconclusive(need)})."
+    )
 
 
 def _why_inconclusive(need: Row) -> str:
     if need["groups"] < FEWEST_GROUPS:
         return f"; {number_of(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
     if need["right_low"] <= CHANCE:
-        return f"; the intact accuracy lies between {need['right_low']:.0f} and {need['right_high']:.0f} %"
+        return (
+            f"; the intact accuracy lies between {need['right_low']:.0f} and "
+            f"{need['right_high']:.0f} %"
+        )
     return f"; {said_interval(need['low'], need['high'])} points lost"
 
 
@@ -248,18 +301,26 @@ def _contribution(row: Row) -> str:
     """Contribution of the cue in a stack against untrained models."""
     difference = row.get("difference", float("nan"))
     if difference != difference:
-        return f"the cue contributes {row['trained']:.1f} % to the target (no untrained model to compare with)"
+        return (
+            f"the cue contributes {row['trained']:.1f} % to the target (no untrained model to "
+            "compare with)"
+        )
     if is_idle(row):
         return (
-            f"no source moves the target by {100 * STRENGTH_FLOOR:.0f} % of its state, so the cue's share says nothing"
+            f"no source moves the target by {100 * STRENGTH_FLOOR:.0f} % of its state, so the "
+            "cue's share says nothing"
         )
     if row["claim"]:
-        return f"the cue contributes {abs(difference):.1f} points {row['claim']} than in untrained models"
+        return (
+            f"the cue contributes {abs(difference):.1f} points {row['claim']} than in untrained "
+            "models"
+        )
     layers = [claim for claim in ("more", "less") if row.get(f"{claim}_in")]
     if layers:
         claims = " and ".join(layers)
         return (
-            f"the cue contributes {claims} than in untrained models in single layers ({difference:+.1f} points overall)"
+            f"the cue contributes {claims} than in untrained models in single layers "
+            f"({difference:+.1f} points overall)"
         )
     return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
 
@@ -270,12 +331,15 @@ def _numbers(numbers: Row | None) -> str:
     if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
         return ""
     names = {"sg": "singular", "pl": "plural"}
-    shown = ", ".join(f"{names.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items())
+    shown = ", ".join(
+        f"{names.get(str(name), str(name))} {share:.0f} %" for name, share in shares.items()
+    )
     return f" ({shown})"
 
 
 def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
-    """Whether the stack with the largest claimed contribution is one that spelling needs; "" where nothing is claimed."""
+    """Whether the stack with the largest claimed contribution is one that spelling needs; "" where
+    nothing is claimed."""
     claimed = [row for row in rows if row.get("claim") == "more"]
     needs = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
     needed = [(row, found) for row, found in needs if found["verdict"] == "needed"]
@@ -286,7 +350,8 @@ def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
     if most == first:
         return f" Contribution and need both point to {spoken_stack(most)}."
     return (
-        f" The contribution is largest in {spoken_stack(first)}, but the largest loss by ablation is in "
+        f" The contribution is largest in {spoken_stack(first)}, but the largest loss by ablation "
+        "is in "
         f"{spoken_stack(most)}: a "
         "high contribution is no evidence that the model uses the cue."
     )
@@ -311,7 +376,9 @@ def with_controls(
         cells = {"side": row["side"], "model": model_name(row["model"]), "stack": row["stack"]}
         cells["trained - untrained"] = _said_difference(row)
         for name, control in controls.items():
-            cells[name] = "" if control is None else _said_difference(_row_of(control, row, "stack"))
+            cells[name] = (
+                "" if control is None else _said_difference(_row_of(control, row, "stack"))
+            )
         needed = _row_of(need, row)
         for name, column in (
             ("right (%)", "right"),

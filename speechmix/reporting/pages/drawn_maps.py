@@ -1,8 +1,9 @@
-"""Maps as a page's script draws them (`templates/maps.js`): labels, times, and shares of rows as 16-bit numbers.
+"""Maps as a page's script draws them (`templates/maps.js`): labels, times, and shares of rows as
+16-bit numbers.
 
-In: the maps of one clip, by model. Out: plain values for JSON, of each map as many layers as fit. Pauses, padding and frames
-behind the end of the clip are left out, and maps with more units than a browser can draw. A map of tokens comes twice: its
-tokens pooled to words first, then as tokens.
+In: the maps of one clip, by model. Out: plain values for JSON, of each map as many layers as fit.
+Pauses, padding and frames behind the end of the clip are left out, and maps with more units than a
+browser can draw. A map of tokens comes twice: its tokens pooled to words first, then as tokens.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ def model_label(key: ModelKey) -> str:
     return panels.model_name(name) + (f", untrained twin (seed {seed})" if init == "random" else "")
 
 
-def drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -> list[dict[str, Any]]:
-    """All maps that a browser can draw, each with as many layers as fit, and in any case the one that is shown first.
+def drawn_maps(
+    maps: Maps, seconds: float, layer: int | None, most_bytes: int
+) -> list[dict[str, Any]]:
+    """All maps that a browser can draw, each with as many layers as fit, and in any case the one
+    that is shown first.
 
     Parameters
     ----------
@@ -50,19 +54,34 @@ def drawn_maps(maps: Maps, seconds: float, layer: int | None, most_bytes: int) -
         (model_label(key), *of_units)
         for key, by_model in maps.items()
         for mixing_map in by_model.values()
-        for of_units in by_units(_audible(mixing_map.without("silence", "padding").mean_heads(), seconds))
+        for of_units in by_units(
+            _audible(mixing_map.without("silence", "padding").mean_heads(), seconds)
+        )
     ]
-    drawable = [drawn for drawn in audible if drawn[-1].scores.size and max(drawn[-1].scores.shape[1:]) <= MOST_UNITS]
-    one_layer = sum(drawn[-1].scores[0].size for drawn in drawable) * 8 / 3  # two bytes a cell, in base64
+    drawable = [
+        drawn
+        for drawn in audible
+        if drawn[-1].scores.size and max(drawn[-1].scores.shape[1:]) <= MOST_UNITS
+    ]
+    one_layer = (
+        sum(drawn[-1].scores[0].size for drawn in drawable) * 8 / 3
+    )  # two bytes a cell, in base64
     most = max(1, int(most_bytes / one_layer)) if drawable else 1
     return [
-        _drawn(label, units, mixing_map, layer, sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map)}))
+        _drawn(
+            label,
+            units,
+            mixing_map,
+            layer,
+            sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map)}),
+        )
         for label, units, mixing_map in drawable
     ]
 
 
 def by_units(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
-    """The forms in which a map is shown, each with the kind of its units: "word", "token" or "frame"; the first by default.
+    """The forms in which a map is shown, each with the kind of its units: "word", "token" or
+    "frame"; the first by default.
 
     Tokens are pooled to words, and can be shown as they are; bytes of one letter are one token.
     """
@@ -82,9 +101,11 @@ def _only(layer: int | None, mixing_map: MixingMap) -> list[int]:
 
 
 def strongest_layer(mixing_map: MixingMap) -> int | None:
-    """The layer with most to see: mixing strength times how uneven the rows are, averaged over targets.
+    """The layer with most to see: mixing strength times how uneven the rows are, averaged over
+    targets.
 
-    Uneven is the total variation distance of a row's shares from an even row. None for a map without mixing strengths.
+    Uneven is the total variation distance of a row's shares from an even row. None for a map
+    without mixing strengths.
 
     Examples
     --------
@@ -99,13 +120,19 @@ def strongest_layer(mixing_map: MixingMap) -> int | None:
     shares = panels.displayed(mixing_map).filled(0) / 100
     uneven = np.abs(shares - 1 / shares.shape[-1]).sum(axis=-1) / 2
     rows = [i for i, span in enumerate(mixing_map.targets) if span.kind != "special"] or slice(None)
-    return mixing_map.layers[int(np.nan_to_num(uneven * mixing_map.mixing_strength)[:, rows].mean(axis=-1).argmax())]
+    return mixing_map.layers[
+        int(np.nan_to_num(uneven * mixing_map.mixing_strength)[:, rows].mean(axis=-1).argmax())
+    ]
 
 
 def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
     """Without the frames behind the clip's end, which a model with a fixed window has."""
     rows, columns = (
-        [i for i, span in enumerate(side) if span.kind != "frame" or span.onset is None or span.onset < seconds]
+        [
+            i
+            for i, span in enumerate(side)
+            if span.kind != "frame" or span.onset is None or span.onset < seconds
+        ]
         for side in (mixing_map.targets, mixing_map.sources)
     )
     strength = mixing_map.mixing_strength
@@ -118,13 +145,17 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
     )
 
 
-def _drawn(label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]) -> dict[str, Any]:
+def _drawn(
+    label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]
+) -> dict[str, Any]:
     shares = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
     top = panels.color_limits(list(shares))[1]
     column, row = side_names(mixing_map)
     if units == "word":  # the special tokens and spaces between words stay units of their own
         column, row = column.replace("token", "word"), row.replace("token", "word")
-    numbers = np.where(np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)).astype("<u2")
+    numbers = np.where(
+        np.ma.getmaskarray(shares), _NAN, np.round(shares.filled(0) / 100 * _FULL)
+    ).astype("<u2")
     return {
         "model": label,
         "stack": mixing_map.stack,
@@ -143,9 +174,14 @@ def _drawn(label: str, units: str, mixing_map: MixingMap, layer: int | None, lay
 
 
 def _deciding_row(mixing_map: MixingMap) -> int | None:
-    """Index of the row that predicts the deciding token, or the letter of which that token is a byte."""
-    position = mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
-    return next((row for row, span in enumerate(mixing_map.targets) if position in span.positions), None)
+    """Index of the row that predicts the deciding token, or the letter of which that token is a
+    byte."""
+    position = (
+        mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None
+    )
+    return next(
+        (row for row, span in enumerate(mixing_map.targets) if position in span.positions), None
+    )
 
 
 def _unit(span: Span) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""Why did the model write this? The part of a study's page with the explanations that a run kept (`score_clips(explain=N)`).
+"""Why did the model write this? The part of a study's page with the explanations that a run kept
+(`score_clips(explain=N)`).
 
-In: a `Study`, folder or clips with the sound. Out: a part of the page, or none: a `WhyCard` for each clip, which the script of
-explanations draws when it is opened; where no script runs, it is plain text.
+In: a `Study`, folder or clips with the sound. Out: a part of the page, or none: a `WhyCard` for
+each clip, which the script of explanations draws when it is opened; where no script runs, it is
+plain text.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ from .study_results import Study
 
 _TITLE = "Why did the model write this?"
 _WHAT = (
-    "What trained models wrote about the first clips of the run, and about clips in whose transcript the target is missing. "
-    "Where a clip has a foil, its target held against that comes first. The number of a measure is an attribution. Without it "
-    "is what the word loses when a source is replaced in the sound, or in the text that was written before: the median over "
+    "What trained models wrote about the first clips of the run, and about clips in whose "
+    "transcript the target is missing. "
+    "Where a clip has a foil, its target held against that comes first. The number of a measure is "
+    "an attribution. Without it "
+    "is what the word loses when a source is replaced in the sound, or in the text that was "
+    "written before: the median over "
     "several fills, with its range."
 )
 _BYTES = int(0.3 * PAGE_BYTES)  # of all that is shown here
@@ -88,7 +93,10 @@ def explanation_part(
         card = _card(name, by_clip[name], sound)
         size += len(sound) + sum(len(str(content["view"])) for _, content in by_clip[name])
         if cards and size > _BYTES:
-            reasons.append(f"{len(by_clip) - len(cards)} more are left out: the page would grow too large to be sent.")
+            reasons.append(
+                f"{len(by_clip) - len(cards)} more are left out: the page would grow too large to "
+                "be sent."
+            )
             break
         cards.append(card)
     return [(_TITLE, [_WHAT, *cards, *reasons])]

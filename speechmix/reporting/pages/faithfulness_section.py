@@ -1,6 +1,8 @@
-"""Which measure can be believed here? The part of a study's page that shows a trial of measures, if one was run.
+"""Which measure can be believed here? The part of a study's page that shows a trial of measures, if
+one was run.
 
-In: ``faithfulness.csv`` in a run's folder, as `speechmix faithfulness --out RUN` writes it. Out: a part of the page, or none.
+In: ``faithfulness.csv`` in a run's folder, as `speechmix faithfulness --out RUN` writes it. Out: a
+part of the page, or none.
 """
 
 from __future__ import annotations
@@ -17,21 +19,46 @@ from .html_page import Item, Part
 
 _TITLE = "Which measure can be believed here?"
 _WHAT = (
-    "Measures on trial: how well each ranks the words that the decision needs (Spearman with what a judge says: 1 the same "
-    "order, 0 none, -1 the reverse). Beside them random scores, words in the order of their length and of their nearness to "
-    "the target, and the judge itself. over: difference to that baseline; p is corrected for all ways to rank words, and the "
-    "largest of three. Knock-out shares Value Zeroing's own intervention. All judges and metrics are in faithfulness.csv."
+    "Measures on trial: how well each ranks the words that the decision needs (Spearman with what "
+    "a judge says: 1 the same "
+    "order, 0 none, -1 the reverse). Beside them random scores, words in the order of their length "
+    "and of their nearness to "
+    "the target, and the judge itself. over: difference to that baseline; p is corrected for all "
+    "ways to rank words, and the "
+    "largest of three. Knock-out shares Value Zeroing's own intervention. All judges and metrics "
+    "are in faithfulness.csv."
 )
 _METRIC, _MOST = "spearman", 8
-_TEXTS = ("stack", "measure", "aggregation", "judge", "metric", "model", "init", "seed", "better", "note")
+_TEXTS = (
+    "stack",
+    "measure",
+    "aggregation",
+    "judge",
+    "metric",
+    "model",
+    "init",
+    "seed",
+    "better",
+    "note",
+)
 _SHOWN = {
-    "stack": "stack", "measure": "measure", "aggregation": "layers", "value": "mean", "low": "low", "high": "high",
-    "over_random": "over random", "over_length": "over length", "over_position": "over position", "p": "p", "note": "note",
-}  # fmt: skip
+    "stack": "stack",
+    "measure": "measure",
+    "aggregation": "layers",
+    "value": "mean",
+    "low": "low",
+    "high": "high",
+    "over_random": "over random",
+    "over_length": "over length",
+    "over_position": "over position",
+    "p": "p",
+    "note": "note",
+}
 
 
 def faithfulness_part(folder: Path) -> list[Part]:
-    """The leaderboards of a run's trials by rank correlation, each with its sentence; nothing if there was no trial."""
+    """The leaderboards of a run's trials by rank correlation, each with its sentence; nothing if
+    there was no trial."""
     if not (folder / FILE).is_file():
         return []
     try:
@@ -39,7 +66,9 @@ def faithfulness_part(folder: Path) -> list[Part]:
     except InputError as error:
         return [(_TITLE, [str(error)])]
     items: list[Item] = [_WHAT]
-    for key, board in table[table["metric"] == _METRIC].groupby(["model", "init", "judge"], sort=False):
+    for key, board in table[table["metric"] == _METRIC].groupby(
+        ["model", "init", "judge"], sort=False
+    ):
         model, init, judge = map(str, key)
         board = board.reset_index(drop=True)
         measures = is_measure(board, judge)
@@ -54,7 +83,8 @@ def _read(path: Path) -> pd.DataFrame:
     numbers = [str(name) for name in table if name not in _TEXTS]
     if missing := [name for name in (*_SHOWN, *_TEXTS, "behind_low") if name not in table]:
         raise InputError(
-            f"{path.name}: expected a trial of measures, found no column {', '.join(missing)}: run `speechmix faithfulness` "
+            f"{path.name}: expected a trial of measures, found no column {', '.join(missing)}: run "
+            "`speechmix faithfulness` "
             "again"
         )
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")

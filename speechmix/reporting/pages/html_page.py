@@ -1,7 +1,9 @@
-"""One self-contained HTML page for a run: what was run, the headline, the figures, clips to listen to, what was left out.
+"""One self-contained HTML page for a run: what was run, the headline, the figures, clips to listen
+to, what was left out.
 
-In: texts, tables, pictures and clips, in order. Out: a string of HTML that needs no network and allows none (its content
-security policy names the one script by its hash). Everything is escaped: a transcript is hostile input.
+In: texts, tables, pictures and clips, in order. Out: a string of HTML that needs no network and
+allows none (its content security policy names the one script by its hash). Everything is escaped: a
+transcript is hostile input.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with a caption: the bytes of a PNG or SVG file, and of one for narrow screens, if there is one."""
+    """A figure with a caption: the bytes of a PNG or SVG file, and of one for narrow screens, if
+    there is one."""
 
     image: bytes
     caption: str = ""
@@ -37,7 +40,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees first: what must be known, warnings, the answer with its figure, and a clip to hear."""
+    """What a reader sees first: what must be known, warnings, the answer with its figure, and a
+    clip to hear."""
 
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -66,8 +70,9 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
     ----------
     title : str
     parts : sequence of (heading, items)
-        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture), clips (ClipCard) or
-        explanations (WhyCard). Clips are closed, and drawn when they are opened.
+        Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture),
+        clips (ClipCard) or explanations (WhyCard). Clips are closed, and drawn when they are
+        opened.
     first : FirstScreen, optional
         What stands above all parts; its clip is open.
 
@@ -78,7 +83,9 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
     """
     from jinja2 import Environment, FileSystemLoader
 
-    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True
+    )
     explains = any(hasattr(item, "why") for _, items in parts for item in items)
     script = "\n".join(
         [
@@ -95,23 +102,32 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
         parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
         style=template("page.css") + (view_file("explanation.css") if explains else ""),
         script=script,
-        script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
+        script_hash="sha256-"
+        + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
-    return html.encode("utf-8", "replace").decode("utf-8")  # half a character, as JSON may hold it, cannot be written
+    return html.encode("utf-8", "replace").decode(
+        "utf-8"
+    )  # half a character, as JSON may hold it, cannot be written
 
 
 def _item(item) -> tuple[str, object]:
     if isinstance(item, str):
         return "text", item
     if isinstance(item, Picture):
-        return "image", {"image": _data(item.image), "narrow": _data(item.narrow), "caption": item.caption}
+        return "image", {
+            "image": _data(item.image),
+            "narrow": _data(item.narrow),
+            "caption": item.caption,
+        }
     if hasattr(item, "savefig"):
         return _item(Picture(page_svg(item)))
     if hasattr(item, "anchor"):
         return "clip", item
     if hasattr(item, "why"):
         return "why", item
-    return "table", _table(item if isinstance(item, SortableTable) else SortableTable(item), hasattr(item, "links"))
+    return "table", _table(
+        item if isinstance(item, SortableTable) else SortableTable(item), hasattr(item, "links")
+    )
 
 
 def _data(image: bytes) -> str:
@@ -125,10 +141,14 @@ def _table(item: SortableTable, sortable: bool) -> dict[str, object]:
 
 
 def sortable_cells(table: pd.DataFrame) -> dict[str, list]:
-    """A table as a page has it: columns, which of them are numbers, rows of (is a number, text, what to sort by)."""
+    """A table as a page has it: columns, which of them are numbers, rows of (is a number, text,
+    what to sort by)."""
     numeric = [dtype.kind in "iuf" for dtype in table.dtypes]
     rows = [
-        [(is_number, _cell(value), _value(value)) for is_number, value in zip(numeric, row, strict=True)]
+        [
+            (is_number, _cell(value), _value(value))
+            for is_number, value in zip(numeric, row, strict=True)
+        ]
         for row in table.itertuples(index=False)
     ]
     return {"columns": [str(name) for name in table.columns], "numeric": numeric, "rows": rows}
@@ -142,7 +162,13 @@ def _cell(value: object) -> str:
 
 def _value(value: object) -> str:
     """Number to sort by."""
-    return "" if value != value else repr(float(value)) if isinstance(value, (int, float)) else str(value)
+    return (
+        ""
+        if value != value
+        else repr(float(value))
+        if isinstance(value, (int, float))
+        else str(value)
+    )
 
 
 def template(name: str) -> str:

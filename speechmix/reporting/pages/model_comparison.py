@@ -1,9 +1,11 @@
-"""compare(): several runs side by side: models by depth, by stack and by measure, and whether measures agree.
+"""compare(): several runs side by side: models by depth, by stack and by measure, and whether
+measures agree.
 
-In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a `Comparison` of tidy tables in percent;
-`write` makes a page of it. Models of different depth are compared over whole stacks, and in
-quarters of their mixing. Differences between models are paired on the clips that both have scored. Claims are made as on a
-study's page: each model against its own twins first, then the gap of two models among gaps of twins.
+In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a
+`Comparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
+compared over whole stacks, and in quarters of their mixing. Differences between models are paired
+on the clips that both have scored. Claims are made as on a study's page: each model against its own
+twins first, then the gap of two models among gaps of twins.
 """
 
 from __future__ import annotations
@@ -44,14 +46,21 @@ if TYPE_CHECKING:
     from ...runs.scored_run import Run
 
 WHOLE = "whole stack"
-QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")  # names that sort in this order
+QUARTERS = (
+    "1st quarter",
+    "2nd quarter",
+    "3rd quarter",
+    "4th quarter",
+)  # names that sort in this order
 _DEPTH = (
-    "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in their order, each as wide "
+    "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in "
+    "their order, each as wide "
     "as its "
     "mixing strength, so that idle layers take no room and a deeper model has no advantage."
 )
 _AGREEMENT = (
-    "Spearman's rank correlation between measures over clips, in each layer: do the same clips get more? 1: the same order; "
+    "Spearman's rank correlation between measures over clips, in each layer: do the same clips get "
+    "more? 1: the same order; "
     "0: none; -1: the reverse."
 )
 
@@ -67,7 +76,8 @@ class Comparison:
     table_as_published : DataFrame
         The same of all rows of the target, as the published figures are.
     headline : DataFrame
-        By side, model, stack and measure, in %, over the whole stack; one test over this table and the next.
+        By side, model, stack and measure, in %, over the whole stack; one test over this table and
+        the next.
     by_depth : DataFrame
         The same in each quarter of the stack's mixing.
     pairs : DataFrame
@@ -93,27 +103,31 @@ class Comparison:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def figure(self, *, published: bool | str = False) -> Figure:
-        """Curves over relative depth, all models in one panel for each stack and measure; `published` as for `write`."""
+        """Curves over relative depth, all models in one panel for each stack and measure;
+        `published` as for `write`."""
         if not published:
             return cue_figure(without_control(self.table), x="depth")
         table, target_rows = self._rows(published)
         return cue_figure(table, x="depth", published=True, target_rows=target_rows)
 
     def write(self, out: str | PathLike, *, published: bool | str = False) -> Path:
-        """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the page's path.
+        """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the
+        page's path.
 
         Parameters
         ----------
         out : path
         published : bool or {"target", "deciding"}
-            With the published figures, and one's own numbers beside of these rows; True is "target", as published.
+            With the published figures, and one's own numbers beside of these rows; True is
+            "target", as published.
         """
         out = Path(out)
         try:
             return self._write(out, published)
         except OSError as error:
             raise InputError(
-                f"cannot write the comparison into {out} ({error}): expected a folder that can be written"
+                f"cannot write the comparison into {out} ({error}): expected a folder that can be "
+                "written"
             ) from error
 
     def _rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
@@ -123,12 +137,17 @@ class Comparison:
         return without_control(table[table["contribution"].notna()]), target_rows
 
     def _write(self, out: Path, published: bool | str) -> Path:
-        tables = {name: getattr(self, name) for name in ("headline", "by_depth", "pairs", "agreement", "curves")}
+        tables = {
+            name: getattr(self, name)
+            for name in ("headline", "by_depth", "pairs", "agreement", "curves")
+        }
         for name, table in tables.items():
             write_csv(table, out / f"{name}.csv")
         write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
         figures, small = self._figures(), self._figures(narrow=True)
-        parts = self._parts({name: _picture(figure, small[name]) for name, figure in figures.items()})
+        parts = self._parts(
+            {name: _picture(figure, small[name]) for name, figure in figures.items()}
+        )
         if published:
             table, target_rows = self._rows(published)
             beside, narrow = (
@@ -136,7 +155,8 @@ class Comparison:
                 for narrow in (False, True)
             )
             captioned = [
-                _picture(drawn, narrow[name], published_part.caption(name, table)) for name, drawn in beside.items()
+                _picture(drawn, narrow[name], published_part.caption(name, table))
+                for name, drawn in beside.items()
             ]
             first, *others = published_part.notes(self.options)
             parts.append((published_part.TITLE, [first, *captioned, *others]))
@@ -153,7 +173,10 @@ class Comparison:
         measure = str(main["measure"].iloc[0]) if len(main) else ""
         answer = pair_sentences(self.pairs, measure=measure) if len(self.pairs) else []
         return FirstScreen(
-            notes=[], answer=[*answer, *short_answers(self.headline, pd.DataFrame())], figure=None, clip=None
+            notes=[],
+            answer=[*answer, *short_answers(self.headline, pd.DataFrame())],
+            figure=None,
+            clip=None,
         )
 
     def _figures(self, *, narrow: bool = False) -> dict[str, Figure]:
@@ -205,7 +228,8 @@ def compare(
     Raises
     ------
     InputError
-        If a folder holds no run, no run has a cue contribution, or one name stands for different clips.
+        If a folder holds no run, no run has a cue contribution, or one name stands for different
+        clips.
     """
     if not runs:
         raise InputError("compare needs at least one run's folder")
@@ -213,23 +237,36 @@ def compare(
     groups, ties = _groups([study.run for study in studies])
     table, as_published = (
         _compared(studies, tables, measures, stacks)
-        for tables in ([study.table for study in studies], [study.table_as_published for study in studies])
+        for tables in (
+            [study.table for study in studies],
+            [study.table_as_published for study in studies],
+        )
     )
-    table, as_published = (part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published))
+    table, as_published = (
+        part.assign(group=part["clip"].astype(object).map(groups)) for part in (table, as_published)
+    )
     used = without_control(table)
     percent = in_percent(table)
     of_stacks = whole_stack(percent).assign(quarter=WHOLE)
-    cells = pd.concat([of_stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True)
+    cells = pd.concat(
+        [of_stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True
+    )
     against = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
     best = against[against["quarter"] == WHOLE].drop(columns="quarter").reset_index(drop=True)
     by_depth = against[against["quarter"].isin(QUARTERS)]
     order = by_depth["quarter"].map(QUARTERS.index)
-    by_depth = by_depth.assign(order=order).sort_values([*KEYS, "order"], kind="stable").drop(columns="order")
+    by_depth = (
+        by_depth.assign(order=order)
+        .sort_values([*KEYS, "order"], kind="stable")
+        .drop(columns="order")
+    )
     return Comparison(
         table=table,
         table_as_published=as_published,
         headline=best,
-        by_depth=by_depth.drop(columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"),
+        by_depth=by_depth.drop(
+            columns=["share_of_length", "length_matched", "positive", "effect"], errors="ignore"
+        ),
         pairs=model_pairs(of_stacks, best),
         agreement=measure_agreement(used),
         curves=curve_agreement(used),
@@ -239,10 +276,14 @@ def compare(
 
 
 def _quarters(percent: pd.DataFrame) -> pd.Series:
-    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer, each as wide as its
-    strength."""
-    keys = [name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent]
-    rows = percent.assign(width=percent[STRENGTH].astype(float).fillna(0) if STRENGTH in percent else 1.0)
+    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer,
+    each as wide as its strength."""
+    keys = [
+        name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent
+    ]
+    rows = percent.assign(
+        width=percent[STRENGTH].astype(float).fillna(0) if STRENGTH in percent else 1.0
+    )
     if "seed" in keys:
         rows["seed"] = rows["seed"].astype("Int64").fillna(-1)
     widths = grouped_means(rows, [*keys, "layer"], "width", sort=True)
@@ -250,14 +291,23 @@ def _quarters(percent: pd.DataFrame) -> pd.Series:
     names = [widths[name] for name in keys]
     ends, total = (width.groupby(names, observed=True).transform(how) for how in ("cumsum", "sum"))
     number = (4 * (ends - width / 2) / total).astype(int).clip(0, 3)
-    quarter = pd.Series([QUARTERS[place] for place in number], index=pd.MultiIndex.from_frame(widths[[*keys, "layer"]]))
-    return pd.Series(quarter.reindex(pd.MultiIndex.from_frame(rows[[*keys, "layer"]])).to_numpy(), index=percent.index)
+    quarter = pd.Series(
+        [QUARTERS[place] for place in number],
+        index=pd.MultiIndex.from_frame(widths[[*keys, "layer"]]),
+    )
+    return pd.Series(
+        quarter.reindex(pd.MultiIndex.from_frame(rows[[*keys, "layer"]])).to_numpy(),
+        index=percent.index,
+    )
 
 
 def _shared_options(studies: Sequence[Study]) -> dict[str, Any]:
     """Options of `mix` that all runs have in common; None where they differ."""
     first, *others = (study.run.description.get("options", {}) for study in studies)
-    return {name: value if all(other.get(name) == value for other in others) else None for name, value in first.items()}
+    return {
+        name: value if all(other.get(name) == value for other in others) else None
+        for name, value in first.items()
+    }
 
 
 def _compared(
@@ -266,15 +316,21 @@ def _compared(
     measures: Sequence[str] | None,
     stacks: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Contributions of all runs, of the measures and stacks asked for, each with its run and relative depth."""
+    """Contributions of all runs, of the measures and stacks asked for, each with its run and
+    relative depth."""
     names = _names([study.run for study in studies])
     tables = [table.assign(run=name) for table, name in zip(tables, names, strict=True)]
-    table = pd.concat([table for table in tables if "contribution" in table] or [pd.DataFrame()], ignore_index=True)
+    table = pd.concat(
+        [table for table in tables if "contribution" in table] or [pd.DataFrame()],
+        ignore_index=True,
+    )
     for column, asked in (("measure", measures), ("stack", stacks)):
         if asked is not None and len(table):
             table = table[table[column].isin(list(asked))]
     if table.empty or not table.contribution.notna().any():
-        raise InputError("these runs hold no cue contribution to compare: it needs clips with a cue and a target")
+        raise InputError(
+            "these runs hold no cue contribution to compare: it needs clips with a cue and a target"
+        )
     return table.assign(model=_distinct(table))
 
 
@@ -290,9 +346,13 @@ def _groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
     for column in ("text", "sound", "cue", "target", "foil"):
         values = clips[clips[column] != ""].groupby("clip")[column].nunique()
         if (values > 1).any():
-            name, what = values.index[values > 1][0], "recordings" if column == "sound" else f"{column}s"
+            name, what = (
+                values.index[values > 1][0],
+                "recordings" if column == "sound" else f"{column}s",
+            )
             raise InputError(
-                f"the clip {name!r} has different {what} in these runs: clips of one name must be the same"
+                f"the clip {name!r} has different {what} in these runs: clips of one name must be "
+                "the same"
             )
     clips = clips.drop_duplicates("clip").reset_index(drop=True)
     groups, ties = groups_of(clips)

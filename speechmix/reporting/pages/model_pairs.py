@@ -1,9 +1,11 @@
-"""One model against another: what each gains over its own untrained twins, on the clips that both have scored.
+"""One model against another: what each gains over its own untrained twins, on the clips that both
+have scored.
 
-In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of models, side, stack and measure.
-The k-th twin of one model is paired with the k-th of the other, so the gap of the trained models is ranked among gaps of
-untrained ones, by the same test as a single model among its twins (`evaluation.twin_comparison`). A whole stack weights
-each layer by its mixing strength, so neither depth nor idle layers make a gap.
+In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of
+models, side, stack and measure. The k-th twin of one model is paired with the k-th of the other, so
+the gap of the trained models is ranked among gaps of untrained ones, by the same test as a single
+model among its twins (`evaluation.twin_comparison`). A whole stack weights each layer by its mixing
+strength, so neither depth nor idle layers make a gap.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from ..plots.panels import model_name
 from .wording import listed, reason_for_silence, spoken_stack
 
 PAIRS = (
-    "One model against another, over whole stacks: (trained - untrained) of the first minus (trained - untrained) of the "
+    "One model against another, over whole stacks: (trained - untrained) of the first minus "
+    "(trained - untrained) of the "
     "second, "
-    "in percentage points, on the clips that both have scored. Positive: in the first the cue's contribution rose more by "
-    "training. p: rank of this gap among the gaps of pairs of untrained twins. It says that these two models differ, not "
+    "in percentage points, on the clips that both have scored. Positive: in the first the cue's "
+    "contribution rose more by "
+    "training. p: rank of this gap among the gaps of pairs of untrained twins. It says that these "
+    "two models differ, not "
     "that their sizes or recipes do: for that, train several seeds of each."
 )
 _KEYS = ["side", "stack", "measure", "model", "other"]
@@ -40,7 +45,8 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns side, stack, measure, model, other, and those of `compare_with_twins`; empty for one model.
+        Columns side, stack, measure, model, other, and those of `compare_with_twins`; empty for one
+        model.
     """
     gaps = [
         _gaps(stacks[stacks["model"] == model], stacks[stacks["model"] == other])
@@ -52,7 +58,10 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat(gaps, ignore_index=True)
     if STRENGTH in headline:
         strength = headline.set_index(["model", "side", "stack", "measure"])[STRENGTH]
-        keys = [pd.MultiIndex.from_frame(table[[name, "side", "stack", "measure"]]) for name in ("model", "other")]
+        keys = [
+            pd.MultiIndex.from_frame(table[[name, "side", "stack", "measure"]])
+            for name in ("model", "other")
+        ]
         table[STRENGTH] = np.minimum(*(strength.reindex(key).to_numpy() for key in keys))
     return compare_with_twins(table, by=_KEYS, group="group", family=("model", "other"), scale=None)
 
@@ -60,28 +69,41 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
 def _gaps(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """First minus second, clip by clip, trained models and pairs of twins."""
     keys = ["side", "stack", "measure", "clip", "group", "init", "draw"]
-    first, second = (_numbered_draws(part)[[*keys, "model", "contribution"]] for part in (first, second))
-    both = first.merge(second.rename(columns={"model": "other"}), on=keys, suffixes=("", "_of_other"))
+    first, second = (
+        _numbered_draws(part)[[*keys, "model", "contribution"]] for part in (first, second)
+    )
+    both = first.merge(
+        second.rename(columns={"model": "other"}), on=keys, suffixes=("", "_of_other")
+    )
     both["contribution"] -= both.pop("contribution_of_other")
     return both.rename(columns={"draw": "seed"})
 
 
 def _numbered_draws(table: pd.DataFrame) -> pd.DataFrame:
     """Twins numbered in the order of their seeds."""
-    plain = table.astype({name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)})
-    seed = plain["seed"].astype("Int64").fillna(-1) if "seed" in plain else pd.Series(-1, index=plain.index)
+    plain = table.astype(
+        {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
+    )
+    seed = (
+        plain["seed"].astype("Int64").fillna(-1)
+        if "seed" in plain
+        else pd.Series(-1, index=plain.index)
+    )
     draw = seed.where(plain["init"] == "random", -1).rank(method="dense").astype(int)
     return plain.assign(draw=draw)
 
 
 def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
-    """One sentence for each two models and side, by one measure: in which stacks the cue's gain differs."""
+    """One sentence for each two models and side, by one measure: in which stacks the cue's gain
+    differs."""
     sentences = []
     for (side, model, other), rows in pairs[pairs["measure"] == measure].groupby(
         ["side", "model", "other"], sort=False
     ):
         records = rows.to_dict("records")
-        where = f"{model_name(model)} and {model_name(other)}{'' if side == 'all' else f', {side} cue'}"
+        where = (
+            f"{model_name(model)} and {model_name(other)}{'' if side == 'all' else f', {side} cue'}"
+        )
         reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, records))))
         claimed = [
             f"{row['claim']} in {spoken_stack(row['stack'])} ({row['difference']:+.1f} points)"
@@ -92,11 +114,13 @@ def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
             sentences.append(f"{where}: {reasons[0]}.")
         elif claimed:
             sentences.append(
-                f"{where}: training raised the cue's contribution {listed(claimed)} in the first of the two."
+                f"{where}: training raised the cue's contribution {listed(claimed)} in the first "
+                "of the two."
             )
         else:
             stacks = listed([spoken_stack(row["stack"]) for row in records])
             sentences.append(
-                f"{where}: whether training raised the cue's contribution more in one is inconclusive in {stacks}."
+                f"{where}: whether training raised the cue's contribution more in one is "
+                f"inconclusive in {stacks}."
             )
     return sentences

@@ -1,8 +1,10 @@
-"""Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a narrow form for small screens.
+"""Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a
+narrow form for small screens.
 
-In: matplotlib figures. Out: bytes of SVG files that need nothing else. Lines keep their colours; what is black or white in
-print (axes, words, background) is light and dark on a dark screen. Cells with shares take the reversed scale there, zero dark:
-else the strongest cell would be as dark as the paper. A browser that cannot tell shows them as on paper.
+In: matplotlib figures. Out: bytes of SVG files that need nothing else. Lines keep their colours;
+what is black or white in print (axes, words, background) is light and dark on a dark screen. Cells
+with shares take the reversed scale there, zero dark: else the strongest cell would be as dark as
+the paper. A browser that cannot tell shows them as on paper.
 """
 
 from __future__ import annotations
@@ -23,9 +25,17 @@ if TYPE_CHECKING:
 _IMAGE = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
 _NEAR = 6  # of 255: how far a colour may be from one of the scale's
 _LETTERS = {"#0a0a0a": "on-light-cell", "#fefefe": "on-dark-cell"}  # as `plots.panels` writes them
-# Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark screen.
-_NAMES = {"#000000": "ink", "#333333": "ink", "#4c4c4c": "soft", "#4d4d4d": "soft", "#e5e5e5": "grid", "#e6e6e6": "grid",
-          "#0072b2": "blue"}  # fmt: skip
+# Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark
+# screen.
+_NAMES = {
+    "#000000": "ink",
+    "#333333": "ink",
+    "#4c4c4c": "soft",
+    "#4d4d4d": "soft",
+    "#e5e5e5": "grid",
+    "#e6e6e6": "grid",
+    "#0072b2": "blue",
+}
 _ON_PAPER = {
     "on-dark-cell": "#fff",
     "on-light-cell": "#0a0a0a",
@@ -47,7 +57,8 @@ _ON_A_DARK_SCREEN = {
 
 
 def page_svg(figure: Figure) -> bytes:
-    """A figure as SVG with letters as text, its colours of paper and ink as variables; the same figure gives the same bytes.
+    """A figure as SVG with letters as text, its colours of paper and ink as variables; the same
+    figure gives the same bytes.
 
     Examples
     --------
@@ -74,17 +85,21 @@ def page_svg(figure: Figure) -> bytes:
 
 
 def _for_both_screens(image: re.Match[str]) -> str:
-    """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed scale; others once."""
+    """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed
+    scale; others once."""
     before, content, after = image.groups()
     reversed_content = _reversed_scale(base64.b64decode(content))
     if reversed_content is None:
         return image[0]
-    other = re.sub(r' id="[^"]*"', "", f"{before}{base64.b64encode(reversed_content).decode('ascii')}{after}")
+    other = re.sub(
+        r' id="[^"]*"', "", f"{before}{base64.b64encode(reversed_content).decode('ascii')}{after}"
+    )
     return f'<g class="paper">{image[0]}</g><g class="screen">{other}</g>'
 
 
 def _reversed_scale(content: bytes) -> bytes | None:
-    """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays. None for other colours."""
+    """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays.
+    None for other colours."""
     from PIL import Image
 
     from ..plots.panels import SHARE_COLORS, colors
@@ -93,9 +108,14 @@ def _reversed_scale(content: bytes) -> bytes | None:
     with Image.open(io.BytesIO(content)) as picture:
         pixels = np.asarray(picture.convert("RGBA"))
     found, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
-    distances = np.abs(found[:, None, :3] - scale).max(axis=-1)  # [colours of the image, colours of the scale]
+    distances = np.abs(found[:, None, :3] - scale).max(
+        axis=-1
+    )  # [colours of the image, colours of the scale]
     of_scale = distances.min(axis=-1) <= _NEAR
-    if not of_scale[(np.ptp(found[:, :3], axis=-1) > _NEAR) & (found[:, 3] > 0)].all() or not of_scale.any():
+    if (
+        not of_scale[(np.ptp(found[:, :3], axis=-1) > _NEAR) & (found[:, 3] > 0)].all()
+        or not of_scale.any()
+    ):
         return None
     turned = found.copy()
     turned[of_scale, :3] = scale[::-1][distances[of_scale].argmin(axis=-1)]
@@ -105,7 +125,8 @@ def _reversed_scale(content: bytes) -> bytes | None:
 
 
 def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
-    """Return the end of the file names of each side's figures: nothing for "all", each other side its own.
+    """Return the end of the file names of each side's figures: nothing for "all", each other side
+    its own.
 
     Sides are values of a manifest's column, so they may hold any character.
 
@@ -120,12 +141,13 @@ def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
 
 def _styles() -> str:
     paper, screen = (
-        "".join(f"--{name}: {color};" for name, color in colors.items()) for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
+        "".join(f"--{name}: {color};" for name, color in colors.items())
+        for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
     )
     dark = (
-        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {screen} }} .paper {{ display: none }} "
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {screen} "
+        f"}} .paper {{ display: none }} "
         ".screen { display: inline } }"
     )
-    return (
-        f":root {{ {paper} fill: var(--ink) }} .screen {{ display: none }} {dark}"  # black in print: what has no colour
-    )
+    # black in print: what has no colour
+    return f":root {{ {paper} fill: var(--ink) }} .screen {{ display: none }} {dark}"

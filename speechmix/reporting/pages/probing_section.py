@@ -1,7 +1,9 @@
-"""What can be read off the states, layer by layer? The part of a study's page that shows its probes, if there are any.
+"""What can be read off the states, layer by layer? The part of a study's page that shows its
+probes, if there are any.
 
-In: ``probes.csv`` and ``probe_answers.csv`` in a run's folder, as a study or `speechmix probe --out RUN` writes them; the
-run's cue contributions, for what is mixed below what is read. Out: a part of the page, or none.
+In: ``probes.csv`` and ``probe_answers.csv`` in a run's folder, as a study or `speechmix probe --out
+RUN` writes them; the run's cue contributions, for what is mixed below what is read. Out: a part of
+the page, or none.
 """
 
 from __future__ import annotations
@@ -29,25 +31,47 @@ if TYPE_CHECKING:
 
 _TITLE = "What can be read off the states?"
 _WHAT = (
-    "A logistic probe for {label}, trained on some words and tried on others: accuracy in %, by layer. Encoder: mean over "
-    "the target's frames; decoder: the position that predicts the deciding letters, where the other spelling is known. "
-    "Control: the same probe for labels drawn at random for each word. * better than off untrained models, + above "
-    "control and most frequent label only; both corrected over all layers of this table. That a state tells something "
-    "does not say that the model uses it: see Ablation. All numbers, also of the published protocol's position (target "
+    "A logistic probe for {label}, trained on some words and tried on others: accuracy in %, by "
+    "layer. Encoder: mean over "
+    "the target's frames; decoder: the position that predicts the deciding letters, where the "
+    "other spelling is known. "
+    "Control: the same probe for labels drawn at random for each word. * better than off untrained "
+    "models, + above "
+    "control and most frequent label only; both corrected over all layers of this table. That a "
+    "state tells something "
+    "does not say that the model uses it: see Ablation. All numbers, also of the published "
+    "protocol's position (target "
     "rows in the decoder, whose number alone may tell a longer spelling), are in probes.csv."
 )
 _FIGURE = (
-    "Above, what a probe reads; below, the contribution of the cue. Where the cue comes in, the label should become readable. "
+    "Above, what a probe reads; below, the contribution of the cue. Where the cue comes in, the "
+    "label should become readable. "
     "The leftmost point is the input of the first layer."
 )
 _PUBLISHED = (
-    "The probes beside the published Figure 4; as there, mean over the target's frames or the rows that predict it."
+    "The probes beside the published Figure 4; as there, mean over the target's frames or "
+    "the rows that predict it."
 )
 _AGREEMENT = (
-    "Correlation over layers of the cue's contribution with the probe's accuracy (level) and with its rise from the layer "
-    "before (gain), permutation test over layers. Layers are few and neighbours alike: p is rather too small."
+    "Correlation over layers of the cue's contribution with the probe's accuracy (level) and with "
+    "its rise from the layer "
+    "before (gain), permutation test over layers. Layers are few and neighbours alike: p is rather "
+    "too small."
 )
-_TEXTS = ("model", "init", "seed", "part", "stack", "position", "label", "method", "item", "group", "true", "predicted")
+_TEXTS = (
+    "model",
+    "init",
+    "seed",
+    "part",
+    "stack",
+    "position",
+    "label",
+    "method",
+    "item",
+    "group",
+    "true",
+    "predicted",
+)
 _PLACE = ("model", "init", "seed", "part", "stack", "position", "layer", "label")
 _NEEDED = {
     FILE: (*_PLACE, "accuracy", "low", "high", "majority", "control", "n", "groups"),
@@ -66,17 +90,23 @@ def probing_part(study: Study, *, published: bool | str = False) -> list[Part]:
         stems = distinct_file_names(table["label"])
         for label, of_label in table.groupby("label", sort=False):
             file = f"probes_{stems[str(label)]}"
-            items += _items(study, of_label, answers[answers["label"] == label], bool(published), file=file)
+            items += _items(
+                study, of_label, answers[answers["label"] == label], bool(published), file=file
+            )
     except InputError as error:
         return [(_TITLE, [str(error)])]
     return [(_TITLE, items)] if items else []
 
 
-def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: bool, *, file: str) -> list[Item]:
+def _items(
+    study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: bool, *, file: str
+) -> list[Item]:
     label = str(table["label"].iloc[0])
     probes, verdicts = _main_positions(table), _main_positions(answers)
     claims = probe_claims(probes, verdicts)
-    told: list[Item] = [*sentences(claims, {name: model_name(name) for name in claims["model"].unique()})]
+    told: list[Item] = [
+        *sentences(claims, {name: model_name(name) for name in claims["model"].unique()})
+    ]
     items: list[Item] = [*told, _WHAT.format(label=label)]
     if len(claims):
         items.append(_by_layer(claims))
@@ -86,14 +116,23 @@ def _items(study: Study, table: pd.DataFrame, answers: pd.DataFrame, published: 
         mixing = mixing[mixing["side"] == part] if len(mixing) else mixing
         caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE
         if len(mixing) and set(_with_cross(rows)["stack"]) & set(mixing["stack"]):
-            measure = "value_zeroing" if "value_zeroing" in set(mixing["measure"]) else mixing["measure"].iloc[0]
-            figure, small = (probe_and_mixing(rows, mixing, measure=measure, narrow=narrow) for narrow in (False, True))
+            measure = (
+                "value_zeroing"
+                if "value_zeroing" in set(mixing["measure"])
+                else mixing["measure"].iloc[0]
+            )
+            figure, small = (
+                probe_and_mixing(rows, mixing, measure=measure, narrow=narrow)
+                for narrow in (False, True)
+            )
         else:
             figure, small = (probe_figure(rows, narrow=narrow) for narrow in (False, True))
         items.append(written(study, f"{file}{suffixes[str(part)]}", figure, caption, narrow=small))
     at_target = table[table["position"] == "target"]
     if published and label == "number" and len(at_target):
-        figure, small = (probe_figure(at_target, published=True, narrow=narrow) for narrow in (False, True))
+        figure, small = (
+            probe_figure(at_target, published=True, narrow=narrow) for narrow in (False, True)
+        )
         items.append(written(study, "probes_published", figure, _PUBLISHED, narrow=small))
     return [*items, *_agreement(study, probes)]
 
@@ -110,23 +149,30 @@ def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
 
 def _with_cross(table: pd.DataFrame) -> pd.DataFrame:
     """The decoder's rows again for cross-attention, which adds to the same states."""
-    return pd.concat([table, table[table["stack"] == "decoder"].assign(stack="cross")], ignore_index=True)
+    return pd.concat(
+        [table, table[table["stack"] == "decoder"].assign(stack="cross")], ignore_index=True
+    )
 
 
 def _by_layer(claims: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy in every layer, marked where something is claimed; a row for each model, part, stack and position."""
+    """Accuracy in every layer, marked where something is claimed; a row for each model, part, stack
+    and position."""
     rows = []
     for key, part in claims.groupby(KEYS, sort=False):
         side, model, stack, position, _ = key
         cells = {"side": side, "model": model_name(model), "stack": stack, "position": position}
         for row in part.sort_values("layer").to_dict("records"):
             mark = "*" if row["more"] and row["read"] else "+" if row["read"] else ""
-            cells["input" if row["layer"] < 0 else str(int(row["layer"]))] = f"{100 * row['accuracy']:.0f}{mark}"
+            cells["input" if row["layer"] < 0 else str(int(row["layer"]))] = (
+                f"{100 * row['accuracy']:.0f}{mark}"
+            )
         means = {name: 100 * part[name].mean() for name in ("control", "majority", "untrained")}
         cells |= {name: "" if mean != mean else f"{mean:.0f}" for name, mean in means.items()}
         rows.append({**cells, "clips": int(part["n"].max()), "groups": int(part["groups"].max())})
     table = pd.DataFrame(rows)
-    last = [name for name in ("control", "majority", "untrained", "clips", "groups") if name in table]
+    last = [
+        name for name in ("control", "majority", "untrained", "clips", "groups") if name in table
+    ]
     table = table[[*(name for name in table if name not in last), *last]].fillna("")
     return table.drop(columns="side") if set(table["side"]) == {"all"} else table
 
@@ -143,7 +189,9 @@ def _agreement(study: Study, positions: pd.DataFrame) -> list[Item]:
     ).dropna(subset="pearson")
     if agreement.empty:
         return []
-    shown = agreement.assign(model=agreement["model"].map(model_name), measure=agreement["measure"].map(spoken))
+    shown = agreement.assign(
+        model=agreement["model"].map(model_name), measure=agreement["measure"].map(spoken)
+    )
     for name in ("pearson", "spearman"):
         shown[name] = shown[name].map("{:.2f}".format)
         shown[f"{name}_p"] = shown[f"{name}_p"].map(said_p)
@@ -156,10 +204,14 @@ def _read(path: Path) -> pd.DataFrame:
         raise InputError(f"{path.name} is not beside {FILE}: probe again")
     table = read_csv(path)
     if missing := [name for name in _NEEDED[path.name] if name not in table]:
-        raise InputError(f"{path.name}: expected logistic probes, found no column {', '.join(missing)}")
+        raise InputError(
+            f"{path.name}: expected logistic probes, found no column {', '.join(missing)}"
+        )
     numbers = [str(name) for name in table if name not in _TEXTS]
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
-    needed = [name for name in ("layer", "accuracy", "n", "groups", "right") if name in _NEEDED[path.name]]
+    needed = [
+        name for name in ("layer", "accuracy", "n", "groups", "right") if name in _NEEDED[path.name]
+    ]
     table = table.dropna(subset=needed).astype({"layer": int})
     if table.duplicated([*_PLACE, *(["item"] if "item" in table else [])]).any():
         raise InputError(f"{path.name}: a row is there twice; probe again into this folder")

@@ -1,8 +1,10 @@
-"""Figures 1, 2 and 4 of the speech paper, and one's own numbers beside them: like with like, and said where it is not.
+"""Figures 1, 2 and 4 of the speech paper, and one's own numbers beside them: like with like, and
+said where it is not.
 
-In: a table of contributions of one's own. Out: figures by name, and their captions. Contributions are drawn on one scale with
-the published ones, of all tokens of the target as those are; of the deciding token alone only where that is asked for, and
-then the title says so. Accuracies of probes are on a scale of their own.
+In: a table of contributions of one's own. Out: figures by name, and their captions. Contributions
+are drawn on one scale with the published ones, of all tokens of the target as those are; of the
+deciding token alone only where that is asked for, and then the title says so. Accuracies of probes
+are on a scale of their own.
 """
 
 from __future__ import annotations
@@ -26,16 +28,21 @@ if TYPE_CHECKING:
 
 TITLE = "Beside the published figures"
 _HOW_KNOWN = (
-    "The published numbers were not printed: they were read off pictures, and are no better than that (below, for each). They "
-    "are means over at most a thousand clips of Common Voice, of trained models and of one untrained twin each; clips and "
+    "The published numbers were not printed: they were read off pictures, and are no better than "
+    "that (below, for each). They "
+    "are means over at most a thousand clips of Common Voice, of trained models and of one "
+    "untrained twin each; clips and "
     "models here are others."
 )
 _FIGURE = (
-    "Dotted or in whole numbers: published, read off a picture. Trained and untrained models on one scale, {rows}."
+    "Dotted or in whole numbers: published, read off a picture. Trained and untrained models "
+    "on one scale, {rows}."
 )
 _PROBING = (
-    "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no contribution), read off a picture to "
-    "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a range could be read."
+    "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no "
+    "contribution), read off a picture to "
+    "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a "
+    "range could be read."
 )
 
 
@@ -50,7 +57,9 @@ def rows_asked(published: bool | str) -> str:
     return published if isinstance(published, str) else ALL_ROWS
 
 
-def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narrow: bool = False) -> dict[str, Figure]:
+def published_figures(
+    table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narrow: bool = False
+) -> dict[str, Figure]:
     """Curves and heat maps with the published ones beside, for each side of the cue; and Figure 4.
 
     Parameters
@@ -76,16 +85,27 @@ def published_figures(table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narro
 
 
 def probing_figure(*, narrow: bool = False) -> Figure:
-    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each other if narrow)."""
+    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each
+    other if narrow)."""
     curves = published_probing()
     figure = panels.new_figure(*((panels.NARROW, 5.2) if narrow else (7.2, 3.4)))
     axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     colors = dict(zip(curves["model"].unique(), panels.LINE_COLORS, strict=False))
     for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
-        layer_curves(part, ax=ax, x="depth", value="accuracy", label="accuracy (%)", band="none", colors=colors)
+        layer_curves(
+            part,
+            ax=ax,
+            x="depth",
+            value="accuracy",
+            label="accuracy (%)",
+            band="none",
+            colors=colors,
+        )
         ax.set_title(f"probe for number, {stack} (published)", size=panels.TITLE_SIZE)
     axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
-    handles = [Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()]
+    handles = [
+        Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()
+    ]
     handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
     handles += [Line2D([], [], color="0.3", linestyle="--", label="untrained")]
     panels.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
@@ -115,8 +135,12 @@ def notes(options: Mapping[str, Any]) -> list[str]:
     """
     otherwise = []
     if options.get("heads", "mean") != "each":
-        otherwise.append("heads are averaged before rows are normalised, published after (heads='each')")
+        otherwise.append(
+            "heads are averaged before rows are normalised, published after (heads='each')"
+        )
     if options.get("rounding", "disjoint") != "paper":
-        otherwise.append("a frame belongs to one word, published to both at an edge (rounding='paper')")
+        otherwise.append(
+            "a frame belongs to one word, published to both at an edge (rounding='paper')"
+        )
     done = f" Here otherwise than published: {'; '.join(otherwise)}." if otherwise else ""
     return [_HOW_KNOWN + done, *sources()]

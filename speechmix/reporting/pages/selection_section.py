@@ -1,7 +1,9 @@
-"""How the clips of a run were chosen: from the rows of a corpus to the clips that were scored, with counts and reasons.
+"""How the clips of a run were chosen: from the rows of a corpus to the clips that were scored, with
+counts and reasons.
 
-In: a `StoredRun` whose page description holds the counts of the selection (`homophony.counts.selection_facts`). Out: a
-sentence for the first screen and a part of the page; nothing for a run of clips that were not chosen from a corpus.
+In: a `StoredRun` whose page description holds the counts of the selection
+(`homophony.counts.selection_facts`). Out: a sentence for the first screen and a part of the page;
+nothing for a run of clips that were not chosen from a corpus.
 """
 
 from __future__ import annotations
@@ -25,20 +27,28 @@ _STEPS = {  # stage and unit: what is counted, and what is left after the stage
     ("select", "pairs"): ("pairs of cue and target", "chosen as clips"),
 }
 _WHAT = (
-    "A row of the corpus can hold several pairs of cue and target; each pair that is chosen becomes a clip. Where models are "
-    "named as a reason, clips were chosen because all models spell cue and target right. Results hold for such clips, not "
+    "A row of the corpus can hold several pairs of cue and target; each pair that is chosen "
+    "becomes a clip. Where models are "
+    "named as a reason, clips were chosen because all models spell cue and target right. Results "
+    "hold for such clips, not "
     "for the corpus."
 )
-_RATES = "Error rates: of all clips that were transcribed, and of the clips that were chosen and scored."
+_RATES = (
+    "Error rates: of all clips that were transcribed, and of the clips that were chosen and scored."
+)
 
 
 def selection_sentence(run: StoredRun) -> str:
-    """From how many rows of the corpus how many clips were left; "" for a run that was not chosen from a corpus."""
+    """From how many rows of the corpus how many clips were left; "" for a run that was not chosen
+    from a corpus."""
     steps = _steps(run)
     if ("mine", "clips") not in steps:
         return ""
     rows = steps["mine", "clips"]
-    text = f"{number_of(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT, 0)} with a pair of cue and target"
+    text = (
+        f"{number_of(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT, 0)} with a "
+        "pair of cue and target"
+    )
     if ("select", "pairs") in steps:
         pairs = steps["select", "pairs"]
         text += f"; of {number_of(sum(pairs.values()), 'pair')} {pairs.get(_KEPT, 0)} were chosen"
@@ -62,7 +72,8 @@ def selection_part(run: StoredRun) -> list[Part]:
 
 
 def error_rates(run: StoredRun) -> pd.DataFrame:
-    """By model: clips and error rates (%) of all that were transcribed and of those that were chosen; empty without either."""
+    """By model: clips and error rates (%) of all that were transcribed and of those that were
+    chosen; empty without either."""
     chosen = transcribed_rates(run)
     rows = []
     for facts in _selection(run).get("models", ()):
@@ -75,14 +86,17 @@ def error_rates(run: StoredRun) -> pd.DataFrame:
                 "word error rate (%)": float(facts["transcribed_wer_percent"]),
                 "character error rate (%)": float(facts["transcribed_cer_percent"]),
                 "clips scored": "" if rate is None else str(rate[0]),
-                "character error rate of these (%)": float("nan") if rate is None else 100 * rate[1],
+                "character error rate of these (%)": float("nan")
+                if rate is None
+                else 100 * rate[1],
             }
         )
     return pd.DataFrame(rows)
 
 
 def transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
-    """Clips and mean character error rate of each trained model, over the clips that were scored."""
+    """Clips and mean character error rate of each trained model, over the clips that were
+    scored."""
     if not len(run.transcripts):
         return {}
     by_model = run.transcripts.groupby("model", sort=False)["character_error_rate"]
@@ -90,9 +104,15 @@ def transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
 
 
 def rate_of_all(run: StoredRun, model: str) -> tuple[int, float] | None:
-    """Clips and mean character error rate of a model over all that were transcribed; None where that is not known."""
-    facts = next((facts for facts in _selection(run).get("models", ()) if facts["model"] == model), None)
-    return facts and (int(facts["transcribed_clips"]), float(facts["transcribed_cer_percent"]) / 100)
+    """Clips and mean character error rate of a model over all that were transcribed; None where
+    that is not known."""
+    facts = next(
+        (facts for facts in _selection(run).get("models", ()) if facts["model"] == model), None
+    )
+    return facts and (
+        int(facts["transcribed_clips"]),
+        float(facts["transcribed_cer_percent"]) / 100,
+    )
 
 
 def _selection(run: StoredRun) -> Mapping[str, Any]:
@@ -124,5 +144,8 @@ def _listed(dropped: Mapping[str, int], most: int = 8) -> str:
     ordered: Sequence[tuple[str, int]] = sorted(dropped.items(), key=lambda item: -item[1])
     others = sum(count for _, count in ordered[most:])
     return "; ".join(
-        [*(f"{count} {why}" for why, count in ordered[:most]), *([f"{others} for other reasons"] if others else [])]
+        [
+            *(f"{count} {why}" for why, count in ordered[:most]),
+            *([f"{others} for other reasons"] if others else []),
+        ]
     )

@@ -1,7 +1,8 @@
-"""What is lost without the cue's sound and tokens? The part of a study's page that shows the published ablation, if it was run.
+"""What is lost without the cue's sound and tokens? The part of a study's page that shows the
+published ablation, if it was run.
 
-In: ``speech_ablation_means.csv`` in a run's folder, as `speechmix ablate --published --out RUN` writes it. Out: a part of the
-page, or none.
+In: ``speech_ablation_means.csv`` in a run's folder, as `speechmix ablate --published --out RUN`
+writes it. Out: a part of the page, or none.
 """
 
 from __future__ import annotations
@@ -21,18 +22,28 @@ from .study_tables import said_interval, said_p
 
 _TITLE = "Without the cue's sound, its tokens, or both"
 _WHAT = (
-    "The published ablation of cue words. The word itself is taken away: its samples are set to zero, its tokens in what the "
-    "decoder is fed are blanked (unk: by the tokenizer's unknown token, as published, which in Whisper is the end of text, no "
-    "neutral blank; remove: the text without them), or both. Drop: by how many points the probability of the target's "
-    "sub-tokens falls, of those that the intact model finds likeliest; of a model without a decoder at the target's own "
-    "frames. Margin: log p(target) - log p(foil), nats. The published control takes the target away: its sound, and the one "
-    "token before it, which in \"les livres\" is the cue's; so another word of about the cue's length is beside. Claimed is a "
-    "difference between trained and untrained by the rank among the twins, in one test over all rows of a model. It says "
-    "that the target is then harder to predict, not that its number is: for that see the margin. An untrained model has hardly "
-    "a probability to lose, so that is a low bar: what tells the cue from any word is the difference to another word."
+    "The published ablation of cue words. The word itself is taken away: its samples are set to "
+    "zero, its tokens in what the "
+    "decoder is fed are blanked (unk: by the tokenizer's unknown token, as published, which in "
+    "Whisper is the end of text, no "
+    "neutral blank; remove: the text without them), or both. Drop: by how many points the "
+    "probability of the target's "
+    "sub-tokens falls, of those that the intact model finds likeliest; of a model without a "
+    "decoder at the target's own "
+    "frames. Margin: log p(target) - log p(foil), nats. The published control takes the target "
+    "away: its sound, and the one "
+    "token before it, which in \"les livres\" is the cue's; so another word of about the cue's "
+    "length is beside. Claimed is a "
+    "difference between trained and untrained by the rank among the twins, in one test over all "
+    "rows of a model. It says "
+    "that the target is then harder to predict, not that its number is: for that see the margin. "
+    "An untrained model has hardly "
+    "a probability to lose, so that is a low bar: what tells the cue from any word is the "
+    "difference to another word."
 )
 _CAPTION = (
-    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and how; the bar runs from "
+    "Mean drop over clips with its 95 % interval over groups, by what was taken away (columns) and "
+    "how; the bar runs from "
     "the lowest "
     "to the highest untrained twin."
 )
@@ -40,18 +51,24 @@ _TEXTS = ("side", "model", *PARTS, *WAY, "unit", "claim")
 
 
 def speech_ablation_part(folder: Path) -> list[Part]:
-    """Means over all clips, the figure, and the table by template and number; nothing if the ablation was not run."""
+    """Means over all clips, the figure, and the table by template and number; nothing if the
+    ablation was not run."""
     if not (folder / MEANS).is_file():
         return []
     try:
         means = _read(folder / MEANS)
         figures = [
-            [page_svg(speech_ablation_figure(means, reading=reading, narrow=narrow)) for narrow in (False, True)]
+            [
+                page_svg(speech_ablation_figure(means, reading=reading, narrow=narrow))
+                for narrow in (False, True)
+            ]
             for reading in ("arg-max", "margin")
         ]
     except InputError as error:
         return [(_TITLE, [str(error)])]
-    shown = means[means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])]
+    shown = means[
+        means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])
+    ]
     parts = [name for name in PARTS if name in means]
     whole = (shown[parts] == ALL).all(axis=1)
     items: list[Item] = [_WHAT, _shown(shown[whole].drop(columns=parts))]
@@ -76,15 +93,23 @@ def _read(path: Path) -> pd.DataFrame:
         "twin_high",
     )
     if missing := [name for name in expected if name not in table]:
-        raise InputError(f"{path.name}: expected means of an ablation of speech, found no column {', '.join(missing)}")
+        raise InputError(
+            f"{path.name}: expected means of an ablation of speech, found no column "
+            f"{', '.join(missing)}"
+        )
     table[numbers] = table[numbers].apply(pd.to_numeric, errors="coerce")
     return table
 
 
 def _shown(means: pd.DataFrame) -> pd.DataFrame:
     """Means as people read them."""
-    shown = means.drop(columns=["aggregation"]).rename(columns={"silenced": "without", "fill": "filled with"})
-    intervals = [said_interval(*ends) for ends in zip(means["trained_low"], means["trained_high"], strict=True)]
+    shown = means.drop(columns=["aggregation"]).rename(
+        columns={"silenced": "without", "fill": "filled with"}
+    )
+    intervals = [
+        said_interval(*ends)
+        for ends in zip(means["trained_low"], means["trained_high"], strict=True)
+    ]
     shown.insert(list(shown).index("trained") + 1, "95 % interval", intervals)
     names = [
         "side",
@@ -101,9 +126,14 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
     names += ["difference", "p", "claim", "another word", "cue - another word", "clips"]
     if "over_other" in means:
         shown["another word"] = means["other"].map(_rounded)
-        ends = [said_interval(*ends) for ends in zip(means["over_other_low"], means["over_other_high"], strict=True)]
+        ends = [
+            said_interval(*ends)
+            for ends in zip(means["over_other_low"], means["over_other_high"], strict=True)
+        ]
         beyond = zip(means["over_other"].map(_rounded), ends, strict=True)
-        shown["cue - another word"] = [f"{value} ({interval})" if interval else value for value, interval in beyond]
+        shown["cue - another word"] = [
+            f"{value} ({interval})" if interval else value for value, interval in beyond
+        ]
     if "p" in shown:
         shown["p"] = shown["p"].map(said_p)
     numbers = [name for name in ("trained", "random", "difference") if name in shown]

@@ -1,7 +1,8 @@
-"""The clips of a study on its page: a table to sort, and cards to listen to of those that show most, least and the middle.
+"""The clips of a study on its page: a table to sort, and cards to listen to of those that show
+most, least and the middle.
 
-In: a `Study`. Which clips are shown is decided by trained - random contribution by Value Zeroing, at the model, stack and layer
-where the headline's difference is largest, for each side of the cue.
+In: a `Study`. Which clips are shown is decided by trained - random contribution by Value Zeroing,
+at the model, stack and layer where the headline's difference is largest, for each side of the cue.
 """
 
 from __future__ import annotations
@@ -29,10 +30,22 @@ PAGE_BYTES = 10_000_000  # what a mail attachment may have
 _CARD_SHARE = 0.6  # of the page, for all cards together
 MOST_CLIPS = 1000  # in the page's table; of more the first, and those that can be listened to
 _MORE_CLIPS = (
-    " The table holds the first {shown} of {count} clips, and those that can be listened to. All are in {clips}, their "
+    " The table holds the first {shown} of {count} clips, and those that can be listened to. All "
+    "are in {clips}, their "
     "contributions in cue_contribution.parquet, in the run's folder."
 )
-_SHOWN = ("clip", "side", "number", "template", "text", "cue", "target", "seconds", "alignment", "doubts")
+_SHOWN = (
+    "clip",
+    "side",
+    "number",
+    "template",
+    "text",
+    "cue",
+    "target",
+    "seconds",
+    "alignment",
+    "doubts",
+)
 
 
 def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTable]:
@@ -41,25 +54,35 @@ def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTa
     table = shown_columns(study.run.clips)
     if study.main_rows:
         values = pd.concat(list(study.clip_values.values()))
-        columns = [name for name in ("trained", "random", "difference") if values[name].notna().any()]
+        columns = [
+            name for name in ("trained", "random", "difference") if values[name].notna().any()
+        ]
         table = table.merge(values[columns].reset_index(), on="clip", how="left")
     for side, row in study.main_rows.items():
         cue = "" if side == "all" else f" ({side} cue)"
         notes.append(
-            f"Contribution{cue} in %, by {spoken(row['measure'])}, {model_name(row['model'])}, {_place(study, side)}."
+            f"Contribution{cue} in %, by {spoken(row['measure'])}, {model_name(row['model'])}, "
+            f"{_place(study, side)}."
         )
     links = {card.name: card.anchor for card in cards}
-    how = f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to below."
+    how = (
+        f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to "
+        "below."
+    )
     if len(table) > MOST_CLIPS:
         first = (np.arange(len(table)) < MOST_CLIPS) | table["clip"].isin(list(links))
-        how += _MORE_CLIPS.format(shown=f"{MOST_CLIPS:,}", count=f"{len(table):,}", clips=study.run.folder.clips.name)
+        how += _MORE_CLIPS.format(
+            shown=f"{MOST_CLIPS:,}", count=f"{len(table):,}", clips=study.run.folder.clips.name
+        )
         table = table[first]
     return [how.strip(), SortableTable(table, links)]
 
 
 def shown_columns(clips: pd.DataFrame) -> pd.DataFrame:
     """Columns of a run's clip table that a reader wants, without those that are empty."""
-    return clips[[name for name in _SHOWN if name in clips and (clips[name].astype(str) != "").any()]].copy()
+    return clips[
+        [name for name in _SHOWN if name in clips and (clips[name].astype(str) != "").any()]
+    ].copy()
 
 
 def reasons_to_show(study: Study, asked: Sequence[str]) -> dict[str, str]:
@@ -118,11 +141,17 @@ def clip_cards(
         side = _side(study, row)
         cards.append(
             clip_card(
-                name, clip, maps, heading=f"{name} ({why})", facts=_facts(study, side, row), start=_start(study, side),
-                seconds=float(row["seconds"]), most_bytes=int(_CARD_SHARE * PAGE_BYTES / len(reasons)),
+                name,
+                clip,
+                maps,
+                heading=f"{name} ({why})",
+                facts=_facts(study, side, row),
+                start=_start(study, side),
+                seconds=float(row["seconds"]),
+                most_bytes=int(_CARD_SHARE * PAGE_BYTES / len(reasons)),
                 written=written_texts(study.run, name),
             )
-        )  # fmt: skip
+        )
     return cards
 
 
@@ -140,7 +169,8 @@ def audible_clip(
 
 
 def _side(study: Study, row: Mapping[str, Any]) -> str | None:
-    """The main row that a clip belongs to, by its side of the cue; else the first, and None without one."""
+    """The main row that a clip belongs to, by its side of the cue; else the first, and None without
+    one."""
     side = str(row.get("side") or "all")
     return side if side in study.main_rows else next(iter(study.main_rows), None)
 
@@ -151,7 +181,12 @@ def _start(study: Study, side: str | None) -> dict[str, Any]:
         return {"layer": None, "measure": spoken("value_zeroing")}
     row, layer = study.main_rows[side], study.clip_values[side].attrs["layer"]
     label = model_label((row["model"], "trained", None))
-    return {"model": label, "stack": row["stack"], "measure": spoken(row["measure"]), "layer": layer}
+    return {
+        "model": label,
+        "stack": row["stack"],
+        "measure": spoken(row["measure"]),
+        "layer": layer,
+    }
 
 
 def _place(study: Study, side: str) -> str:
@@ -171,7 +206,9 @@ def _facts(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
         values = study.clip_values[side]
         shares = values.loc[row["clip"], ["trained", "random"]].dropna().items()
         names = {"trained": "trained", "random": "untrained"}
-        listed = ", ".join(f"{share:.1f} % {names[str(init)]}" for init, share in shares) or "no number"
+        listed = (
+            ", ".join(f"{share:.1f} % {names[str(init)]}" for init, share in shares) or "no number"
+        )
         facts.append(f"contribution of the cue: {listed} ({_place(study, side)})")
     if row.get("doubts"):
         facts.append(f"word times are doubtful: {row['doubts']}")

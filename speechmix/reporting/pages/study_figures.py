@@ -1,6 +1,7 @@
 """The figures of a study's page: which are drawn for which table, their captions and files.
 
-In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) with captions as parts of the page.
+In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) with captions as parts
+of the page.
 """
 
 from __future__ import annotations
@@ -37,37 +38,58 @@ if TYPE_CHECKING:
 _MOST_PARTS = 8
 # Columns that a figure may need.
 _DRAWN = (
-    "side", "model", "init", "seed", "clip", "group", "stack", "measure", "rows", "layer", "depth", "contribution",
-    "mixing_strength", *PARTS,
-)  # fmt: skip
+    "side",
+    "model",
+    "init",
+    "seed",
+    "clip",
+    "group",
+    "stack",
+    "measure",
+    "rows",
+    "layer",
+    "depth",
+    "contribution",
+    "mixing_strength",
+    *PARTS,
+)
 Drawing = Callable[..., "Figure"]  # narrow=
 _BANDS = (
-    f"Bands: of a trained model the 95 % interval of its mean over groups of clips (none below {FEWEST_GROUPS} groups); of "
+    "Bands: of a trained model the 95 % interval of its mean over groups of clips (none below "
+    f"{FEWEST_GROUPS} groups); of "
     "untrained twins from the lowest to the highest (none for one twin)."
 )
 _STRIPS = (
-    " Strips: how far each layer of the trained model moves the target, as a share of its length (mixing strength); below "
+    " Strips: how far each layer of the trained model moves the target, as a share of its length "
+    "(mixing strength); below "
     f"{STRENGTH_FLOOR:g} a layer moves next to nothing, and its points are grey."
 )
 _CAPTIONS = {
-    "cue_contribution": f"Cue contribution over layers; trained models solid, untrained twins dashed. {_BANDS}",
-    "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; untrained twin beside trained model.",
-    "cue_difference": "Trained - untrained in percentage points; white is no difference. Bold: claimed (see In which layers).",
-    "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and others nothing.",
+    "cue_contribution": "Cue contribution over layers; trained models solid, untrained twins "
+    f"dashed. {_BANDS}",
+    "cue_heat_map": "Cue contribution (%), layers downwards, measures to the right; untrained twin "
+    "beside trained model.",
+    "cue_difference": "Trained - untrained in percentage points; white is no difference. Bold: "
+    "claimed (see In which layers).",
+    "cue_distribution": "How single clips are spread: a mean can hide that some clips have all and "
+    "others nothing.",
 }
 
 _CONTRIBUTION_CAPTION = (
-    "Cue contribution in each layer (solid: trained; dashed: untrained, with the band from the lowest to the highest untrained "
+    "Cue contribution in each layer (solid: trained; dashed: untrained, with the band from the "
+    "lowest to the highest untrained "
     "twin)"
 )
 _NEED_CAPTION = (
-    ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 % interval of the mean over "
+    ", and what the decision loses when the cue's values are zeroed in that layer alone (bars: 95 "
+    "% interval of the mean over "
     "groups)"
 )
 
 
 def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[tuple[str, str], Drawing]:
-    """Curves, heat map, difference, distribution and panels by template, number and cue: by side of the cue and figure.
+    """Curves, heat map, difference, distribution and panels by template, number and cue: by side of
+    the cue and figure.
 
     What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
 
@@ -79,17 +101,30 @@ def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[tuple[st
         From `layer_statistics`: which differences are claimed, and in bold.
     """
     drawings: dict[tuple[str, str], Drawing] = {}
-    is_drawn = table["contribution"].notna() & (table["control"] != "yes") if len(table) else np.array([], dtype=bool)
+    is_drawn = (
+        table["contribution"].notna() & (table["control"] != "yes")
+        if len(table)
+        else np.array([], dtype=bool)
+    )
     for side in table["side"][is_drawn].unique() if len(table) else ():
-        part = taken(table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side))
-        drawings |= {(side, name): draw for name, draw in _drawings_of_side(part, _claimed(layers, side)).items()}
+        part = taken(
+            table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side)
+        )
+        drawings |= {
+            (side, name): draw
+            for name, draw in _drawings_of_side(part, _claimed(layers, side)).items()
+        }
     return drawings
 
 
 def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str, Drawing]:
     axis = "depth" if _depths(part) > 1 else "layer"
     drawings = _drawings_of_all_clips(part, claimed, axis)
-    measure = "value_zeroing" if "value_zeroing" in set(part["measure"].unique()) else part["measure"].iloc[0]
+    measure = (
+        "value_zeroing"
+        if "value_zeroing" in set(part["measure"].unique())
+        else part["measure"].iloc[0]
+    )
     for name in PARTS:
         labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
         if labelled.any() and 1 < part[name][labelled].nunique() <= _MOST_PARTS:
@@ -100,16 +135,22 @@ def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[
     return drawings
 
 
-def _drawings_of_all_clips(part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str) -> dict[str, Drawing]:
+def _drawings_of_all_clips(
+    part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str
+) -> dict[str, Drawing]:
     rows = checked(part)
     means = unit_means(rows)
-    curves = cue_curves(rows, stacks=order_of(rows, "stack"), values=order_of(rows, "measure"), means=means)
+    curves = cue_curves(
+        rows, stacks=order_of(rows, "stack"), values=order_of(rows, "measure"), means=means
+    )
     drawings: dict[str, Drawing] = {
         "cue_contribution": partial(draw_cue_figure, curves, x=axis),
         "cue_heat_map": partial(draw_cells, mean_cells(rows, means)),
     }
     if {"trained", "random"} <= set(part["init"].unique()):
-        drawings["cue_difference"] = partial(draw_cells, difference_cells(rows, means, claims=claimed))
+        drawings["cue_difference"] = partial(
+            draw_cells, difference_cells(rows, means, claims=claimed)
+        )
     return {**drawings, "cue_distribution": partial(draw_spreads, spreads(rows, means))}
 
 
@@ -121,13 +162,15 @@ def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None
 
 
 def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
-    """Draw the figures, write them into the run's folder, and return them with their captions, a part for each side.
+    """Draw the figures, write them into the run's folder, and return them with their captions, a
+    part for each side.
 
     Parameters
     ----------
     study : Study
     published : bool or {"target", "deciding"}
-        A part with the published figures too, one's own beside them of these rows; True is "target", as published.
+        A part with the published figures too, one's own beside them of these rows; True is
+        "target", as published.
     """
     parts: dict[str, list[Item]] = {}
     drawings = _drawings(study.table, study.layers)
@@ -135,7 +178,9 @@ def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
     for (side, name), draw in drawings.items():
         title = "Figures" if side == "all" else f"Figures: {side} cue"
         file = f"{name}{suffixes[str(side)]}"
-        picture = written(study, file, draw(narrow=False), _caption(name, study.table), narrow=draw(narrow=True))
+        picture = written(
+            study, file, draw(narrow=False), _caption(name, study.table), narrow=draw(narrow=True)
+        )
         parts.setdefault(title, []).append(picture)
     if published and parts:
         parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
@@ -148,7 +193,8 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
     table = without_control(table[table["contribution"].notna()])
     first, *others = published_part.notes(study.run.description.get("options", {}))
     drawn, small = (
-        published_part.published_figures(table, target_rows=target_rows, narrow=narrow) for narrow in (False, True)
+        published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
+        for narrow in (False, True)
     )
     pictures = [
         written(study, name, figure, published_part.caption(name, table), narrow=small[name])
@@ -158,7 +204,8 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
 
 
 def need_pictures(study: Study) -> list[Picture]:
-    """Contribution above need, a figure for each side; contribution alone where nothing was ablated layer by layer."""
+    """Contribution above need, a figure for each side; contribution alone where nothing was ablated
+    layer by layer."""
     if study.layers is None:
         return []
     drops = drops_by_layer(study.ablations)
@@ -171,18 +218,25 @@ def need_pictures(study: Study) -> list[Picture]:
     suffixes = side_suffixes(sides)
     for side in sides:
         lost = drops[drops["side"] == side]
-        part = taken(table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side))
+        part = taken(
+            table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side)
+        )
         panels_of_side = need_panels(part, lost, measure=measure)
         figure, small = (draw_need(panels_of_side, narrow=narrow) for narrow in (False, True))
         name = f"contribution_and_need{suffixes[str(side)]}"
         of_side = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{of_side}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(lost) else ''}.{_strips(part)}"
+        caption = (
+            f"{of_side}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(lost) else ''}.{_strips(part)}"
+        )
         pictures.append(written(study, name, figure, caption, narrow=small))
     return pictures
 
 
-def written(study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None) -> Picture:
-    """A figure as PNG and PDF beside the page, and as a picture for it, with one for small screens."""
+def written(
+    study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None
+) -> Picture:
+    """A figure as PNG and PDF beside the page, and as a picture for it, with one for small
+    screens."""
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
         unfinished.write_bytes(panels.png(figure))
     figure.set_layout_engine("none")  # laid out by now
@@ -193,7 +247,10 @@ def written(study: Study, name: str, figure: Figure, caption: str, *, narrow: Fi
 def _caption(name: str, table: pd.DataFrame) -> str:
     if name.startswith("by_"):
         what = name.removeprefix("by_").split("_")[0]
-        caption = f"Cue contribution by {what}; one measure, trained models solid, untrained twins dashed. {_BANDS}"
+        caption = (
+            f"Cue contribution by {what}; one measure, trained models solid, untrained twins "
+            f"dashed. {_BANDS}"
+        )
         return caption + _strips(table)
     caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
     return caption + (_strips(table) if name.startswith("cue_contribution") else "")
@@ -205,6 +262,12 @@ def _strips(table: pd.DataFrame) -> str:
 
 
 def _depths(table: pd.DataFrame) -> int:
-    """How many different depths the models have in the same stack: more than one, and layers do not compare."""
-    last = table.groupby(["stack", "model"], observed=True).layer.max().groupby("stack", observed=True).nunique()
+    """How many different depths the models have in the same stack: more than one, and layers do not
+    compare."""
+    last = (
+        table.groupby(["stack", "model"], observed=True)
+        .layer.max()
+        .groupby("stack", observed=True)
+        .nunique()
+    )
     return int(last.max())

@@ -1,7 +1,9 @@
-"""The page of a study: trained models against their untrained twins, cue contribution beside ablation, clips to listen to.
+"""The page of a study: trained models against their untrained twins, cue contribution beside
+ablation, clips to listen to.
 
-In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the figures as PNG and PDF, the
-headline as Markdown, LaTeX and CSV, and the statistics layer by layer as CSV.
+In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the
+figures as PNG and PDF, the headline as Markdown, LaTeX and CSV, and the statistics layer by layer
+as CSV.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun, contributing_versions
 from ...runs.results.run_folder import RUNNING
-from .cue_need_section import joint_sentences, need_by_number, short_answers, shown_need, with_controls
+from .cue_need_section import (
+    joint_sentences,
+    need_by_number,
+    short_answers,
+    shown_need,
+    with_controls,
+)
 from .explanation_section import explanation_part
 from .faithfulness_section import faithfulness_part
 from .html_page import FirstScreen, Item, Part, Picture, page
@@ -43,54 +51,75 @@ if TYPE_CHECKING:
     from .clip_card import ClipCard
 
 _MOST_LEFT_OUT = 500  # rows of the table of what was left out
-_NO_CUE = "No clip has both a cue and a target, so there is no cue contribution; maps and clips are below."
+_NO_CUE = (
+    "No clip has both a cue and a target, so there is no cue contribution; maps and clips "
+    "are below."
+)
 _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
-_STACKS = "Whole stacks: the mean over the layers of a stack, each layer weighted by its mixing strength."
+_STACKS = (
+    "Whole stacks: the mean over the layers of a stack, each layer weighted by its mixing strength."
+)
 _ABLATION = (
-    "Share of clips (%) in which the target's own spelling is likelier than its other spelling, with the cue's value vectors "
+    "Share of clips (%) in which the target's own spelling is likelier than its other spelling, "
+    "with the cue's value vectors "
     "zeroed in all layers of one stack. 50 % is chance."
 )
 _NEED = (
-    "What spelling loses when the cue's value vectors are zeroed, beside what it loses without another word of about its "
+    "What spelling loses when the cue's value vectors are zeroed, beside what it loses without "
+    "another word of about its "
     "length "
-    "(the control): share spelled right, mean over groups, with a 95 % interval; p of a sign test over groups, corrected over "
-    "the rows of the model; and the mean drop of the margin log p(target) - log p(foil). Needed: p <= 0.05 and the "
+    "(the control): share spelled right, mean over groups, with a 95 % interval; p of a sign test "
+    "over groups, corrected over "
+    "the rows of the model; and the mean drop of the margin log p(target) - log p(foil). Needed: p "
+    "<= 0.05 and the "
     "interval above "
-    f"zero. Not needed: at most {MARGIN:.0f} points are lost, by an equivalence test; one stack takes {{one}} groups without a "
+    f"zero. Not needed: at most {MARGIN:.0f} points are lost, by an equivalence test; one stack "
+    f"takes {{one}} groups without a "
     f"loss, three stacks {{three}}. At chance: the intact model spells at most {CHANCE + CHANCE_MARGIN:.0f} % right, by "
     f"the same "
     "kind of test. Everything else is inconclusive."
 ).format(one=groups_for_equivalence(), three=groups_for_equivalence(3))
 _OF_CONTROLS = {  # column of the table of controls: what it is
     "trained - untrained": "the claim: difference in the cue's contribution, in percentage points",
-    "invariant nouns": "the same for nouns with one spelling for both numbers, where the cue cannot decide the spelling",
+    "invariant nouns": "the same for nouns with one spelling for both numbers, where the cue "
+    "cannot decide the spelling",
     "word after the target": "the same for an irrelevant word, the one after the target",
     "right (%)": "clips spelled right by the intact model",
     "cue ablated": "clips spelled right with the cue's values zeroed in that stack",
-    "another word ablated": "clips spelled right with those of another word of about its length zeroed",
+    "another word ablated": "clips spelled right with those of another word of about its length "
+    "zeroed",
 }
 _READ_CONTROLS = (
-    " A control as large as its claim means that the stack mixes in any word of that kind, not the cue for its number. "
+    " A control as large as its claim means that the stack mixes in any word of that kind, not the "
+    "cue for its number. "
     '"Inconclusive": the difference is one that clips or random weights can make.'
 )
 _DEFAULT = (
-    "The same by number. A model that no longer hears the cue and falls back on one number is right there and wrong in the "
-    "other: 50 % together. It may then take much from the cue in that other number alone; see the figures by number."
+    "The same by number. A model that no longer hears the cue and falls back on one number is "
+    "right there and wrong in the "
+    "other: 50 % together. It may then take much from the cue in that other number alone; see the "
+    "figures by number."
 )
 _CONTROL = "Nouns that are spelled alike in both numbers: the cue decides nothing about them."
 _EVERY_LAYER = (
-    "Layers in which trained and untrained models differ: the same test, corrected over all {count} layers and all whole "
+    "Layers in which trained and untrained models differ: the same test, corrected over all "
+    "{count} layers and all whole "
     "stacks "
-    "of a model, and an interval that leaves out zero. Layers below the floor of mixing strength take no part. All numbers are "
+    "of a model, and an interval that leaves out zero. Layers below the floor of mixing strength "
+    "take no part. All numbers are "
     "in layers.csv."
 )
-_CAUTION = "A high contribution does not say that the model uses the cue: that is for ablation to say."
+_CAUTION = (
+    "A high contribution does not say that the model uses the cue: that is for ablation to say."
+)
 _CHOSEN = (
-    "Clips with the highest, the median and the lowest difference between trained and untrained by Value Zeroing, and those "
+    "Clips with the highest, the median and the lowest difference between trained and untrained by "
+    "Value Zeroing, and those "
     "asked for. "
 )
 _LISTENING = (
-    "Play a clip and its position moves over the map; click a word to hear it and to see what contributes to it. Rows are "
+    "Play a clip and its position moves over the map; click a word to hear it and to see what "
+    "contributes to it. Rows are "
     "targets, columns are sources; pauses and padding are left out."
 )
 
@@ -107,7 +136,8 @@ def report(
     group: str | None = None,
     out: str | PathLike | None = None,
 ) -> Path:
-    """Write the page of a run again, from its folder; title and notes are those of before, other options as in `write_study`.
+    """Write the page of a run again, from its folder; title and notes are those of before, other
+    options as in `write_study`.
 
     Raises
     ------
@@ -120,8 +150,12 @@ def report(
         study,
         title=title if title is not None else former.get("title") or study.run.out.resolve().name,
         notes=notes if notes is not None else former.get("notes") or [],
-        asked=asked, audio=audio, clips=clips, published=published, out=out,
-    )  # fmt: skip
+        asked=asked,
+        audio=audio,
+        clips=clips,
+        published=published,
+        out=out,
+    )
 
 
 def write_study(
@@ -150,8 +184,8 @@ def write_study(
     clips : sequence of Clip
         The run's clips, if they are at hand (clips in memory have no audio file).
     published : bool or {"target", "deciding"}
-        Draw the published figures beside the run's numbers: True or "target" of all tokens of the target, as published;
-        "deciding" of the one that decides between target and foil.
+        Draw the published figures beside the run's numbers: True or "target" of all tokens of the
+        target, as published; "deciding" of the one that decides between target and foil.
     out : path, optional
         Where the page goes; ``index.html`` in the run's folder by default.
 
@@ -164,36 +198,54 @@ def write_study(
     folder = study.run.folder
     path = Path(out) if out else folder.page
     if path.is_dir():
-        raise InputError(f"{path} is a folder: expected the name of a file for the page, such as {path / 'index.html'}")
+        raise InputError(
+            f"{path} is a folder: expected the name of a file for the page, such as "
+            f"{path / 'index.html'}"
+        )
     try:
         _write_tables(study)
         unreadable: list[str] = []
         cards = clip_cards(study, asked=asked, audio=audio, clips=clips, unreadable=unreadable)
         needs = need_pictures(study)
         parts = [
-            *_clips_to_hear(study, cards), *explanation_part(study, audio=audio, clips=clips), *_claims(study, needs),
-            *selection_part(study.run), *_transcription(study.run), *_results(study),
-            *pictures_of(study, published=published), *length_part(study.run), *agreement_part(study.table),
-            *boundaries_part(study), *_ablation(study), *speech_ablation_part(folder.path),
-            *probing_part(study, published=published), *faithfulness_part(folder.path),
-            *_control(study), *_all_clips(study, cards, unreadable), _provenance(study),
-        ]  # fmt: skip
+            *_clips_to_hear(study, cards),
+            *explanation_part(study, audio=audio, clips=clips),
+            *_claims(study, needs),
+            *selection_part(study.run),
+            *_transcription(study.run),
+            *_results(study),
+            *pictures_of(study, published=published),
+            *length_part(study.run),
+            *agreement_part(study.table),
+            *boundaries_part(study),
+            *_ablation(study),
+            *speech_ablation_part(folder.path),
+            *probing_part(study, published=published),
+            *faithfulness_part(folder.path),
+            *_control(study),
+            *_all_clips(study, cards, unreadable),
+            _provenance(study),
+        ]
         kept = {"selection": chosen} if (chosen := study.run.description.get("selection")) else {}
         write_json(folder.page_description, {"title": title, "notes": notes, **kept})
         write_text(path, page(title, parts, first=_first_screen(study, notes, cards, needs)))
     except OSError as error:
-        raise InputError(f"cannot write the page {path} and the tables in {folder.path} ({error})") from error
+        raise InputError(
+            f"cannot write the page {path} and the tables in {folder.path} ({error})"
+        ) from error
     return path
 
 
 def _write_tables(study: Study) -> None:
-    """Write the headline and the statistics layer by layer into the run's folder, where there is a number to report."""
+    """Write the headline and the statistics layer by layer into the run's folder, where there is a
+    number to report."""
     if study.layers is None:
         return
     folder, table = study.run.folder, shown(study.headline)
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = (
-        f"Cue contribution (%) over whole stacks, layers weighted by mixing strength; 95 % intervals over {units} and "
+        "Cue contribution (%) over whole stacks, layers weighted by mixing strength; 95 % "
+        f"intervals over {units} and "
         f"untrained "
         "twins; p: rank among the twins, corrected over all stacks, layers and measures of a model."
     )
@@ -206,10 +258,15 @@ def _write_tables(study: Study) -> None:
 def _first_screen(
     study: Study, notes: Sequence[str], cards: Sequence[ClipCard], needs: Sequence[Picture]
 ) -> FirstScreen:
-    """What a reader must know, what the cue contributes and whether it is needed, one figure, one clip to hear."""
+    """What a reader must know, what the cue contributes and whether it is needed, one figure, one
+    clip to hear."""
     run = study.run
     stopped = [STOPPED] if run.description.get("state") == RUNNING else []
-    answer: list[str] = short_answers(study.headline, study.need) if study.layers is not None else [_no_headline(study)]
+    answer: list[str] = (
+        short_answers(study.headline, study.need)
+        if study.layers is not None
+        else [_no_headline(study)]
+    )
     return FirstScreen(
         notes=[*stopped, *notes, *_counts(run), *error_rate_notes(run)],
         warnings=transcription_warnings(run),
@@ -234,13 +291,18 @@ def _claims(study: Study, needs: Sequence[Picture]) -> list[Part]:
 
 def _said_controls(table: pd.DataFrame) -> str:
     """What stands in the columns of the table of controls."""
-    columns = "; ".join(f"{column}: {text}" for column, text in _OF_CONTROLS.items() if column in table)
+    columns = "; ".join(
+        f"{column}: {text}" for column, text in _OF_CONTROLS.items() if column in table
+    )
     return f"Each row is one stack. {columns}.{_READ_CONTROLS}"
 
 
 def _provenance(study: Study) -> Part:
     run = study.run
-    return ("What was run", [*_further_twins(study), *models_part(run), _versions(run), *times_part(run)])
+    return (
+        "What was run",
+        [*_further_twins(study), *models_part(run), _versions(run), *times_part(run)],
+    )
 
 
 def _transcription(run: StoredRun) -> list[Part]:
@@ -253,9 +315,17 @@ def _results(study: Study) -> list[Part]:
     """Headline in words and in tables, and layer by layer; nothing without a cue."""
     if study.layers is None:
         return []
-    words: list[Item] = [*joint_sentences(study.headline, study.need, need_by_number(study.ablations))]
+    words: list[Item] = [
+        *joint_sentences(study.headline, study.need, need_by_number(study.ablations))
+    ]
     words += [*sentences(study.headline), _CAUTION]
-    tables: list[Item] = [READING, LENGTH, method(study.ties, study.headline.twins), _STACKS, shown(study.headline)]
+    tables: list[Item] = [
+        READING,
+        LENGTH,
+        method(study.ties, study.headline.twins),
+        _STACKS,
+        shown(study.headline),
+    ]
     parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
     layers = shown_layers(study.layers)
     every_layer = _EVERY_LAYER.format(count=len(study.layers))
@@ -283,7 +353,9 @@ def _clips_to_hear(study: Study, cards: Sequence[ClipCard]) -> list[Part]:
     """Clips to listen to, but the first, which is open above; closed until a reader opens them."""
     if len(cards) < 2:
         return []
-    return [("Clips to listen to", [(_CHOSEN if len(study.headline) else "") + _LISTENING, *cards[1:]])]
+    return [
+        ("Clips to listen to", [(_CHOSEN if len(study.headline) else "") + _LISTENING, *cards[1:]])
+    ]
 
 
 def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str]) -> list[Part]:
@@ -292,10 +364,19 @@ def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str
     left_out: list[Item] = [pd.DataFrame(skipped[:_MOST_LEFT_OUT])] if skipped else []
     if len(skipped) > _MOST_LEFT_OUT:
         left_out.insert(
-            0, f"The first {_MOST_LEFT_OUT} of {len(skipped):,}; all are in {study.run.folder.skipped.name}."
+            0,
+            f"The first {_MOST_LEFT_OUT} of {len(skipped):,}; all are in "
+            f"{study.run.folder.skipped.name}.",
         )
-    left_out += [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]] if unreadable else []
-    return [("All clips", clip_table(study, cards)), ("Left out", left_out or ["Nothing was left out."])]
+    left_out += (
+        [f"{len(unreadable)} maps of the clips above cannot be read:", *unreadable[:20]]
+        if unreadable
+        else []
+    )
+    return [
+        ("All clips", clip_table(study, cards)),
+        ("Left out", left_out or ["Nothing was left out."]),
+    ]
 
 
 def _further_twins(study: Study) -> list[str]:
@@ -303,14 +384,17 @@ def _further_twins(study: Study) -> list[str]:
     if study.table.empty or "seed" not in study.table:
         return []
     clips = distinct(
-        taken(study.table, ["model", "seed", "clip"], study.table["init"] == "random"), ["model", "seed", "clip"]
+        taken(study.table, ["model", "seed", "clip"], study.table["init"] == "random"),
+        ["model", "seed", "clip"],
     )
     scored = clips.groupby(["model", "seed"], observed=True).size()
     if scored.empty or scored.min() == scored.max():
         return []
     return [
-        f"One untrained twin of each model scored {scored.max()} clips, the others {scored.min()} of them, evenly chosen. "
-        "These say how much the draw of weights matters: twins are compared over the clips that all of them scored."
+        f"One untrained twin of each model scored {scored.max()} clips, the others {scored.min()} "
+        "of them, evenly chosen. "
+        "These say how much the draw of weights matters: twins are compared over the clips that "
+        "all of them scored."
     ]
 
 

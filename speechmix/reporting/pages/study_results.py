@@ -1,7 +1,9 @@
-"""A study: a finished run asked for its trained models against their untrained twins, read once and computed once.
+"""A study: a finished run asked for its trained models against their untrained twins, read once and
+computed once.
 
-In: a run's folder (`storage.reading.open_run`), and what makes its clips groups. Out: a `Study`, a value whose attributes
-are what tables, figures and page are made of. Nothing here writes or draws, and nothing above reads the folder again.
+In: a run's folder (`storage.reading.open_run`), and what makes its clips groups. Out: a `Study`, a
+value whose attributes are what tables, figures and page are made of. Nothing here writes or draws,
+and nothing above reads the folder again.
 """
 
 from __future__ import annotations
@@ -38,14 +40,16 @@ HeadlineRow = Mapping[Hashable, Any]
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A finished run and what it says of its cues; each number is computed when it is first asked for, and once.
+    """A finished run and what it says of its cues; each number is computed when it is first asked
+    for, and once.
 
     Parameters
     ----------
     run : StoredRun
         From `open_run`.
     group : str, optional
-        Column of the clip table that says which clips belong together; by default pair, sentence and target word.
+        Column of the clip table that says which clips belong together; by default pair, sentence
+        and target word.
     """
 
     run: StoredRun
@@ -74,20 +78,30 @@ class Study:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Cue contributions (0 to 1) of the rows a study looks at, with side and group; empty without cue and target."""
+        """Cue contributions (0 to 1) of the rows a study looks at, with side and group; empty
+        without cue and target."""
         contributions = self.run.contributions
         return study_table(contributions, self.clips) if len(contributions) else contributions
 
     @cached_property
     def table_as_published(self) -> pd.DataFrame:
-        """The same of all rows of the target, as the published figures are; empty without cue and target."""
+        """The same of all rows of the target, as the published figures are; empty without cue and
+        target."""
         contributions = self.run.contributions
-        return study_table(contributions, self.clips, target_rows=ALL_ROWS) if len(contributions) else contributions
+        return (
+            study_table(contributions, self.clips, target_rows=ALL_ROWS)
+            if len(contributions)
+            else contributions
+        )
 
     @cached_property
     def cells(self) -> pd.DataFrame | None:
-        """Trained against untrained in every layer and every whole stack, in %; None without a number to report."""
-        has_numbers = len(self.table) and (self.table["contribution"].notna() & (self.table["control"] != "yes")).any()
+        """Trained against untrained in every layer and every whole stack, in %; None without a
+        number to report."""
+        has_numbers = (
+            len(self.table)
+            and (self.table["contribution"].notna() & (self.table["control"] != "yes")).any()
+        )
         return contribution_cells(self.table) if has_numbers else None
 
     @cached_property
@@ -97,12 +111,14 @@ class Study:
 
     @cached_property
     def headline(self) -> pd.DataFrame:
-        """Rows of whole stacks, each layer weighted by its mixing strength: trained, untrained, difference, claim."""
+        """Rows of whole stacks, each layer weighted by its mixing strength: trained, untrained,
+        difference, claim."""
         return pd.DataFrame() if self.cells is None else of_stacks(self.cells)
 
     @cached_property
     def control(self) -> pd.DataFrame | None:
-        """The headline of the control's clips alone, about whose nouns the cue decides nothing; None without such clips."""
+        """The headline of the control's clips alone, about whose nouns the cue decides nothing;
+        None without such clips."""
         control = self.table[self.table.control == "yes"] if len(self.table) else self.table
         return of_stacks(contribution_cells(control.assign(control="no"))) if len(control) else None
 
@@ -123,12 +139,14 @@ class Study:
 
     @cached_property
     def need(self) -> pd.DataFrame:
-        """What spelling loses without the cue, for each side, model and stack, with interval, test and verdict."""
+        """What spelling loses without the cue, for each side, model and stack, with interval, test
+        and verdict."""
         return need_table(self.ablations)
 
     @cached_property
     def after_target(self) -> pd.DataFrame | None:
-        """The headline of the word after the target, which tells nothing of it: a control; None where there is none."""
+        """The headline of the word after the target, which tells nothing of it: a control; None
+        where there is none."""
         if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
             return None
         control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
@@ -142,7 +160,8 @@ class Study:
 
     @cached_property
     def clip_values(self) -> dict[str, pd.DataFrame]:
-        """Contribution of each clip in the main row of each side, in %: trained, random, difference."""
+        """Contribution of each clip in the main row of each side, in %: trained, random,
+        difference."""
         return {side: clip_values(self.table, row) for side, row in self.main_rows.items()}
 
     @cached_property
@@ -150,9 +169,17 @@ class Study:
         """Clips but the control's, from least to most difference in the main row of each side."""
         ranked = {}
         is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
-        others = taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
+        others = (
+            taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
+        )
         for side, row in self.main_rows.items():
             values = clip_values(others, row) if is_control.any() else self.clip_values[side]
-            order = values["difference"].fillna(values["trained"]).fillna(values["random"]).dropna().sort_values()
+            order = (
+                values["difference"]
+                .fillna(values["trained"])
+                .fillna(values["random"])
+                .dropna()
+                .sort_values()
+            )
             ranked[side] = [str(name) for name in order.index]
         return ranked

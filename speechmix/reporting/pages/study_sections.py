@@ -1,4 +1,5 @@
-"""Further parts of a study's page: models and options, what length alone does, agreement of measures, word boundaries.
+"""Further parts of a study's page: models and options, what length alone does, agreement of
+measures, word boundaries.
 
 In: a `Study`. Out: parts of the page; none where there is nothing to say.
 """
@@ -29,17 +30,23 @@ from .study_tables import KEYS, shown, without_control
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
 _EXPONENT = (
-    "In the untrained twins a word's share grows as its number of frames to this power (slope of log share against log frames "
-    "within rows). 2 for Value Zeroing and 0 for the others is what the length-matched column above assumes."
+    "In the untrained twins a word's share grows as its number of frames to this power (slope of "
+    "log share against log frames "
+    "within rows). 2 for Value Zeroing and 0 for the others is what the length-matched column "
+    "above assumes."
 )
 _AGREEMENT = (
-    "Spearman's rank correlation between measures: do the same clips get more (over clips, layer by layer; mean, lowest "
-    "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same order; 0: none."
+    "Spearman's rank correlation between measures: do the same clips get more (over clips, layer "
+    "by layer; mean, lowest "
+    "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same "
+    "order; 0: none."
 )
 _BOUNDARIES = "If word boundaries are off"
 _TIMES = (
-    "Where the time went: seconds of all starts and processes together, each phase without those within it. What two measures "
-    "share is charged to the one that comes first; what a thread did ahead nobody waited for. times.csv has them by model."
+    "Where the time went: seconds of all starts and processes together, each phase without those "
+    "within it. What two measures "
+    "share is charged to the one that comes first; what a thread did ahead nobody waited for. "
+    "times.csv has them by model."
 )
 
 
@@ -56,12 +63,17 @@ def models_part(run: StoredRun) -> list[Item]:
         for model in scored_models(run)
     ]
     options = run.description.get("options", {})
-    listed = "; ".join(f"{name}: {_listed(value)}" for name, value in options.items() if value not in (None, [], ()))
+    listed = "; ".join(
+        f"{name}: {_listed(value)}"
+        for name, value in options.items()
+        if value not in (None, [], ())
+    )
     return [*([pd.DataFrame(rows)] if rows else []), *([f"Options: {listed}."] if listed else [])]
 
 
 def times_part(run: StoredRun) -> list[Item]:
-    """Where the time of the run went, all models, starts and shards together; nothing if it did not say."""
+    """Where the time of the run went, all models, starts and shards together; nothing if it did not
+    say."""
     return [_TIMES, by_phase(run.times)] if len(run.times) else []
 
 
@@ -91,7 +103,8 @@ def length_part(run: StoredRun) -> list[Part]:
 
 
 def agreement_part(table: pd.DataFrame) -> list[Part]:
-    """Rank correlation between measures: over clips within layers, and of their curves over layers."""
+    """Rank correlation between measures: over clips within layers, and of their curves over
+    layers."""
     if table.empty or table.loc[table["contribution"].notna(), "measure"].nunique() < 2:
         return []
     table = without_control(table)
@@ -108,30 +121,48 @@ def agreement_part(table: pd.DataFrame) -> list[Part]:
 
 
 def boundaries_part(study: Study) -> list[Part]:
-    """What moving the word boundaries does, if the run was asked to try (`experiments.boundaries`)."""
+    """What moving the word boundaries does, if the run was asked to try
+    (`experiments.boundaries`)."""
     moved = study.run.boundaries
     if study.table.empty or moved.empty:
         return []
     clips = study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]].astype(object)
     moved = moved.merge(clips, on="clip")
     moved = without_control(rows_of_target(moved, DECIDING))
-    sensitivity = boundary_sensitivity(moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group")
+    sensitivity = boundary_sensitivity(
+        moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group"
+    )
     if sensitivity["difference"].isna().all():
         return []
     milliseconds = round(1000 * SHIFT)
     text = (
-        f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider and narrower at both edges, "
+        f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider "
+        "and narrower at both edges, "
         f"in {moved['clip'].nunique()} clips, over whole stacks. "
     )
     verdicts = holds(sensitivity, by=KEYS)
     if verdicts.empty:
         reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
         differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
-        return [(_BOUNDARIES, [f"{text}Whether the conclusion holds cannot be stated: {reason}.", shown(differences)])]
+        return [
+            (
+                _BOUNDARIES,
+                [
+                    f"{text}Whether the conclusion holds cannot be stated: {reason}.",
+                    shown(differences),
+                ],
+            )
+        ]
     text += (
         "Whether the interval lies above zero, below, or neither stays the same in "
         f"{int(verdicts.holds.sum())} of {len(verdicts)} rows."
     )
-    verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(lambda yes: "yes" if yes else "no")
-    headings = {"smallest": "smallest difference", "largest": "largest difference", "same_layer": "same highest layer"}
+    verdicts[["holds", "same_layer"]] = verdicts[["holds", "same_layer"]].map(
+        lambda yes: "yes" if yes else "no"
+    )
+    headings = {
+        "smallest": "smallest difference",
+        "largest": "largest difference",
+        "same_layer": "same highest layer",
+    }
     return [(_BOUNDARIES, [text, shown(verdicts.rename(columns=headings))])]

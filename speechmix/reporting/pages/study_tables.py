@@ -1,9 +1,11 @@
-"""The numbers of a study: which rows it looks at, contribution by stack and by layer, ablation, one row per clip.
+"""The numbers of a study: which rows it looks at, contribution by stack and by layer, ablation, one
+row per clip.
 
-In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a trained model with its
-untrained twins, over groups of clips that belong together (`evaluation.groups`), in one test of all its stacks, layers and
-measures (`evaluation.twin_comparison`). Reported are the whole of each stack, every layer weighted by its mixing strength,
-and each layer.
+In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a
+trained model with its untrained twins, over groups of clips that belong together
+(`evaluation.groups`), in one test of all its stacks, layers and measures
+(`evaluation.twin_comparison`). Reported are the whole of each stack, every layer weighted by its
+mixing strength, and each layer.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means, taken
 from ...evaluation.statistics.groups import groups_of
-from ...evaluation.statistics.twin_comparison import BASELINES, STRENGTH, WHOLE_STACK, compare_with_twins, whole_stack
+from ...evaluation.statistics.twin_comparison import (
+    BASELINES,
+    STRENGTH,
+    WHOLE_STACK,
+    compare_with_twins,
+    whole_stack,
+)
 from ...interventions.ablation import CONTROL
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
@@ -25,14 +33,20 @@ from ..plots.cue_tables import DECIDING, rows_of_target
 from ..plots.distributions import best_layers
 
 KEYS = ("side", "model", "stack", "measure")
-# Columns of a manifest that part the clips: each that has two to eight values gets a figure of its own.
+# Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
+# own.
 PARTS = ("template", "number", "cue")
 # What the page calls the columns of the tables that it writes.
 _NAMES = {
-    "random": "untrained", "length_matched": "length-matched", "share_of_length": "share of length",
-    "effect": "effect size d", "positive": "above zero (%)", "mixing_strength": "mixing strength (%)",
-    "more_in": "more in layers", "less_in": "less in layers",
-}  # fmt: skip
+    "random": "untrained",
+    "length_matched": "length-matched",
+    "share_of_length": "share of length",
+    "effect": "effect size d",
+    "positive": "above zero (%)",
+    "mixing_strength": "mixing strength (%)",
+    "more_in": "more in layers",
+    "less_in": "less in layers",
+}
 _OF_CLIPS = (
     "model",
     "init",
@@ -59,8 +73,11 @@ _ROUNDED = (
 )
 
 
-def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows: str = DECIDING) -> pd.DataFrame:
-    """Cue contributions of the rows that a study looks at, with side, group and whatever parts the clips.
+def study_table(
+    contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows: str = DECIDING
+) -> pd.DataFrame:
+    """Cue contributions of the rows that a study looks at, with side, group and whatever parts the
+    clips.
 
     Parameters
     ----------
@@ -69,9 +86,12 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows
     clips : DataFrame
         From `grouped_clips`.
     target_rows : {"deciding", "target"}
-        Of decoder and cross maps: the row that decides between target and foil, where it is known; or all of the target's.
+        Of decoder and cross maps: the row that decides between target and foil, where it is known;
+        or all of the target's.
     """
-    columns = [name for name in ("side", "control", *PARTS) if name in clips and name not in contributions]
+    columns = [
+        name for name in ("side", "control", *PARTS) if name in clips and name not in contributions
+    ]
     columns_of_clips = clips[["clip", "group", "content", *columns]]
     for name, default in (("side", "all"), ("control", "no")):
         values = clips[name].replace("", "all") if name in columns else default
@@ -82,7 +102,8 @@ def study_table(contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows
 
 
 def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clips that are in both tables, with the clips' columns; categories where the table has categories."""
+    """Rows of clips that are in both tables, with the clips' columns; categories where the table
+    has categories."""
     columns = [name for name in table if name not in ("side", "control")]
     if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
         return table[columns].merge(clips, on="clip")
@@ -101,8 +122,8 @@ def without_control(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
-    """Clip table with the group of each clip, and `content`, the first clip of the same sound; `attrs["ties"]`: what ties
-    clips.
+    """Clip table with the group of each clip, and `content`, the first clip of the same sound;
+    `attrs["ties"]`: what ties clips.
 
     Parameters
     ----------
@@ -115,7 +136,9 @@ def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFr
     InputError
         If there is no such column, or two that may be meant.
     """
-    groups, ties = groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
+    groups, ties = (
+        groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
+    )
     clips = clips.assign(group=groups, content=_contents(clips))
     clips.attrs["ties"] = ties
     return clips
@@ -134,14 +157,20 @@ def _column(clips: pd.DataFrame, name: str) -> str:
     """Column of the clip table that a user means, who knows it as the manifest calls it."""
     renamed = f"manifest_{name}"
     if name in clips and renamed in clips:
-        raise InputError(f"{name!r} is a column of the run and one of the manifest: for the manifest's say {renamed!r}")
+        raise InputError(
+            f"{name!r} is a column of the run and one of the manifest: for the manifest's say "
+            f"{renamed!r}"
+        )
     if name not in clips and renamed not in clips:
-        raise InputError(f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}")
+        raise InputError(
+            f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}"
+        )
     return name if name in clips else renamed
 
 
 def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer `WHOLE_STACK`).
+    """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer
+    `WHOLE_STACK`).
 
     Parameters
     ----------
@@ -155,21 +184,28 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
     """
     percent = in_percent(table)
     if percent.empty:
-        return pd.DataFrame(columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"])
+        return pd.DataFrame(
+            columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"]
+        )
     stacks = whole_stack(percent)
-    both = pd.concat([part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True)
+    both = pd.concat(
+        [part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True
+    )
     return _ordered(compare_with_twins(both, by=[*KEYS, "layer"], group="group"))
 
 
 def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows in an order that does not depend on that of clips: sides, models as they come, stacks, Value Zeroing first."""
-    ranks = pd.DataFrame({
-        "side": cells["side"].astype(str),
-        "model": pd.factorize(cells["model"])[0],
-        "stack": cells["stack"].map({"encoder": 0, "decoder": 1, "cross": 2}).fillna(3),
-        "measure": cells["measure"].astype(str).where(cells["measure"] != "value_zeroing", ""),
-        "layer": cells["layer"],
-    })  # fmt: skip
+    """Rows in an order that does not depend on that of clips: sides, models as they come, stacks,
+    Value Zeroing first."""
+    ranks = pd.DataFrame(
+        {
+            "side": cells["side"].astype(str),
+            "model": pd.factorize(cells["model"])[0],
+            "stack": cells["stack"].map({"encoder": 0, "decoder": 1, "cross": 2}).fillna(3),
+            "measure": cells["measure"].astype(str).where(cells["measure"] != "value_zeroing", ""),
+            "layer": cells["layer"],
+        }
+    )
     columns = ["side", "model", "stack", "measure", "layer"]
     return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
@@ -184,18 +220,22 @@ def of_layers(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_stacks(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows of whole stacks; more_in and less_in say of which of their layers a difference is claimed, as ranges."""
+    """Rows of whole stacks; more_in and less_in say of which of their layers a difference is
+    claimed, as ranges."""
     stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
     layers = of_layers(cells)
     for name, claim in (("more_in", "more"), ("less_in", "less")):
-        claimed = layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
+        claimed = (
+            layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
+        )
         places = pd.MultiIndex.from_frame(stacks[list(KEYS)])
         stacks[name] = claimed.reindex(places).fillna("").to_numpy() if len(claimed) else ""
     return stacks
 
 
 def in_percent(table: pd.DataFrame) -> pd.DataFrame:
-    """What the statistics need, without the control's clips; copies of a clip under its first name."""
+    """What the statistics need, without the control's clips; copies of a clip under its first
+    name."""
     names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
     percent = taken(table, [name for name in names if name in table], table["control"] != "yes")
     for name in ("contribution", *BASELINES):
@@ -232,29 +272,50 @@ def _ranges(layers: Iterable[int]) -> str:
 
 
 def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
-    """For each side the row whose clips are looked at: Value Zeroing if there, with the largest difference."""
+    """For each side the row whose clips are looked at: Value Zeroing if there, with the largest
+    difference."""
     if headline.empty:
         return headline
     value = "difference" if "difference" in headline else "trained"
-    rows = headline[headline.measure == "value_zeroing"] if (headline.measure == "value_zeroing").any() else headline
+    rows = (
+        headline[headline.measure == "value_zeroing"]
+        if (headline.measure == "value_zeroing").any()
+        else headline
+    )
     rows = rows.assign(_value=rows[value].fillna(rows[["trained", "random"]].max(axis=1)))
-    return rows.sort_values("_value", ascending=False).drop_duplicates("side").drop(columns="_value").sort_index()
+    return (
+        rows.sort_values("_value", ascending=False)
+        .drop_duplicates("side")
+        .drop(columns="_value")
+        .sort_index()
+    )
 
 
 def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
-    """Contribution of each clip in one stack of `of_stacks`, in %, over the whole stack: trained, random, difference.
+    """Contribution of each clip in one stack of `of_stacks`, in %, over the whole stack: trained,
+    random, difference.
 
-    `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one with the largest
-    difference.
+    `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one
+    with the largest difference.
     """
     names = [name for name in _OF_CLIPS if name in table]
     table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
     moving = _moving_layers(table)
-    layer = int(best_layers(moving).iloc[0]) if moving.contribution.notna().any() else int(table.layer.iloc[0])
-    needed = [name for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH) if name in table]
+    layer = (
+        int(best_layers(moving).iloc[0])
+        if moving.contribution.notna().any()
+        else int(table.layer.iloc[0])
+    )
+    needed = [
+        name
+        for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH)
+        if name in table
+    ]
     means = grouped_means(whole_stack(table[needed]), ["clip", "init"], "contribution")
     means = means.astype({"clip": object, "init": object})
-    values = means.pivot(index="clip", columns="init", values="contribution").reindex(pd.unique(means["clip"]))
+    values = means.pivot(index="clip", columns="init", values="contribution").reindex(
+        pd.unique(means["clip"])
+    )
     values = values.reindex(columns=["trained", "random"]) * 100
     values["difference"] = values["trained"] - values["random"]
     values.attrs["layer"] = layer
@@ -262,7 +323,8 @@ def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFram
 
 
 def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of layers that move the target in the trained model; all where none does, or where strengths are not known."""
+    """Rows of layers that move the target in the trained model; all where none does, or where
+    strengths are not known."""
     if STRENGTH not in table:
         return table
     strength = table[table["init"] == "trained"].groupby("layer")[STRENGTH].mean()
@@ -271,14 +333,15 @@ def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was ablated, and how many clips that is.
+    """Share of clips (%) in which the target's own spelling wins, by what was ablated, and how many
+    clips that is.
 
     Parameters
     ----------
     run : StoredRun
     by : str, optional
-        Column of the clip table with what the two spellings differ in: trained models alone, a row for each value. Empty
-        if the clips have no such column, or one value.
+        Column of the clip table with what the two spellings differ in: trained models alone, a row
+        for each value. Empty if the clips have no such column, or one value.
     """
     table = run.ablation
     if table.empty:
@@ -298,22 +361,31 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()
     order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
-    headings = {"none": "nothing ablated", **{name: f"cue ablated in {name}" for name in order if name != "none"}}
+    headings = {
+        "none": "nothing ablated",
+        **{name: f"cue ablated in {name}" for name in order if name != "none"},
+    }
     return result[[*keys, *order, "clips"]].rename(columns=headings)
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as people read it: rounded, an interval in one column, no column that says nothing."""
+    """Return the table as people read it: rounded, an interval in one column, no column that says
+    nothing."""
     table = _without_single_side(table).copy()
     if "positive" in table:
         table["positive"] *= 100
     if STRENGTH in table:
         table[STRENGTH] = [said_strength(value) for value in table[STRENGTH]]
-    for low, high, name in (("low", "high", "95 % interval"), ("twin_low", "twin_high", "lowest to highest twin")):
+    for low, high, name in (
+        ("low", "high", "95 % interval"),
+        ("twin_low", "twin_high", "lowest to highest twin"),
+    ):
         if low in table:
             pairs = zip(table[low], table[high], strict=True)
             table.insert(
-                list(table).index(low), name, [said_interval(*pair, share=low == "twin_low") for pair in pairs]
+                list(table).index(low),
+                name,
+                [said_interval(*pair, share=low == "twin_low") for pair in pairs],
             )
             table = table.drop(columns=[low, high])
     if "p" in table:
@@ -322,7 +394,11 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
         table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
     table = table.rename(columns=_NAMES)
     table = table.drop(
-        columns=[name for name in ("more in layers", "less in layers") if name in table and (table[name] == "").all()]
+        columns=[
+            name
+            for name in ("more in layers", "less in layers")
+            if name in table and (table[name] == "").all()
+        ]
     )
     return table.round({name: 1 for name in table if name in _ROUNDED})
 
@@ -335,7 +411,11 @@ def said_strength(value: float) -> str:
     >>> said_strength(0.312), said_strength(0.0123), said_strength(2.4e-6), said_strength(float("nan"))
     ('31', '1.2', '0.0002', '')
     """
-    return "" if value != value else f"{100 * value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 4}f}"
+    return (
+        ""
+        if value != value
+        else f"{100 * value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 4}f}"
+    )
 
 
 def said_interval(low: float, high: float, *, share: bool = False) -> str:

@@ -1,6 +1,7 @@
 """A table as Markdown and as LaTeX, to be pasted into a paper or an issue.
 
-In: a table as it is shown. Out: text; whatever is special in Markdown (HTML, links, code, emphasis) or LaTeX is escaped.
+In: a table as it is shown. Out: text; whatever is special in Markdown (HTML, links, code, emphasis)
+or LaTeX is escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def markdown(table: pd.DataFrame) -> str:
     | a\\|b | 22.7 |
     """
     right = [dtype.kind in "iuf" for dtype in table.dtypes]
-    lines = [[plain(str(name)) for name in table], ["---:" if number else ":---" for number in right]]
+    lines = [
+        [plain(str(name)) for name in table],
+        ["---:" if number else ":---" for number in right],
+    ]
     lines += [[plain(_cell(value)) for value in row] for row in table.itertuples(index=False)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -46,7 +50,12 @@ def latex(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> 
     right = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
     shown = table.map(_cell)
     return shown.to_latex(
-        index=False, escape=True, column_format=right, caption=_escaped(caption), label=label, position="t"
+        index=False,
+        escape=True,
+        column_format=right,
+        caption=_escaped(caption),
+        label=label,
+        position="t",
     )
 
 
@@ -58,4 +67,6 @@ def _cell(value: object) -> str:
 
 def _escaped(text: str) -> str:
     words = {"\\": r"\textbackslash ", "~": r"\textasciitilde ", "^": r"\textasciicircum "}
-    return "".join(words.get(letter) or ("\\" + letter if letter in "&%$#_{}" else letter) for letter in text)
+    return "".join(
+        words.get(letter) or ("\\" + letter if letter in "&%$#_{}" else letter) for letter in text
+    )

@@ -1,4 +1,5 @@
-"""What was said and what the models wrote: warnings for the first screen, and both texts of a clip with their differences.
+"""What was said and what the models wrote: warnings for the first screen, and both texts of a clip
+with their differences.
 
 In: the transcripts of a run. Out: sentences, and texts in pieces that say whether they differ.
 """
@@ -17,8 +18,10 @@ from .selection_section import rate_of_all
 from .wording import number_of
 
 _NOT_TRANSCRIBED = (
-    "{model} does not transcribe {which}: its character error rate is {rate:.0f} %. Its maps show how its layers mix these "
-    "sounds. They say nothing about how it would decide a spelling, and its ablation row is no evidence."
+    "{model} does not transcribe {which}: its character error rate is {rate:.0f} %. Its maps show "
+    "how its layers mix these "
+    "sounds. They say nothing about how it would decide a spelling, and its ablation row is no "
+    "evidence."
 )
 
 Piece = tuple[str, bool]  # text, and whether the other text has it differently
@@ -46,7 +49,8 @@ class WrittenText:
 
 
 def marked_texts(said: str, written: str) -> tuple[list[Piece], list[Piece]]:
-    """Split two texts into pieces that are the same in both, and pieces that differ; case and punctuation do not count.
+    """Split two texts into pieces that are the same in both, and pieces that differ; case and
+    punctuation do not count.
 
     Examples
     --------
@@ -57,7 +61,9 @@ def marked_texts(said: str, written: str) -> tuple[list[Piece], list[Piece]]:
     matcher = difflib.SequenceMatcher(a=[*map(plain, old)], b=[*map(plain, new)], autojunk=False)
     pieces: tuple[list[Piece], list[Piece]] = ([], [])
     for kind, old_first, old_last, new_first, new_last in matcher.get_opcodes():
-        for found, words in zip(pieces, (old[old_first:old_last], new[new_first:new_last]), strict=True):
+        for found, words in zip(
+            pieces, (old[old_first:old_last], new[new_first:new_last]), strict=True
+        ):
             if words:
                 found.append((" ".join(words), kind != "equal"))
     return pieces
@@ -70,7 +76,9 @@ def written_texts(run: StoredRun, clip: str) -> list[WrittenText]:
         return []
     rows = table[table["clip"] == clip].to_dict("records")
     return [
-        WrittenText(model_name(row["model"]), *marked_texts(str(row["text"]), str(row["transcript"] or "")))
+        WrittenText(
+            model_name(row["model"]), *marked_texts(str(row["text"]), str(row["transcript"] or ""))
+        )
         for row in rows
     ]
 
@@ -81,15 +89,21 @@ def transcription_warnings(run: StoredRun) -> list[str]:
     for model, rates in _rates(run):
         if rates.mean() > TRANSCRIBES:
             which = "this clip" if len(rates) == 1 else "these clips"
-            warnings.append(_NOT_TRANSCRIBED.format(model=model, which=which, rate=100 * rates.mean()))
+            warnings.append(
+                _NOT_TRANSCRIBED.format(model=model, which=which, rate=100 * rates.mean())
+            )
     return warnings
 
 
 def error_rate_notes(run: StoredRun) -> list[str]:
-    """Error rate of each trained model: of the scored clips, and of all transcribed clips where that is known."""
+    """Error rate of each trained model: of the scored clips, and of all transcribed clips where
+    that is known."""
     notes = []
     for model, rates in _rates(run):
-        note = f"{model}: character error rate {100 * rates.mean():.0f} % over {number_of(len(rates), 'scored clip')}"
+        note = (
+            f"{model}: character error rate {100 * rates.mean():.0f} % over "
+            f"{number_of(len(rates), 'scored clip')}"
+        )
         everything = rate_of_all(run, model)
         if everything is not None:
             note += f", {100 * everything[1]:.0f} % over all {everything[0]} that were transcribed"
@@ -98,7 +112,8 @@ def error_rate_notes(run: StoredRun) -> list[str]:
 
 
 def transcription_notes(run: StoredRun) -> list[str]:
-    """Error rates of all trained models, and a warning about each that does not transcribe the clips."""
+    """Error rates of all trained models, and a warning about each that does not transcribe the
+    clips."""
     return [*error_rate_notes(run), *transcription_warnings(run)]
 
 

@@ -1,7 +1,8 @@
 """Contribution in sentences: what a linguist reads before the tables.
 
-In: rows of whole stacks (`study_tables.of_stacks`). Out: plain sentences with the numbers, what they are, and what they do not
-show. Sentences speak of stacks, not of layer numbers, so that idle layers and the order of layers change none of them.
+In: rows of whole stacks (`study_tables.of_stacks`). Out: plain sentences with the numbers, what
+they are, and what they do not show. Sentences speak of stacks, not of layer numbers, so that idle
+layers and the order of layers change none of them.
 """
 
 from __future__ import annotations
@@ -22,34 +23,52 @@ Row = Mapping[Hashable, Any]
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
 
 METHOD = (
-    "{units} Every number is a mean over the clips on which the trained model and all its untrained twins were scored. "
-    "Untrained twins are the same architecture with random weights. Difference: trained minus the mean of the twins. "
-    "A claim takes three things. (1) An extreme rank among the twins: p is twice the share of models, the trained one "
-    "included, whose largest distance from the others, anywhere in their stacks, layers and measures, reaches the trained "
-    "model's distance in this row and direction. Twins get random noise as large as the trained model's variation between "
-    "{groups}, and the trained model gets one invented, unfavourable group (docs: How often is a claim wrong?). (2) A 95 % "
-    "interval of the difference, over {groups} and twins, that leaves out zero. (3) Layers that change the target's "
-    "representation: mixing strength is that change, in % of its length, when all other sources are zeroed; below "
-    f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each layer counts by its "
-    "mixing strength. An untrained model gets a claim on at most 5 % of pages; for clips that vary this rests on "
+    "{units} Every number is a mean over the clips on which the trained model and all its "
+    "untrained twins were scored. "
+    "Untrained twins are the same architecture with random weights. Difference: trained minus the "
+    "mean of the twins. "
+    "A claim takes three things. (1) An extreme rank among the twins: p is twice the share of "
+    "models, the trained one "
+    "included, whose largest distance from the others, anywhere in their stacks, layers and "
+    "measures, reaches the trained "
+    "model's distance in this row and direction. Twins get random noise as large as the trained "
+    "model's variation between "
+    "{groups}, and the trained model gets one invented, unfavourable group (docs: How often is a "
+    "claim wrong?). (2) A 95 % "
+    "interval of the difference, over {groups} and twins, that leaves out zero. (3) Layers that "
+    "change the target's "
+    "representation: mixing strength is that change, in % of its length, when all other sources "
+    "are zeroed; below "
+    f"{100 * STRENGTH_FLOOR:.0f} % a share is a share of next to nothing. Over a whole stack each "
+    "layer counts by its "
+    "mixing strength. An untrained model gets a claim on at most 5 % of pages; for clips that vary "
+    "this rests on "
     "simulation. {twins}"
 )
 READING = (
-    "Contribution: the share of the cue in building the target, in % of the target's row. In a decoder and in "
+    "Contribution: the share of the cue in building the target, in % of the target's row. In a "
+    "decoder and in "
     "cross-attention it "
-    "is read at the position that predicts the deciding letters, where the target's other spelling is known; else over all of "
+    "is read at the position that predicts the deciding letters, where the target's other spelling "
+    "is known; else over all of "
     "the target's positions."
 )
 LENGTH = (
-    "Word-level Value Zeroing grows with the square of a word's length and attention does not. So compare a measure with its "
-    "own twins, not with another measure. Length-matched: what a word as long as the cue contributes by this measure if it is "
-    "like any other. Share of length: what the cue would contribute if every frame or token counted the same."
+    "Word-level Value Zeroing grows with the square of a word's length and attention does not. So "
+    "compare a measure with its "
+    "own twins, not with another measure. Length-matched: what a word as long as the cue "
+    "contributes by this measure if it is "
+    "like any other. Share of length: what the cue would contribute if every frame or token "
+    "counted the same."
 )
 
 
 def method(ties: str, twins: Iterable[int]) -> str:
-    """Say how the numbers came about; `ties` names what makes clips a group ("": nothing), `twins` how many each row has."""
-    units = f"Clips that share {ties} depend on each other and are taken as one group." if ties else ""
+    """Say how the numbers came about; `ties` names what makes clips a group ("": nothing), `twins`
+    how many each row has."""
+    units = (
+        f"Clips that share {ties} depend on each other and are taken as one group." if ties else ""
+    )
     counts = " ".join(map(said_twins, sorted(set(twins))))
     return METHOD.format(units=units, groups="groups" if ties else "clips", twins=counts).strip()
 
@@ -60,9 +79,11 @@ def said_twins(count: int) -> str:
     Examples
     --------
     >>> said_twins(10)
-    '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39 twins.'
+    '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39
+    twins.'
     >>> said_twins(39)
-    '39 untrained twins: enough for claims. A further untrained model lies within their range in 95 % of cases, row by row.'
+    '39 untrained twins: enough for claims. A further untrained model lies within their range in 95
+    % of cases, row by row.'
     """
     if count == 0:
         return "No untrained twin: there is nothing to compare a trained model with."
@@ -71,7 +92,10 @@ def said_twins(count: int) -> str:
         reason = f", because p cannot be below 2 / {count + 1}" if count > 1 else ""
         return f"{named}: nothing can be claimed{reason}. A claim takes {TWINS_NEEDED} twins."
     share = f"{100 * (count - 1) / (count + 1):.0f} %"
-    return f"{named}: enough for claims. A further untrained model lies within their range in {share} of cases, row by row."
+    return (
+        f"{named}: enough for claims. A further untrained model lies within their range in "
+        f"{share} of cases, row by row."
+    )
 
 
 def reason_for_silence(row: Row) -> str:
@@ -80,12 +104,19 @@ def reason_for_silence(row: Row) -> str:
     Examples
     --------
     >>> reason_for_silence({"groups": 2, "twins": 39}), reason_for_silence({"groups": 20, "twins": 3})
-    ('With 2 groups of clips nothing is claimed (8 are needed)', 'With 3 untrained twins nothing is claimed (39 are needed)')
+    ('With 2 groups of clips nothing is claimed (8 are needed)', 'With 3 untrained twins nothing is
+    claimed (39 are needed)')
     """
     if row["groups"] < FEWEST_GROUPS:
-        return f"With {number_of(row['groups'], 'group')} of clips nothing is claimed ({FEWEST_GROUPS} are needed)"
+        return (
+            f"With {number_of(row['groups'], 'group')} of clips nothing is claimed "
+            f"({FEWEST_GROUPS} are needed)"
+        )
     if row["twins"] < TWINS_NEEDED:
-        return f"With {number_of(row['twins'], 'untrained twin')} nothing is claimed ({TWINS_NEEDED} are needed)"
+        return (
+            f"With {number_of(row['twins'], 'untrained twin')} nothing is claimed "
+            f"({TWINS_NEEDED} are needed)"
+        )
     return ""
 
 
@@ -95,7 +126,8 @@ def is_idle(row: Row) -> bool:
 
 
 def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
-    """One paragraph for each model, stack and side, by Value Zeroing (by the first measure without it).
+    """One paragraph for each model, stack and side, by Value Zeroing (by the first measure without
+    it).
 
     Parameters
     ----------
@@ -110,18 +142,30 @@ def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
 
 def _sentence(row: Row) -> str:
     side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
-    begin = f"{model_name(row['model'])}, {spoken_stack(row['stack'])}{side}: by {spoken(row['measure'])} the cue contributes "
+    begin = (
+        f"{model_name(row['model'])}, {spoken_stack(row['stack'])}{side}: by "
+        f"{spoken(row['measure'])} the cue contributes "
+    )
     if row["trained"] != row["trained"]:
-        return f"{begin}{row['random']:.1f} % to the target in the untrained twins; there is no trained model."
+        return (
+            f"{begin}{row['random']:.1f} % to the target in the untrained twins; there is no "
+            "trained model."
+        )
     share = f"{row['trained']:.1f} % to the target"
     if row["random"] != row["random"]:
-        return f"{begin}{share}. There is no untrained twin, so nothing says what an untrained model would show."
+        return (
+            f"{begin}{share}. There is no untrained twin, so nothing says what an untrained "
+            "model would show."
+        )
     twins = f"{row['random']:.1f} % in {number_of(row['twins'], 'untrained twin')}"
     if row["twin_low"] == row["twin_low"]:
         limits = said_interval(row["twin_low"], row["twin_high"], share=True)
         twins += f" (lowest and highest: {limits.replace(' to ', ' and ')} %)"
     difference = f"Difference: {row['difference']:+.1f} percentage points{_details(row)}."
-    return f"{begin}{share} in the trained model, and {twins}. {difference} {_verdict(row)}{_against_length(row)}"
+    return (
+        f"{begin}{share} in the trained model, and {twins}. {difference} "
+        f"{_verdict(row)}{_against_length(row)}"
+    )
 
 
 def _details(row: Row) -> str:
@@ -131,7 +175,8 @@ def _details(row: Row) -> str:
     details = [
         f"95 % interval {interval}" if interval else "",
         f"p {p if p.startswith('<') else f'= {p}'}" if p else "",
-        f"above zero in {round(row['positive'] * row['groups'])} of {number_of(row['groups'], 'group')}",
+        f"above zero in {round(row['positive'] * row['groups'])} of "
+        f"{number_of(row['groups'], 'group')}",
         f"effect {size}" if row["effect"] == row["effect"] else "",
     ]
     return f" ({'; '.join(part for part in details if part)})"
@@ -144,13 +189,23 @@ def _verdict(row: Row) -> str:
     if reason := reason_for_silence(row):
         return f"{reason}."
     if row["claim"]:
-        return f"So over the whole stack the cue contributes {row['claim']} than in untrained models."
+        return (
+            f"So over the whole stack the cue contributes {row['claim']} than in untrained models."
+        )
     layers = [
-        f"{claim} in single layers" for claim, name in (("more", "more_in"), ("less", "less_in")) if row.get(name)
+        f"{claim} in single layers"
+        for claim, name in (("more", "more_in"), ("less", "less_in"))
+        if row.get(name)
     ]
     if layers:
-        return f"Over the whole stack the result is inconclusive; the cue contributes {' and '.join(layers)}."
-    return "The result is inconclusive: the difference is one that clips or random weights can make. Training may still matter."
+        return (
+            "Over the whole stack the result is inconclusive; the cue contributes "
+            f"{' and '.join(layers)}."
+        )
+    return (
+        "The result is inconclusive: the difference is one that clips or random weights can "
+        "make. Training may still matter."
+    )
 
 
 def idle_stack(row: Row) -> str:
@@ -158,7 +213,8 @@ def idle_stack(row: Row) -> str:
     strength = said_strength(row[STRENGTH])
     stack = spoken_stack(row["stack"], start=True)
     return (
-        f"{stack} changes the target's representation by only {strength} % (minimum {100 * STRENGTH_FLOOR:.0f} %), so no "
+        f"{stack} changes the target's representation by only {strength} % (minimum "
+        f"{100 * STRENGTH_FLOOR:.0f} %), so no "
         "claim is made of the cue's share there"
     )
 
@@ -188,7 +244,11 @@ def listed(names: Sequence[str], joint: str = "and") -> str:
 
 def _against_length(row: Row) -> str:
     matched = row.get("length_matched", float("nan"))
-    return "" if matched != matched else f" A word of the cue's length would contribute {matched:.1f} %."
+    return (
+        ""
+        if matched != matched
+        else f" A word of the cue's length would contribute {matched:.1f} %."
+    )
 
 
 def number_of(count: int, thing: str) -> str:

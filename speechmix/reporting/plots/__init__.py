@@ -1,7 +1,8 @@
 """The figures, for one's own axes: `from speechmix import plots`.
 
-Everything draws with matplotlib and returns what it drew on: an Axes where one panel is drawn (give ``ax=``), a Figure where
-there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at the size it has in a paper.
+Everything draws with matplotlib and returns what it drew on: an Axes where one panel is drawn (give
+``ax=``), a Figure where there are several; `figure.savefig("x.pdf")` (or .svg, .png) writes it at
+the size it has in a paper.
 
 | of a map (`MixingMap`) | |
 |---|---|

@@ -1,8 +1,9 @@
 """Cue alignment as a table: layers downwards, measures to the right, each cell with its number.
 
-In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for each model, its
-fine-tuned copy and its random twin beside it, and both halves of the published table (a data file that states its source) below
-them, on one colour scale. Where it is known, each title says how often the model does the task.
+In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for
+each model, its fine-tuned copy and its random twin beside it, and both halves of the published
+table (a data file that states its source) below them, on one colour scale. Where it is known, each
+title says how often the model does the task.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `COLUMNS`, accuracy (of the task) and reference = True; layers counted from 0; items is 0, because it is not
-        known exactly.
+        Columns of `COLUMNS`, accuracy (of the task) and reference = True; layers counted from 0;
+        items is 0, because it is not known exactly.
         ``.attrs`` has what the file says of its source, evidence, model, paradigms, ...
 
     Examples
@@ -57,10 +58,21 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
     path = files(__package__) / "published" / f"{name}.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = [
-        (content["model"], init, measure, layer, content["metric"], value, 0, content["accuracy"][init])
+        (
+            content["model"],
+            init,
+            measure,
+            layer,
+            content["metric"],
+            value,
+            0,
+            content["accuracy"][init],
+        )
         for init in _INITS
         for measure, values in content[init].items()
-        for layer, value in enumerate(values)  # whatever number the source gives its first layer, here it is 0
+        for layer, value in enumerate(
+            values
+        )  # whatever number the source gives its first layer, here it is 0
     ]
     table = pd.DataFrame(rows, columns=[*COLUMNS, "accuracy"]).assign(reference=True)
     table.attrs = {key: value for key, value in content.items() if key not in _INITS}
@@ -68,14 +80,19 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
 
 
 def alignment_figure(
-    means: pd.DataFrame, *, metric: str = "dot_product", published: pd.DataFrame | None = None, note: str = ""
+    means: pd.DataFrame,
+    *,
+    metric: str = "dot_product",
+    published: pd.DataFrame | None = None,
+    note: str = "",
 ) -> Figure:
     """Draw the table of each model and init in one line, published ones in a line below.
 
     Parameters
     ----------
     means : DataFrame
-        Columns of `COLUMNS`, of one stack; with a column accuracy (of the task, 0 to 1), titles say it.
+        Columns of `COLUMNS`, of one stack; with a column accuracy (of the task, 0 to 1), titles say
+        it.
     metric : str
         "dot_product", "average_precision", or another that the means have.
     published : DataFrame, optional
@@ -100,20 +117,25 @@ def alignment_figure(
         )
     if "stack" in means and means["stack"].nunique() > 1:
         raise InputError(
-            f"expected means of one stack, found {sorted(means['stack'].unique())}: draw one after the other"
+            f"expected means of one stack, found {sorted(means['stack'].unique())}: draw one after "
+            "the other"
         )
     own = means[(means["metric"] == metric) & (means["measure"].notna())].assign(reference=False)
     tables = [own]
     if published is not None and (published["metric"] == metric).any():
         tables.append(published[published["metric"] == metric])
     order = _measure_order(own)
-    drawn = [[_table(part, order) for _, part in table.groupby(["model", "init"], sort=False)] for table in tables]
+    drawn = [
+        [_table(part, order) for _, part in table.groupby(["model", "init"], sort=False)]
+        for table in tables
+    ]
     lines = [note, _uncertainty(own), _source(tables[1]) if len(tables) > 1 else ""]
     return _drawn(drawn, panels.spoken(metric), [line for line in lines if line])
 
 
 def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
-    """Return the table as text: one row per layer, one column per measure, the mean over layers below.
+    """Return the table as text: one row per layer, one column per measure, the mean over layers
+    below.
 
     Examples
     --------
@@ -136,7 +158,9 @@ def _measure_order(table: pd.DataFrame) -> list[str]:
     """Measures in the order of the published table, then any other in the order they come in."""
     present = list(dict.fromkeys(table["measure"]))
     published = list(dict.fromkeys(published_alignment()["measure"]))
-    return [name for name in published if name in present] + [name for name in present if name not in published]
+    return [name for name in published if name in present] + [
+        name for name in present if name not in published
+    ]
 
 
 @dataclass(frozen=True)
@@ -148,16 +172,31 @@ class _Table:
 
 
 def _table(part: pd.DataFrame, order: Sequence[str]) -> _Table:
-    model, init, published = part["model"].iloc[0], part["init"].iloc[0], bool(part["reference"].iloc[0])
-    measures = _measure_order(part) if published else [name for name in order if name in set(part["measure"])]
-    pivot = part.pivot_table(index="layer", columns="measure", values="mean", aggfunc="mean").sort_index()
+    model, init, published = (
+        part["model"].iloc[0],
+        part["init"].iloc[0],
+        bool(part["reference"].iloc[0]),
+    )
+    measures = (
+        _measure_order(part)
+        if published
+        else [name for name in order if name in set(part["measure"])]
+    )
+    pivot = part.pivot_table(
+        index="layer", columns="measure", values="mean", aggfunc="mean"
+    ).sort_index()
     values = np.ma.masked_invalid(pivot.reindex(columns=measures).to_numpy(dtype=float))
     counted = "published" if published else f"{int(part['items'].max()):,} sentences"
     if not published and "chance" in part and part["chance"].notna().any():
         counted += f", chance {_number(part['chance'].mean())}"
     if "accuracy" in part and part["accuracy"].notna().any():
         counted += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
-    return _Table(f"{panels.model_name(model)}, {init}\n{counted}", [int(n) for n in pivot.index], measures, values)
+    return _Table(
+        f"{panels.model_name(model)}, {init}\n{counted}",
+        [int(n) for n in pivot.index],
+        measures,
+        values,
+    )
 
 
 def _uncertainty(own: pd.DataFrame) -> str:
@@ -173,20 +212,30 @@ def _source(published: pd.DataFrame) -> str:
 
 
 def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
-    """Lines of tables under each other, cells of one size, columns of the figure as wide as their widest table."""
+    """Lines of tables under each other, cells of one size, columns of the figure as wide as their
+    widest table."""
     depths = [max(_FEWEST_ROWS, *(len(table.layers) for table in line)) for line in lines]
     columns = [[line[i] for line in lines if i < len(line)] for i in range(max(map(len, lines)))]
     # A title may be wider than a table of few measures.
-    widths = [max(max(_CELL_WIDTH * len(t.measures), 0.068 * max(map(len, t.title.split("\n")))) for t in column)
-              for column in columns]  # fmt: skip
+    widths = [
+        max(
+            max(_CELL_WIDTH * len(t.measures), 0.068 * max(map(len, t.title.split("\n"))))
+            for t in column
+        )
+        for column in columns
+    ]
     full = sum(widths) + 0.35 * len(columns) + 1.1
     below = [text for note in notes for text in textwrap.wrap(note, int(full / 0.056))]
     tables = [table for line in lines for table in line]
-    header = 0.06 * max(len(text) for t in tables for name in t.measures for text in _column_name(name).split("\n"))
+    header = 0.06 * max(
+        len(text) for t in tables for name in t.measures for text in _column_name(name).split("\n")
+    )
     header += 0.14 * max(t.title.count("\n") for t in tables)
     inches = _CELL_HEIGHT * sum(depths)
     figure = panels.new_figure(full, inches + (header + 0.5) * len(lines) + 0.14 * len(below))
-    grid = figure.subplots(len(lines), len(columns), squeeze=False, width_ratios=widths, height_ratios=depths)
+    grid = figure.subplots(
+        len(lines), len(columns), squeeze=False, width_ratios=widths, height_ratios=depths
+    )
     values = [table.values for table in tables]
     top = max((float(array.max()) for array in values if array.count()), default=0.0) or 1.0
     for axes, line, depth in zip(grid, lines, depths, strict=True):
@@ -203,21 +252,32 @@ def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
 
 
 def _draw(ax: Axes, table: _Table, room: tuple[float, float], limits: tuple[float, float]):
-    """Cells with the number in each, dark on light and light on dark; `room` is rows and columns, so that all are alike."""
+    """Cells with the number in each, dark on light and light on dark; `room` is rows and columns,
+    so that all are alike."""
     cells = panels.draw_cells(ax, table.values, limits=limits)
     ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))
     for (i, j), value in np.ndenumerate(np.ma.filled(table.values, np.nan)):
         if np.isfinite(value):
             red, green, blue, _ = cells.to_rgba(value)
             light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
-            ax.text(j + 0.5, i + 0.52, _number(value), size=TICK_SIZE, ha="center", va="center",
-                    color="black" if light else "white")  # fmt: skip
+            ax.text(
+                j + 0.5,
+                i + 0.52,
+                _number(value),
+                size=TICK_SIZE,
+                ha="center",
+                va="center",
+                color="black" if light else "white",
+            )
     ax.set_title(table.title, size=TITLE_SIZE, loc="left", parse_math=False)
     ax.xaxis.tick_top()
     ax.set_xticks(
-        np.arange(len(table.measures)) + 0.5, [_column_name(name) for name in table.measures], size=TICK_SIZE,
-        rotation=90, parse_math=False,
-    )  # fmt: skip
+        np.arange(len(table.measures)) + 0.5,
+        [_column_name(name) for name in table.measures],
+        size=TICK_SIZE,
+        rotation=90,
+        parse_math=False,
+    )
     ax.set_yticks(np.arange(len(table.layers)) + 0.5, list(map(str, table.layers)), size=TICK_SIZE)
     ax.spines[:].set_visible(False)
     return cells

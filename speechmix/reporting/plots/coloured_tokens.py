@@ -1,8 +1,10 @@
-"""A map as coloured tokens: choose a row, and see what each source gives to it. In a notebook, a page or a terminal.
+"""A map as coloured tokens: choose a row, and see what each source gives to it. In a notebook, a
+page or a terminal.
 
-In: one layer of a `MixingMap`. Out: `ColouredTokens`, which a notebook shows (rows are chosen by mouse or arrow keys, without
-any script), which prints as bars in a terminal, and which writes a page of its own. Colour is the share of the row, on one
-scale for all rows of the layer; the number stands below each token, so that nothing is said by colour alone.
+In: one layer of a `MixingMap`. Out: `ColouredTokens`, which a notebook shows (rows are chosen by
+mouse or arrow keys, without any script), which prints as bars in a terminal, and which writes a
+page of its own. Colour is the share of the row, on one scale for all rows of the layer; the number
+stands below each token, so that nothing is said by colour alone.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ _STYLE = """
 .smx .own { display: block; margin: .3rem .3rem 0; font-size: 13px; opacity: .8 }
 """.strip()
 _PAGE = (
-    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, '
-    'initial-scale=1"><meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">'
-    "<title>{title}</title><style>:root {{ color-scheme: light dark }} body {{ margin: 1rem }}</style></head>"
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+    'content="width=device-width, '
+    'initial-scale=1"><meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+    "style-src 'unsafe-inline'\">"
+    "<title>{title}</title><style>:root {{ color-scheme: light dark }} body {{ margin: 1rem "
+    "}}</style></head>"
     "<body>{body}</body></html>"
 )
 
@@ -84,18 +89,25 @@ class ColouredTokens:
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""
         shares, sources = np.nan_to_num(self.shares[self.row]), self.mixing_map.sources
-        target, longest = self.mixing_map.targets[self.row], max(len(source.label) for source in sources)
+        target, longest = (
+            self.mixing_map.targets[self.row],
+            max(len(source.label) for source in sources),
+        )
         top = max(self._top, 1e-12)
         lines = [self.caption, f"row {self.row}, {target.label!r}, receives from"]
         for place, (source, share) in enumerate(zip(sources, shares, strict=True)):
             if self._begins_own(place):
                 lines.append(f"  {_OWN}:")
             bar = "█" * round(min(abs(share) / top, 1.0) * _BAR)
-            lines.append(f"  {source.label:<{longest}}  {share:6.1f} %  {bar}{self._mark(source)}".rstrip())
+            lines.append(
+                f"  {source.label:<{longest}}  {share:6.1f} %  {bar}{self._mark(source)}".rstrip()
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(self._row(index, target) for index, target in enumerate(self.mixing_map.targets))
+        rows = "".join(
+            self._row(index, target) for index, target in enumerate(self.mixing_map.targets)
+        )
         return (
             f'<form class="smx"><style>{_STYLE}</style><p>{html.escape(self.caption)}</p>'
             f'<p>{self._legend}</p><div class="rows">{rows}</div></form>'
@@ -129,12 +141,14 @@ class ColouredTokens:
         color = shade(share / max(self._top, 1e-12))
         before = f'<span class="own">{_OWN}:</span>' if self._begins_own(place) else ""
         return (
-            f'{before}<span class="t" style="background: {color}" title="{html.escape(source.label)}: {share:.2f} %">'
+            f'{before}<span class="t" style="background: {color}" '
+            f'title="{html.escape(source.label)}: {share:.2f} %">'
             f"<span{self._kind(source)}>{self._marked(source)}</span><small>{share:.0f}</small></span>"
         )
 
     def _begins_own(self, place: int) -> bool:
-        """Whether the decoder's own tokens begin here, behind the encoder's units of a composed map."""
+        """Whether the decoder's own tokens begin here, behind the encoder's units of a composed
+        map."""
         return place > 0 and place == n_heard(self.mixing_map)
 
     def _marked(self, unit: Span) -> str:
@@ -161,7 +175,8 @@ class ColouredTokens:
 
 
 def shade(part: float) -> str:
-    """Colour of a part of the scale, -1 to 1, as CSS: blue where it is positive, red where it is negative.
+    """Colour of a part of the scale, -1 to 1, as CSS: blue where it is positive, red where it is
+    negative.
 
     Examples
     --------
@@ -172,7 +187,9 @@ def shade(part: float) -> str:
     return f"rgba({red}, {green}, {blue}, {_DARKEST * min(abs(part), 1.0):.3f})"
 
 
-def coloured_tokens(mixing_map: MixingMap, *, layer: int | None = None, row: int | str | None = None) -> ColouredTokens:
+def coloured_tokens(
+    mixing_map: MixingMap, *, layer: int | None = None, row: int | str | None = None
+) -> ColouredTokens:
     """Show what each source gives to the rows of one layer, as coloured tokens.
 
     Parameters
@@ -182,7 +199,8 @@ def coloured_tokens(mixing_map: MixingMap, *, layer: int | None = None, row: int
     layer : int, optional
         Counted from 0; the last by default (`MixingMap.mean_layers` makes one of all).
     row : int or str, optional
-        The row to begin with, by its place or its label; by default the target's last, or the last that is no marker.
+        The row to begin with, by its place or its label; by default the target's last, or the last
+        that is no marker.
 
     Raises
     ------
@@ -201,7 +219,8 @@ def coloured_tokens(mixing_map: MixingMap, *, layer: int | None = None, row: int
     """
     if not 0 < mixing_map.scores[0].size <= _MOST_CELLS:
         raise InputError(
-            f"{mixing_map!r}: coloured tokens are for 1 to {_MOST_CELLS:,} cells; pool it (.pooled), or use .plot()"
+            f"{mixing_map!r}: coloured tokens are for 1 to {_MOST_CELLS:,} cells; pool it "
+            "(.pooled), or use .plot()"
         )
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
@@ -213,10 +232,16 @@ def _place(mixing_map: MixingMap, row: int | str | None) -> int:
     targets = mixing_map.targets
     if row is None:
         asked = mixing_map.provenance.get("target")
-        of_target = [i for i, unit in enumerate(targets) if asked is not None and unit.word == asked]
+        of_target = [
+            i for i, unit in enumerate(targets) if asked is not None and unit.word == asked
+        ]
         plain = [i for i, unit in enumerate(targets) if unit.kind in ("word", "token", "frame")]
         return (of_target or plain or [len(targets) - 1])[-1]
-    places = [row] if isinstance(row, int) else [i for i, unit in enumerate(targets) if unit.label == row]
+    places = (
+        [row]
+        if isinstance(row, int)
+        else [i for i, unit in enumerate(targets) if unit.label == row]
+    )
     if len(places) != 1 or not 0 <= places[0] < len(targets):
         there = ", ".join(f"{i} {unit.label!r}" for i, unit in enumerate(targets[:40]))
         raise InputError(f"row={row!r} should be one of the rows: {there}")

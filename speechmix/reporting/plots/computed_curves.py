@@ -1,7 +1,8 @@
-"""Curves of cue contribution over layers, computed once and drawn as often as one likes: wide and narrow.
+"""Curves of cue contribution over layers, computed once and drawn as often as one likes: wide and
+narrow.
 
-In: rows of a tidy table, `checked` (see `cue_tables`). Out: of a panel its curves with their bands (`PanelCurves`), and all
-panels of a figure (`CueCurves`); nothing here draws.
+In: rows of a tidy table, `checked` (see `cue_tables`). Out: of a panel its curves with their bands
+(`PanelCurves`), and all panels of a figure (`CueCurves`); nothing here draws.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _STRENGTH = "mixing_strength"  # column of a run's table of contributions
 
 @dataclass(frozen=True)
 class PanelCurves:
-    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its units if they are few.
+    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its
+    units if they are few.
 
-    `strengths` has the mixing strengths of trained models by layer (`layer_strengths`), where they are known.
+    `strengths` has the mixing strengths of trained models by layer (`layer_strengths`), where they
+    are known.
     """
 
     lines: Mapping[tuple[str, str], tuple[pd.DataFrame, pd.DataFrame | None]]
@@ -35,7 +38,11 @@ class PanelCurves:
 
 
 def panel_curves(
-    rows: pd.DataFrame, *, band: str = "interval", value: str = "contribution", means: pd.DataFrame | None = None
+    rows: pd.DataFrame,
+    *,
+    band: str = "interval",
+    value: str = "contribution",
+    means: pd.DataFrame | None = None,
 ) -> PanelCurves:
     """Compute what `draw_curves` draws.
 
@@ -50,13 +57,17 @@ def panel_curves(
     """
     means = unit_means(rows, value=value) if means is None else means
     curves, lines = curve_table(rows, band=band, value=value, means=means), {}
-    for model, init in curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None):
+    for model, init in (
+        curves[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)
+    ):
         curve = curves[(curves["model"] == model) & (curves["init"] == init)]
         if "low" in rows:
             points = rows[(rows["model"] == model) & (rows["init"] == init)]
             if points.low.notna().any():
                 # published ranges
-                curve = curve.assign(low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy())
+                curve = curve.assign(
+                    low=100 * points.low.to_numpy(), high=100 * points.high.to_numpy()
+                )
         single = None
         if 1 < curve["units"].iloc[0] <= _MOST_SINGLE_UNITS:
             units = means[(means["model"] == model) & (means["init"] == init)]
@@ -66,7 +77,8 @@ def panel_curves(
 
 
 def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Mean mixing strength of each layer of each trained model: columns layer, depth, strength; none where it is not known.
+    """Mean mixing strength of each layer of each trained model: columns layer, depth, strength;
+    none where it is not known.
 
     Parameters
     ----------
@@ -79,7 +91,9 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     if known.empty:
         return {}
     means = unit_means(known, value=_STRENGTH, scale=1)
-    by_layer = means.groupby(["model", "layer", "depth"], sort=False, observed=True)[_STRENGTH].mean()
+    by_layer = means.groupby(["model", "layer", "depth"], sort=False, observed=True)[
+        _STRENGTH
+    ].mean()
     table = by_layer.rename("strength").reset_index().sort_values("layer", kind="stable")
     return {
         str(model): part[["layer", "depth", "strength"]]
@@ -89,7 +103,8 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class CueCurves:
-    """What `cue_figure` draws, computed: panels by (value of the rows, stack), in the order in which they are drawn."""
+    """What `cue_figure` draws, computed: panels by (value of the rows, stack), in the order in
+    which they are drawn."""
 
     panels: Mapping[tuple[str, str], PanelCurves | None]
     stacks: Sequence[str]
@@ -126,7 +141,8 @@ def cue_curves(
     rows, band, published
         See `cue_figure`.
     means : DataFrame, optional
-        `unit_means` of the rows, if they are at hand; taken where `rows` is "measure" and nothing published is beside.
+        `unit_means` of the rows, if they are at hand; taken where `rows` is "measure" and nothing
+        published is beside.
     """
     drawn = _with_published(drawn, rows) if published else drawn
     computed: dict[tuple[str, str], PanelCurves | None] = {}
@@ -137,16 +153,25 @@ def cue_curves(
             panel = checked(panel.drop(columns="rows", errors="ignore"))
         of_panel = means if rows == "measure" and not published else None
         of_panel = None if of_panel is None else _of(of_panel, stack=stack, measure=name)
-        computed[name, stack] = panel_curves(panel, band=band, means=of_panel) if len(panel) else None
+        computed[name, stack] = (
+            panel_curves(panel, band=band, means=of_panel) if len(panel) else None
+        )
     return CueCurves(
-        computed, stacks, values, list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),
-        colors_of(drawn), drawn["layer"].nunique() == 1, said_rows(drawn),
-    )  # fmt: skip
+        computed,
+        stacks,
+        values,
+        list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),
+        colors_of(drawn),
+        drawn["layer"].nunique() == 1,
+        said_rows(drawn),
+    )
 
 
 def _of(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
     """Rows with these values; the table itself where all have them."""
-    here = np.logical_and.reduce([table[name].eq(cell).to_numpy(dtype=bool) for name, cell in cells.items()])
+    here = np.logical_and.reduce(
+        [table[name].eq(cell).to_numpy(dtype=bool) for name, cell in cells.items()]
+    )
     return table if here.all() else table.take(np.flatnonzero(here))
 
 
@@ -155,9 +180,13 @@ def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     curves = published_beside(table)
     if rows != "measure":
         curves = pd.concat([curves.assign(**{rows: name}) for name in table[rows].unique()])
-    return pd.concat([table, curves.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True)
+    return pd.concat(
+        [table, curves.assign(unit=PUBLISHED_CLIP, group=PUBLISHED_CLIP)], ignore_index=True
+    )
 
 
 def colors_of(table: pd.DataFrame) -> dict[str, str]:
     """A colour for each model, in their order."""
-    return {model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())}
+    return {
+        model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())
+    }

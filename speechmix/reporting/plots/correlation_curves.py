@@ -1,8 +1,9 @@
-"""How far measures draw the map that gradients draw, and what the norms' outlier weights do: curves over layers.
+"""How far measures draw the map that gradients draw, and what the norms' outlier weights do: curves
+over layers.
 
-In: means of `speechmix.evaluation.statistics.map_correlations`, and a table of `speechmix.evaluation.outlier_weights`. Out: a Figure in
-the manner of Figures 4 and 5 of Modarressi et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on
-dotted lines.
+In: means of `speechmix.evaluation.statistics.map_correlations`, and a table of
+`speechmix.evaluation.outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
+et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on dotted lines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from . import panels
 from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE
 from .published_figures import published
 
-COLUMNS = ("model", "init", "stack", "measure", "layer", "statistic", "mean", "low", "high", "items")
+COLUMNS = (
+    "model",
+    "init",
+    "stack",
+    "measure",
+    "layer",
+    "statistic",
+    "mean",
+    "low",
+    "high",
+    "items",
+)
 _CONTROLS: dict[str, dict[str, Any]] = {
     "identity": {"linestyle": "--", "color": "0.2"},
     "random": {"linestyle": "--", "color": "0.6"},
@@ -46,13 +58,14 @@ def correlation_figure(
     Parameters
     ----------
     means : DataFrame
-        From `mean_correlations`, of one model and stack; the reference of all is `hta`, or is named in `note`.
+        From `mean_correlations`, of one model and stack; the reference of all is `hta`, or is named
+        in `note`.
     statistic : {"pearson", "spearman"}
     outliers : DataFrame, optional
         From `outlier_weights`, of the same model.
     beside : bool
-        Draw the published curves of the measures that are there: Pearson's, with the diagonal. Spearman's, and r without the
-        diagonal (means that lack the row "identity"), have none.
+        Draw the published curves of the measures that are there: Pearson's, with the diagonal.
+        Spearman's, and r without the diagonal (means that lack the row "identity"), have none.
     note : str
         A line below, e.g. where the sentences come from.
 
@@ -67,33 +80,56 @@ def correlation_figure(
     """
     missing = [column for column in COLUMNS if column not in means.columns]
     if missing:
-        raise InputError(f"expected means with the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}")
+        raise InputError(
+            f"expected means with the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}"
+        )
     several = [name for name in ("model", "init", "stack") if means[name].nunique() > 1]
     own = means[means["statistic"] == statistic]
     if several or own.empty:
-        listed = ", ".join(f"{name} {sorted(means[name].unique())}" for name in several) or f"no {statistic!r}"
-        raise InputError(f"expected means of one model and stack with {statistic}, found {listed}: draw one at a time")
+        listed = (
+            ", ".join(f"{name} {sorted(means[name].unique())}" for name in several)
+            or f"no {statistic!r}"
+        )
+        raise InputError(
+            f"expected means of one model and stack with {statistic}, found {listed}: draw one at "
+            "a time"
+        )
     with_diagonal = "identity" in set(own["measure"])
     beside = beside and statistic == "pearson" and with_diagonal
     lines = _lines(note, beside, with_diagonal)
     width = 4.3 + (3.3 if outliers is not None else 0.0)
-    figure = panels.new_figure(width, 3.1 + 0.13 * len("\n".join(panels.wrapped(t, width) for t in lines).split("\n")))
+    figure = panels.new_figure(
+        width, 3.1 + 0.13 * len("\n".join(panels.wrapped(t, width) for t in lines).split("\n"))
+    )
     axes = figure.subplots(
-        1, 1 if outliers is None else 2, squeeze=False, width_ratios=[4.3, 3.3][: 1 + (outliers is not None)]
+        1,
+        1 if outliers is None else 2,
+        squeeze=False,
+        width_ratios=[4.3, 3.3][: 1 + (outliers is not None)],
     )[0]
     handles = _draw_correlations(axes[0], own, beside)
     first = own.iloc[0]
     axes[0].set_title(
-        f"{panels.model_name(first['model'])}, {first['init']}, {first['stack']} ({int(own['items'].max()):,} items)",
-        size=TITLE_SIZE, loc="left", parse_math=False,
-    )  # fmt: skip
+        f"{panels.model_name(first['model'])}, {first['init']}, {first['stack']} "
+        f"({int(own['items'].max()):,} items)",
+        size=TITLE_SIZE,
+        loc="left",
+        parse_math=False,
+    )
     axes[0].set_ylabel(f"{statistic.capitalize()}'s r with the reference map", size=LABEL_SIZE)
     if outliers is not None:
         _draw_outliers(axes[1], outliers, beside)
-    panels.add_legend(figure, handles, columns=3 if outliers is not None else 2, loc="outside upper center")
+    panels.add_legend(
+        figure, handles, columns=3 if outliers is not None else 2, loc="outside upper center"
+    )
     if lines:
-        figure.supxlabel("\n".join(panels.wrapped(text, width) for text in lines), size=panels.TICK_SIZE, x=0.01, ha="left",
-                         parse_math=False)  # fmt: skip
+        figure.supxlabel(
+            "\n".join(panels.wrapped(text, width) for text in lines),
+            size=panels.TICK_SIZE,
+            x=0.01,
+            ha="left",
+            parse_math=False,
+        )
     return figure
 
 
@@ -121,20 +157,29 @@ def published_correlations() -> pd.DataFrame:
 
 
 def published_outlier_weights() -> pd.DataFrame:
-    """GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and correlation."""
-    return pd.DataFrame(enumerate(published("globenc_hta")["outlier_weights"]), columns=["layer", "correlation"])
+    """GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and
+    correlation."""
+    return pd.DataFrame(
+        enumerate(published("globenc_hta")["outlier_weights"]), columns=["layer", "correlation"]
+    )
 
 
 def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D]:
     """Draw a line for each measure; returns the legend's entries."""
     handles = []
     curves = published_correlations()
-    for color, (measure, part) in zip(_colors(own), own.groupby("measure", sort=False), strict=True):
+    for color, (measure, part) in zip(
+        _colors(own), own.groupby("measure", sort=False), strict=True
+    ):
         part = part.sort_values("layer")
-        style: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(str(measure), {})
+        style: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(
+            str(measure), {}
+        )
         single: dict[str, Any] = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
         ax.plot(part["layer"], part["mean"], **style, **single)
-        ax.fill_between(part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0)
+        ax.fill_between(
+            part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0
+        )
         handles.append(Line2D([], [], label=panels.spoken(str(measure)), **style))
         theirs = curves[curves["measure"] == measure]
         if beside and len(theirs):
@@ -150,15 +195,29 @@ def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D
 
 def _draw_outliers(ax: Axes, outliers: pd.DataFrame, beside: bool) -> None:
     outliers = outliers.sort_values("layer")
-    ax.fill_between(outliers["layer"], outliers["null_low"], outliers["null_high"], color="0.85", linewidth=0)
+    ax.fill_between(
+        outliers["layer"], outliers["null_low"], outliers["null_high"], color="0.85", linewidth=0
+    )
     ax.plot(outliers["layer"], outliers["null"], color="0.6", linewidth=0.8)
-    ax.plot(outliers["layer"], outliers["correlation"], "o-", color=CUE_COLOR, markersize=3.5, linewidth=1.4)
+    ax.plot(
+        outliers["layer"],
+        outliers["correlation"],
+        "o-",
+        color=CUE_COLOR,
+        markersize=3.5,
+        linewidth=1.4,
+    )
     if beside:
         theirs = published_outlier_weights()
         ax.plot(theirs["layer"], theirs["correlation"], color="0.4", **_PUBLISHED)
     if outliers["correlation"].isna().all():
         ax.text(
-            0.5, 0.95, "no layer has three outlier dimensions", transform=ax.transAxes, size=LABEL_SIZE, ha="center"
+            0.5,
+            0.95,
+            "no layer has three outlier dimensions",
+            transform=ax.transAxes,
+            size=LABEL_SIZE,
+            ha="center",
         )
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(-1.02, 1.02)
@@ -175,9 +234,16 @@ def _colors(own: pd.DataFrame) -> list[str]:
 
 
 def _lines(note: str, beside: bool, with_diagonal: bool) -> list[str]:
-    diagonal = "Identity: a map of nothing but the diagonal." if with_diagonal else "The diagonal is left out."
+    diagonal = (
+        "Identity: a map of nothing but the diagonal."
+        if with_diagonal
+        else "The diagonal is left out."
+    )
     told = [f"Bands: 95 % intervals of means over items. {diagonal}"]
     if beside:
         content = published("globenc_hta")
-        told.append(f"Published: {content['source']} ({content['evidence']}; not known: {content['unknown']}).")
+        told.append(
+            f"Published: {content['source']} ({content['evidence']}; not known: "
+            f"{content['unknown']})."
+        )
     return [text for text in (note, *told) if text]

@@ -1,8 +1,10 @@
-"""Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each stack and measure.
+"""Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each
+stack and measure.
 
-In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published curves dotted. With x="depth"
-models of different depth lie above each other. Where the table has mixing strengths, a strip below shows those of the trained
-models, and layers below the floor are grey (`strength_strips`).
+In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published
+curves dotted. With x="depth" models of different depth lie above each other. Where the table has
+mixing strengths, a strip below shows those of the trained models, and layers below the floor are
+grey (`strength_strips`).
 """
 
 from __future__ import annotations
@@ -23,11 +25,20 @@ from .computed_curves import CueCurves, PanelCurves, colors_of, cue_curves, pane
 from .cue_tables import DECIDING, checked, order_of
 from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED
-from .strength_strips import IDLE_COLOR, STRIP_HEIGHT, STRIP_NOTE, axes_with_strips, draw_strip, idle_layers, pieces
+from .strength_strips import (
+    IDLE_COLOR,
+    STRIP_HEIGHT,
+    STRIP_NOTE,
+    axes_with_strips,
+    draw_strip,
+    idle_layers,
+    pieces,
+)
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 _BANDS = {
-    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to the highest",
+    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to "
+    "the highest",
     "clips": "bands: the middle half of the clips",
     "none": "",
 }
@@ -50,13 +61,14 @@ def layer_curves(
     table : DataFrame
         Columns model, init, clip, stack, layer, measure and `value`; one stack and one measure.
     ax : Axes, optional
-        By default a new figure, with title and legend, and a strip of mixing strengths where they are known.
+        By default a new figure, with title and legend, and a strip of mixing strengths where they
+        are known.
     x : {"layer", "depth"}
         Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
     band : {"interval", "clips", "none"}
-        With "interval", a trained model has the 95 % interval of its mean over groups of clips (none below
-        `evaluation.intervals.FEWEST_GROUPS`), and two untrained twins or more have a band from the lowest to the highest.
-        "clips" is the middle half of the clips.
+        With "interval", a trained model has the 95 % interval of its mean over groups of clips
+        (none below `evaluation.intervals.FEWEST_GROUPS`), and two untrained twins or more have a
+        band from the lowest to the highest. "clips" is the middle half of the clips.
     value, label : str
         Which column, drawn in percent, and what it is called.
     colors : mapping of model to colour, optional
@@ -84,15 +96,22 @@ def layer_curves(
         strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
         ax.set_xlabel("")
     if figure is not None:
-        title = f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+        title = (
+            f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+        )
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
         notes = [_BANDS[band], STRIP_NOTE if panel.strengths else ""]
-        _add_legend(figure, list(panel.lines), colors, notes, single_layer=rows["layer"].nunique() == 1)
+        _add_legend(
+            figure, list(panel.lines), colors, notes, single_layer=rows["layer"].nunique() == 1
+        )
     return ax
 
 
-def draw_curves(ax: Axes, panel: PanelCurves, *, x: str, label: str = CUE_LABEL, colors: Mapping[str, str]) -> None:
-    """Draw the lines of one panel with their bands, and label its axes; options as in `layer_curves`."""
+def draw_curves(
+    ax: Axes, panel: PanelCurves, *, x: str, label: str = CUE_LABEL, colors: Mapping[str, str]
+) -> None:
+    """Draw the lines of one panel with their bands, and label its axes; options as in
+    `layer_curves`."""
     for (model, init), (curve, units) in panel.lines.items():
         style = _style(colors[model], model, init, single_layer=len(curve) == 1)
         idle = idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
@@ -117,22 +136,25 @@ def cue_figure(
     target_rows: str | None = None,
     narrow: bool = False,
 ) -> Figure:
-    """Draw cue contribution over layers: a panel for each stack and measure, a line for each model and init.
+    """Draw cue contribution over layers: a panel for each stack and measure, a line for each model
+    and init.
 
     Parameters
     ----------
     table : DataFrame
-        Columns model, init, clip, stack, layer, measure, contribution (0 to 1). Seeds are averaged for each clip, clips for
-        each `group` where there is such a column. Up to 10 clips (groups) are drawn one by one as well.
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1). Seeds are averaged
+        for each clip, clips for each `group` where there is such a column. Up to 10 clips (groups)
+        are drawn one by one as well.
     stacks, measures : sequence of str, optional
         Which panels, in this order; all of the table by default.
     rows : str
-        What makes the rows of panels: "measure", or a column that parts the clips, as "template", "number" or "cue"; then
-        for a single measure.
+        What makes the rows of panels: "measure", or a column that parts the clips, as "template",
+        "number" or "cue"; then for a single measure.
     x, band
         See `layer_curves`.
     published : bool
-        Draw the published curves of XLSR-53 and Whisper-medium beside them (`published_contributions`), dotted.
+        Draw the published curves of XLSR-53 and Whisper-medium beside them
+        (`published_contributions`), dotted.
     target_rows : {"target", "deciding"}, optional
         As in `cue_heat_map`; the title says which rows are drawn.
     narrow : bool
@@ -151,15 +173,27 @@ def cue_figure(
     target_rows = target_rows or (ALL_ROWS if published else DECIDING)
     drawn = checked(table, stacks=stacks, measures=measures, target_rows=target_rows)
     if rows not in drawn:
-        raise InputError(f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}")
+        raise InputError(
+            f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}"
+        )
     if rows != "measure" and drawn["measure"].nunique() > 1:
-        raise InputError(f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: choose one")
-    stacks, values = order_of(drawn, "stack", stacks), order_of(drawn, rows, measures if rows == "measure" else None)
-    curves = cue_curves(drawn, stacks=stacks, values=values, rows=rows, band=band, published=published)
+        raise InputError(
+            f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: "
+            "choose one"
+        )
+    stacks, values = (
+        order_of(drawn, "stack", stacks),
+        order_of(drawn, rows, measures if rows == "measure" else None),
+    )
+    curves = cue_curves(
+        drawn, stacks=stacks, values=values, rows=rows, band=band, published=published
+    )
     return draw_cue_figure(curves, x=x, band=band, narrow=narrow)
 
 
-def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "interval", narrow: bool = False) -> Figure:
+def draw_cue_figure(
+    curves: CueCurves, *, x: str, band: str = "interval", narrow: bool = False
+) -> Figure:
     """Draw what `cue_curves` computed; see `cue_figure`."""
     values, stacks = curves.values, curves.stacks
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
@@ -173,7 +207,9 @@ def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "interval", narrow
         if panel is not None:
             draw_curves(ax, panel, x=x, colors=curves.colors)
             if strip is not None:
-                draw_strip(strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0)
+                draw_strip(
+                    strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0
+                )
         told = "no clips" if panel is None else panel.counted
         ax.set_title(f"{panels.spoken(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
         ax.set(xlabel="", ylabel="")
@@ -182,10 +218,19 @@ def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "interval", narrow
     axes[0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
-        figure.suptitle(panels.wrapped(curves.title, 0.75 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+        figure.suptitle(
+            panels.wrapped(curves.title, 0.75 * figure.get_figwidth()),
+            size=TITLE_SIZE,
+            parse_math=False,
+        )
     notes = [_BANDS[band], STRIP_NOTE if curves.has_strips else ""]
     _add_legend(
-        figure, curves.lines, curves.colors, notes, single_layer=curves.single_layer, columns=1 if narrow else 2
+        figure,
+        curves.lines,
+        curves.colors,
+        notes,
+        single_layer=curves.single_layer,
+        columns=1 if narrow else 2,
     )
     return figure
 
@@ -193,7 +238,8 @@ def draw_cue_figure(curves: CueCurves, *, x: str, band: str = "interval", narrow
 def _axes_of(
     figure: Figure, n_lines: int, n_columns: int, height: float, *, with_strips: bool
 ) -> tuple[list[Axes], list[Axes | None]]:
-    """Axes of curves, which share y, line by line; and those of the strips below them, if there are any."""
+    """Axes of curves, which share y, line by line; and those of the strips below them, if there are
+    any."""
     if not with_strips:
         axes = list(figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flat)
         return axes, [None] * len(axes)
@@ -211,8 +257,12 @@ def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
     rows = checked(table, value=value)
     several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
     if several:
-        listed = "; ".join(f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several)
-        raise InputError(f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure")
+        listed = "; ".join(
+            f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several
+        )
+        raise InputError(
+            f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure"
+        )
     return rows
 
 
@@ -239,9 +289,14 @@ def _add_legend(
 
 
 def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str, Any]:
-    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so no line."""
+    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
+    no line."""
     published = str(model).endswith(PUBLISHED)
-    dots = {"marker": "o", "markersize": 5, "markerfacecolor": color if init == "trained" else "white"}
+    dots = {
+        "marker": "o",
+        "markersize": 5,
+        "markerfacecolor": color if init == "trained" else "white",
+    }
     line = {
         "linestyle": ":" if published and init == "trained" else INIT_DASHES.get(init, ":"),
         "linewidth": 0.9 if published else 1.4,
@@ -250,22 +305,41 @@ def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str
 
 
 def _draw_line(
-    ax: Axes, curve: pd.DataFrame, units: pd.DataFrame | None, x: str, style: dict[str, Any], idle: np.ndarray
+    ax: Axes,
+    curve: pd.DataFrame,
+    units: pd.DataFrame | None,
+    x: str,
+    style: dict[str, Any],
+    idle: np.ndarray,
 ) -> None:
     """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
     if units is not None:
         single = units.pivot(index=x, columns="unit", values="value").sort_index()
-        ax.plot(single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5})
+        ax.plot(
+            single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5}
+        )
     if curve["low"].notna().any():
         if len(curve) == 1:  # a band over one layer would have no width
-            ax.vlines(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3)
-        ax.fill_between(curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0)
+            ax.vlines(
+                curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3
+            )
+        ax.fill_between(
+            curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0
+        )
     if not idle.any():
         ax.plot(curve[x], curve["mean"], **style)
         return
     for which, is_grey in pieces(idle):
         ax.plot(
-            curve[x].iloc[which], curve["mean"].iloc[which], **(style | {"color": IDLE_COLOR} if is_grey else style)
+            curve[x].iloc[which],
+            curve["mean"].iloc[which],
+            **(style | {"color": IDLE_COLOR} if is_grey else style),
         )
-    points = {"marker": "o", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 3}
+    points = {
+        "marker": "o",
+        "markersize": 4.5,
+        "markerfacecolor": "white",
+        "linestyle": "none",
+        "zorder": 3,
+    }
     ax.plot(curve[x][idle], curve["mean"][idle], **style | points)

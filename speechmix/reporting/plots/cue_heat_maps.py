@@ -1,8 +1,9 @@
-"""Cue contribution as numbers in cells, layers downwards: measures to the right, or the difference of two conditions.
+"""Cue contribution as numbers in cells, layers downwards: measures to the right, or the difference
+of two conditions.
 
-In: a tidy table, as in `cue_tables`. The heat maps have the look of Figures 1 and 2 of Mohebbi et al. 2023 (Homophone
-Disambiguation Reveals Patterns of Context Mixing in Speech Transformers, EMNLP). Differences are in percentage points, with
-a scale that is centred at zero.
+In: a tidy table, as in `cue_tables`. The heat maps have the look of Figures 1 and 2 of Mohebbi et
+al. 2023 (Homophone Disambiguation Reveals Patterns of Context Mixing in Speech Transformers,
+EMNLP). Differences are in percentage points, with a scale that is centred at zero.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 
 
-def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: Sequence[str] | None = None) -> Axes:
-    """Draw mean cue contribution of one model, init and stack: layers downwards, measures to the right.
+def measure_heat_map(
+    table: pd.DataFrame, *, ax: Axes | None = None, measures: Sequence[str] | None = None
+) -> Axes:
+    """Draw mean cue contribution of one model, init and stack: layers downwards, measures to the
+    right.
 
     Parameters
     ----------
     table : DataFrame
-        Columns model, init, clip, stack, layer, measure, contribution (0 to 1); one model, init and stack.
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1); one model, init and
+        stack.
     ax : Axes, optional
         By default a new figure.
     measures : sequence of str, optional
@@ -51,7 +56,9 @@ def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: S
     rows = checked(table, measures=measures)
     several = [name for name in ("model", "init", "stack") if rows[name].nunique() > 1]
     if several:
-        raise InputError(f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
+        raise InputError(
+            f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}"
+        )
     measures = order_of(rows, "measure", measures)
     layers, values = _grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
@@ -59,29 +66,38 @@ def measure_heat_map(table: pd.DataFrame, *, ax: Axes | None = None, measures: S
         ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
     cells = _draw_numbers(ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0))
     ax.set_title(
-        f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({counted(rows)})", size=TITLE_SIZE, parse_math=False
+        f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({counted(rows)})",
+        size=TITLE_SIZE,
+        parse_math=False,
     )
     ax.set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
-    panels.add_color_bar(ax.figure, cells, ax, values=[values], label=CUE_LABEL, inches=max(height, 1.0))
+    panels.add_color_bar(
+        ax.figure, cells, ax, values=[values], label=CUE_LABEL, inches=max(height, 1.0)
+    )
     return ax
 
 
 def cue_heat_map(
-    table: pd.DataFrame, *, published: bool = False, target_rows: str | None = None, narrow: bool = False
+    table: pd.DataFrame,
+    *,
+    published: bool = False,
+    target_rows: str | None = None,
+    narrow: bool = False,
 ) -> Figure:
-    """Draw mean cue contribution of all models and stacks, the random twin beside the trained model.
+    """Draw mean cue contribution of all models and stacks, the random twin beside the trained
+    model.
 
     Parameters
     ----------
     table : DataFrame
         As for `measure_heat_map`. Each model has a row of panels of its own.
     published : bool
-        Add the published maps of XLSR-53 and Whisper-medium, with the same stacks and measures, on the same scale. Their
-        numbers were read off pictures, which the title says.
+        Add the published maps of XLSR-53 and Whisper-medium, with the same stacks and measures, on
+        the same scale. Their numbers were read off pictures, which the title says.
     target_rows : {"target", "deciding"}, optional
-        Of decoder and cross maps, where the table has both: the mean over all tokens of the target, as published, or the one
-        that decides between target and foil. By default the first where published maps are added, else the second. The title
-        says which.
+        Of decoder and cross maps, where the table has both: the mean over all tokens of the target,
+        as published, or the one that decides between target and foil. By default the first where
+        published maps are added, else the second. The title says which.
     narrow : bool
         Stacks below each other, without a colour bar: as wide as a column of a paper, or a phone.
 
@@ -97,14 +113,17 @@ def cue_heat_map(
     rows = checked(table, target_rows=target_rows or (ALL_ROWS if published else DECIDING))
     if published:
         curves = published_beside(rows)
-        both = pd.concat([rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True)
+        both = pd.concat(
+            [rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True
+        )
         rows = checked(both, target_rows=target_rows or ALL_ROWS)
     return draw_cells(mean_cells(rows, unit_means(rows)), narrow=narrow)
 
 
 @dataclass(frozen=True)
 class CellPanels:
-    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how they are said."""
+    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
+    they are said."""
 
     grids: Mapping[Any, Grid]
     sides: Mapping[str, Sequence[str]]  # inits by stack
@@ -120,11 +139,19 @@ def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
     """Compute what `cue_heat_map` draws, of `checked` rows and their `unit_means`."""
     measures = order_of(rows, "measure")
     grids = {
-        key: _grid(part, measures) for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True)
+        key: _grid(part, measures)
+        for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True)
     }
-    sides = {stack: _inits(rows.loc[rows["stack"] == stack, "init"]) for stack in order_of(rows, "stack")}
-    limits = (0.0, max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0)
-    title = "\n".join(filter(None, [f"cue contribution, mean over {counted(rows)}", said_rows(rows)]))
+    sides = {
+        stack: _inits(rows.loc[rows["stack"] == stack, "init"]) for stack in order_of(rows, "stack")
+    }
+    limits = (
+        0.0,
+        max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0,
+    )
+    title = "\n".join(
+        filter(None, [f"cue contribution, mean over {counted(rows)}", said_rows(rows)])
+    )
     return CellPanels(grids, sides, measures, limits, title)
 
 
@@ -137,16 +164,19 @@ def cue_difference_map(
     claims: pd.DataFrame | None = None,
     narrow: bool = False,
 ) -> Figure:
-    """Draw the difference of two conditions, first - second: trained - random, model A - model B, plural - singular.
+    """Draw the difference of two conditions, first - second: trained - random, model A - model B,
+    plural - singular.
 
     Parameters
     ----------
     table : DataFrame
         As for `measure_heat_map`.
     column, first, second : str
-        Which column tells the conditions apart ("init", "model", "number", "template", ...), and its two values.
+        Which column tells the conditions apart ("init", "model", "number", "template", ...), and
+        its two values.
     claims : DataFrame, optional
-        Columns model, stack, measure, layer, claim: cells of which a difference is claimed have their number in bold.
+        Columns model, stack, measure, layer, claim: cells of which a difference is claimed have
+        their number in bold.
     narrow : bool
         As in `cue_heat_map`.
 
@@ -162,10 +192,13 @@ def cue_difference_map(
     rows = checked(table)
     if column not in rows or not {first, second} <= set(map(str, rows[column].unique())):
         values = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
-        raise InputError(f"expected {first!r} and {second!r} in the column {column!r}, found {values}")
+        raise InputError(
+            f"expected {first!r} and {second!r} in the column {column!r}, found {values}"
+        )
     means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
     return draw_cells(
-        difference_cells(rows, means, column=column, first=first, second=second, claims=claims), narrow=narrow
+        difference_cells(rows, means, column=column, first=first, second=second, claims=claims),
+        narrow=narrow,
     )
 
 
@@ -178,17 +211,27 @@ def difference_cells(
     second: str = "random",
     claims: pd.DataFrame | None = None,
 ) -> CellPanels:
-    """Compute what `cue_difference_map` draws, of `checked` rows and their `unit_means`, parted by the column."""
+    """Compute what `cue_difference_map` draws, of `checked` rows and their `unit_means`, parted by
+    the column."""
     measures = order_of(rows, "measure")
     grids: dict[Any, Grid] = {}
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
-        minuend, subtrahend = (_pivot(part[_is_called(part[column], name)], measures) for name in (first, second))
+        minuend, subtrahend = (
+            _pivot(part[_is_called(part[column], name)], measures) for name in (first, second)
+        )
         gap = minuend - subtrahend.reindex(minuend.index)
         if gap.notna().any(axis=None):
             labels = dict(zip(keys, key, strict=True))
-            place = (labels.get("model", f"{first} - {second}"), labels["stack"], labels.get("init", "difference"))
-            grids[place] = [int(layer) for layer in gap.index], np.ma.masked_invalid(gap.to_numpy(dtype=float))
+            place = (
+                labels.get("model", f"{first} - {second}"),
+                labels["stack"],
+                labels.get("init", "difference"),
+            )
+            grids[place] = (
+                [int(layer) for layer in gap.index],
+                np.ma.masked_invalid(gap.to_numpy(dtype=float)),
+            )
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
     sides: dict[str, list[str]] = {}
@@ -197,28 +240,43 @@ def difference_cells(
         sides[stack] += [init] if init not in sides[stack] else []
     names = [panels.model_name(name) for name in (first, second)]
     return CellPanels(
-        grids, sides, measures, panels.limits_around_zero([values for _, values in grids.values()]),
-        f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})", label="difference (percentage points)",
-        cmap=panels.DIFFERENCE_COLORS, bold=_claimed(claims),
-    )  # fmt: skip
+        grids,
+        sides,
+        measures,
+        panels.limits_around_zero([values for _, values in grids.values()]),
+        f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})",
+        label="difference (percentage points)",
+        cmap=panels.DIFFERENCE_COLORS,
+        bold=_claimed(claims),
+    )
 
 
 def draw_cells(computed: CellPanels, *, narrow: bool = False) -> Figure:
-    """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one scale."""
+    """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one
+    scale."""
     grids, sides, measures = computed.grids, computed.sides, computed.measures
     lines = _lines(grids, sides, narrow)
     columns = max((line for _, line in lines), key=len)
     depth = [
-        max(len(grids[model, *side][0]) for side in line if side is not None and (model, *side) in grids)
+        max(
+            len(grids[model, *side][0])
+            for side in line
+            if side is not None and (model, *side) in grids
+        )
         for model, line in lines
     ]
     widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
-    heights = [max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m))) for n, (m, _) in zip(depth, lines, strict=True)]
+    heights = [
+        max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m)))
+        for n, (m, _) in zip(depth, lines, strict=True)
+    ]
     figure = panels.new_figure(
         max(sum(widths) + (0.9 if narrow else 0.3 * len(sides) + 1.5), 3.2),
         max(sum(heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
     )
-    axes = figure.subplots(len(lines), len(columns), squeeze=False, height_ratios=heights, width_ratios=widths)
+    axes = figure.subplots(
+        len(lines), len(columns), squeeze=False, height_ratios=heights, width_ratios=widths
+    )
     titled: set[tuple[str, str]] = set()
     for row, (model, line) in zip(axes, lines, strict=True):
         for place, (ax, side) in enumerate(itertools.zip_longest(row, line)):
@@ -229,22 +287,38 @@ def draw_cells(computed: CellPanels, *, narrow: bool = False) -> Figure:
             marked = {cell[2:] for cell in computed.bold if cell[:2] == (model, side[0])}
             places = 0 if str(model).endswith(PUBLISHED) else 1  # read off a figure: whole numbers
             cells = _draw_numbers(
-                ax, values, layers, measures, limits=computed.limits, cmap=computed.cmap, bold=marked, places=places
+                ax,
+                values,
+                layers,
+                measures,
+                limits=computed.limits,
+                cmap=computed.cmap,
+                bold=marked,
+                places=places,
             )
-            if narrow or side not in titled:  # the topmost panel of a column: a model may lack the stack
+            if (
+                narrow or side not in titled
+            ):  # the topmost panel of a column: a model may lack the stack
                 titled.add(side)
                 ax.set_title(
-                    ", ".join(part for part in side if part != "difference"), size=TITLE_SIZE, parse_math=False
+                    ", ".join(part for part in side if part != "difference"),
+                    size=TITLE_SIZE,
+                    parse_math=False,
                 )
             ax.tick_params(labelleft=place == 0 or line[place - 1] is None)
         drawn = next(ax for ax in row if ax.axison)
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
-    wrapped = [panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth()) for line in computed.title.split("\n")]
+    wrapped = [
+        panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth())
+        for line in computed.title.split("\n")
+    ]
     figure.suptitle("\n".join(wrapped), size=TITLE_SIZE, parse_math=False)
     if not narrow:
         arrays = [array for _, array in grids.values()]
-        panels.add_color_bar(figure, cells, axes, values=arrays, label=computed.label, inches=sum(heights))
+        panels.add_color_bar(
+            figure, cells, axes, values=arrays, label=computed.label, inches=sum(heights)
+        )
     return figure
 
 
@@ -256,7 +330,11 @@ def _lines(
     stacks = {stack: [(stack, init) for init in inits] for stack, inits in sides.items()}
     if narrow:
         pairs = [(model, line) for model in models for line in stacks.values()]
-        return [(model, list(line)) for model, line in pairs if any((model, *side) in grids for side in line)]
+        return [
+            (model, list(line))
+            for model, line in pairs
+            if any((model, *side) in grids for side in line)
+        ]
     columns = [side for line in stacks.values() for side in (None, *line)][1:]
     return [(model, columns) for model in models]
 
@@ -271,7 +349,9 @@ def _is_called(column: pd.Series, name: str) -> pd.Series:
 
 
 def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    pivot = part.pivot_table(index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True)
+    pivot = part.pivot_table(
+        index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
+    )
     pivot.columns = plain(pivot.columns)
     return pivot.sort_index().reindex(columns=list(measures))
 
@@ -287,11 +367,23 @@ def _claimed(claims: pd.DataFrame | None) -> set[tuple]:
     if claims is None or "claim" not in claims:
         return set()
     return set(
-        claims.loc[claims["claim"] != ""][["model", "stack", "layer", "measure"]].itertuples(index=False, name=None)
+        claims.loc[claims["claim"] != ""][["model", "stack", "layer", "measure"]].itertuples(
+            index=False, name=None
+        )
     )
 
 
-def _draw_numbers(ax: Axes, values, layers, measures, *, limits, cmap=panels.SHARE_COLORS, bold=frozenset(), places=1):
+def _draw_numbers(
+    ax: Axes,
+    values,
+    layers,
+    measures,
+    *,
+    limits,
+    cmap=panels.SHARE_COLORS,
+    bold=frozenset(),
+    places=1,
+):
     """Cells with the number in each, dark on light and light on dark."""
     cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")

@@ -1,8 +1,10 @@
-"""From a tidy table of contributions to what figures show: means over clips with their bands, and differences.
+"""From a tidy table of contributions to what figures show: means over clips with their bands, and
+differences.
 
-In: a pandas table, one row per model, init ("trained" or "random"), seed, clip, stack, layer and measure, with the cue's
-contribution between 0 and 1; a column `group` says which clips are drawn as one. Out: tables in percent. Seeds of a random
-twin are averaged for each clip first, then clips of a group, then groups.
+In: a pandas table, one row per model, init ("trained" or "random"), seed, clip, stack, layer and
+measure, with the cue's contribution between 0 and 1; a column `group` says which clips are drawn as
+one. Out: tables in percent. Seeds of a random twin are averaged for each clip first, then clips of
+a group, then groups.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ _CURVE = ("model", "init", "stack", "measure")
 
 
 def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
-    """Contributions to all rows of the target, or to the deciding one; of a clip and stack without such, what there is.
+    """Contributions to all rows of the target, or to the deciding one; of a clip and stack without
+    such, what there is.
 
     Parameters
     ----------
     table : DataFrame
-        With a column rows ("target", "deciding"), as a run's table of contributions; without one it stays as it is.
+        With a column rows ("target", "deciding"), as a run's table of contributions; without one it
+        stays as it is.
     which : {"target", "deciding"}
 
     Raises
@@ -61,7 +65,8 @@ def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
 
 
 def rows_named(table: pd.DataFrame) -> str:
-    """In words, which rows of decoder and cross maps contributions are of; "" where a table does not say, or has none.
+    """In words, which rows of decoder and cross maps contributions are of; "" where a table does
+    not say, or has none.
 
     Examples
     --------
@@ -70,12 +75,15 @@ def rows_named(table: pd.DataFrame) -> str:
     """
     if "rows" not in table:
         return ""
-    kinds = set(table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"].unique())
+    kinds = set(
+        table.loc[table["stack"].ne("encoder") & table["clip"].ne(PUBLISHED_CLIP), "rows"].unique()
+    )
     return " or ".join(words for kind, words in ROW_NAMES.items() if kind in kinds)
 
 
 def said_rows(table: pd.DataFrame) -> str:
-    """For a title: which rows one's own contributions are of, whether the published are of the same, and how those are known.
+    """For a title: which rows one's own contributions are of, whether the published are of the
+    same, and how those are known.
 
     Examples
     --------
@@ -84,7 +92,8 @@ def said_rows(table: pd.DataFrame) -> str:
     'decoder, cross-attention: target rows'
     >>> from speechmix.reporting.plots.published_figures import published_beside
     >>> said_rows(pd.concat([own, published_beside(own.assign(measure="attention"))]))
-    'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a picture, ±1)'
+    'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a
+    picture, ±1)'
     """
     own, published = rows_named(table), evidence(table)
     if not own:
@@ -92,7 +101,11 @@ def said_rows(table: pd.DataFrame) -> str:
     row_names = f"decoder, cross-attention: {own}"
     if not published:
         return row_names
-    like = "as published" if own == ROW_NAMES[ALL_ROWS] else f"NOT as published, which is of {ROW_NAMES[ALL_ROWS]}"
+    like = (
+        "as published"
+        if own == ROW_NAMES[ALL_ROWS]
+        else f"NOT as published, which is of {ROW_NAMES[ALL_ROWS]}"
+    )
     return f"{row_names}, {like} ({published})"
 
 
@@ -104,11 +117,12 @@ def checked(
     value: str = "contribution",
     target_rows: str = DECIDING,
 ) -> pd.DataFrame:
-    """Rows of these stacks and measures that hold a number, trained before random, with depth and unit.
+    """Rows of these stacks and measures that hold a number, trained before random, with depth and
+    unit.
 
-    Where a clip has contributions to all rows of the target and to the deciding one, those of `target_rows` are kept: they
-    are never averaged. `unit` is the group, or the clip where there are no groups; `depth` is 0 in the first layer of a stack,
-    1 in the last.
+    Where a clip has contributions to all rows of the target and to the deciding one, those of
+    `target_rows` are kept: they are never averaged. `unit` is the group, or the clip where there
+    are no groups; `depth` is 0 in the first layer of a stack, 1 in the last.
 
     Raises
     ------
@@ -118,7 +132,10 @@ def checked(
     expected = (*COLUMNS, value)
     missing = [column for column in expected if column not in table.columns]
     if missing:
-        raise InputError(f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not found")
+        raise InputError(
+            f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not "
+            "found"
+        )
     table = rows_of_target(table, target_rows)
     is_drawn = np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))
     for column, asked in (("stack", stacks), ("measure", measures)):
@@ -127,7 +144,8 @@ def checked(
     rows = table if is_drawn.all() else table[is_drawn]
     if rows.empty:
         raise InputError(
-            f"no {value} left to draw: {len(table)} rows, of which none has these stacks and measures and is finite"
+            f"no {value} left to draw: {len(table)} rows, of which none has these stacks and "
+            "measures and is finite"
         )
     columns = {name: rows[name] for name in rows}
     if "depth" not in rows:
@@ -139,13 +157,16 @@ def checked(
     _, model = numbered(rows["model"])
     order = _order_by(rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy())
     if order is None:
-        return pd.DataFrame({name: column.array for name, column in columns.items()}, index=rows.index, copy=False)
+        return pd.DataFrame(
+            {name: column.array for name, column in columns.items()}, index=rows.index, copy=False
+        )
     ordered = {name: column.array.take(order) for name, column in columns.items()}
     return pd.DataFrame(ordered, index=rows.index.take(order), copy=False)
 
 
 def relative_depth(table: pd.DataFrame) -> pd.Series:
-    """Depth of each row's layer in its stack: 0 in the first, 1 in the last that the table has of its model.
+    """Depth of each row's layer in its stack: 0 in the first, 1 in the last that the table has of
+    its model.
 
     Examples
     --------
@@ -157,19 +178,29 @@ def relative_depth(table: pd.DataFrame) -> pd.Series:
 
 
 def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
-    """Places of the rows by two keys, those of equal ones as they come; None if they are in order."""
+    """Places of the rows by two keys, those of equal ones as they come; None if they are in
+    order."""
     step, next_step = first[1:] - first[:-1], second[1:] >= second[:-1]
     if ((step > 0) | ((step == 0) & next_step)).all():
         return None
     if second.dtype.kind in "iu" and second.min() >= 0:
         span = int(second.max()) + 1
         if (int(first.max()) + 1) * span <= 2**16:
-            return np.argsort((first * span + second).astype(np.uint16), kind="stable")  # of so few by counting
+            return np.argsort(
+                (first * span + second).astype(np.uint16), kind="stable"
+            )  # of so few by counting
     return np.lexsort([second, first])
 
 
-def unit_means(table: pd.DataFrame, *, by: Sequence[str] = (), value: str = "contribution", scale: float = 100.0):
-    """Mean of each unit (group of clips) of a `checked` table, times `scale`: columns of `by`, `COLUMNS` less clip, unit."""
+def unit_means(
+    table: pd.DataFrame,
+    *,
+    by: Sequence[str] = (),
+    value: str = "contribution",
+    scale: float = 100.0,
+):
+    """Mean of each unit (group of clips) of a `checked` table, times `scale`: columns of `by`,
+    `COLUMNS` less clip, unit."""
     keys = [*by, *_CURVE, "layer", "depth", "unit"]
     if "clip" in table:
         table = grouped_means(table, [*keys, "clip"], value)
@@ -187,7 +218,8 @@ def curve_table(
     scale: float = 100.0,
     means: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """One row per point of a curve: mean over units, the band around it, and how many units there are.
+    """One row per point of a curve: mean over units, the band around it, and how many units there
+    are.
 
     Parameters
     ----------
@@ -196,9 +228,10 @@ def curve_table(
     by : sequence of str
         Further columns that tell curves apart, e.g. ("template",).
     band : {"interval", "clips", "none"}
-        With "interval", a trained model has the 95 % interval of its mean over units (`evaluation.intervals`); untrained
-        twins have the lowest and the highest twin (`evaluation.rank_test.twin_limits`), a single twin has no band. "clips"
-        is the middle half of the units.
+        With "interval", a trained model has the 95 % interval of its mean over units
+        (`evaluation.intervals`); untrained twins have the lowest and the highest twin
+        (`evaluation.rank_test.twin_limits`), a single twin has no band. "clips" is the middle half
+        of the units.
     means : DataFrame, optional
         `unit_means` of the table, if they are at hand.
 
@@ -216,7 +249,9 @@ def curve_table(
         told: dict[str, Any] = dict(zip(keys, key, strict=True))
         values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
         places = {"layer": values.index, "depth": [depths[(*key, layer)] for layer in values.index]}
-        curve = pd.DataFrame({**places, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]})
+        curve = pd.DataFrame(
+            {**places, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]}
+        )
         low = high = np.full(len(curve), np.nan)
         if band == "clips":
             low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
@@ -224,7 +259,11 @@ def curve_table(
             low, high = mean_intervals(values.to_numpy())
         curves.append(curve.assign(low=low, high=high, seeds=1, **told))
     result = pd.concat(curves, ignore_index=True)
-    return _with_twin_limits(result, table, [*by, *_CURVE, "layer"], value, scale) if band == "interval" else result
+    return (
+        _with_twin_limits(result, table, [*by, *_CURVE, "layer"], value, scale)
+        if band == "interval"
+        else result
+    )
 
 
 def _with_twin_limits(
@@ -234,7 +273,11 @@ def _with_twin_limits(
     is_random = table["init"].eq("random").to_numpy()
     if not is_random.any():
         return curves
-    seeds = table["seed"][is_random].fillna(-1) if "seed" in table else pd.Series(-1, index=table.index[is_random])
+    seeds = (
+        table["seed"][is_random].fillna(-1)
+        if "seed" in table
+        else pd.Series(-1, index=table.index[is_random])
+    )
     if seeds.nunique() == 1:  # of one twin it is not known
         return curves
     random = table.loc[is_random, [*keys, "unit", value]].assign(seed=seeds.astype(int))
@@ -245,7 +288,14 @@ def _with_twin_limits(
         scored = part.dropna(axis="columns", how="all")
         twins = scored[scored.notna().all(axis="columns")]
         low, high = twin_limits(twins.mean().to_numpy())
-        rows.append({**dict(zip(keys, key, strict=True)), "twin_low": low, "twin_high": high, "twins": twins.shape[1]})
+        rows.append(
+            {
+                **dict(zip(keys, key, strict=True)),
+                "twin_low": low,
+                "twin_high": high,
+                "twins": twins.shape[1],
+            }
+        )
     curves = curves.merge(pd.DataFrame(rows), on=keys, how="left")
     untrained = curves["init"] == "random"
     curves.loc[untrained, ["low", "high", "seeds"]] = curves.loc[

@@ -1,7 +1,7 @@
 """Decision maps: what the decision loses with each word, by layer, a panel for each stack.
 
-In: a `DecisionMap`. Out: a Figure, nothing written. Layers go downwards and words to the right; blue is as far below zero as
-red above, white is no drop. Red is what the decision leans on.
+In: a `DecisionMap`. Out: a Figure, nothing written. Layers go downwards and words to the right;
+blue is as far below zero as red above, white is no drop. Red is what the decision leans on.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     -------
     Figure
     """
-    values = {stack: np.ma.masked_invalid(decisions.scores(stack, value)) for stack in decisions.stacks}
+    values = {
+        stack: np.ma.masked_invalid(decisions.scores(stack, value)) for stack in decisions.stacks
+    }
     limits = panels.limits_around_zero(list(values.values()))
     widths = [max(0.5 * array.shape[1], 1.2) for array in values.values()]
     height = max(0.22 * max(len(array) for array in values.values()), 1.0)
     of_input = list(values) == ["input"]
-    figure = panels.new_figure(sum(widths) + 0.35 * len(widths) + (2.6 if of_input else 1.4), height + 1.3)
+    figure = panels.new_figure(
+        sum(widths) + 0.35 * len(widths) + (2.6 if of_input else 1.4), height + 1.3
+    )
     axes = figure.subplots(1, len(values), squeeze=False, width_ratios=widths)[0]
     for ax, (stack, array) in zip(axes, values.items(), strict=True):
         cells = panels.draw_cells(ax, array, limits=limits, cmap=panels.DIFFERENCE_COLORS)
@@ -52,16 +56,28 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
         if array.size <= _MOST_NUMBERS:
             panels.write_numbers(ax, cells, array, places=2 if value == "carried" else 1)
         words = [panels.shortened(word, 12) for word in decisions.words(stack)]
-        ax.set_xticks(np.arange(len(words)) + 0.5, words, size=TICK_SIZE, rotation=90, parse_math=False)
+        ax.set_xticks(
+            np.arange(len(words)) + 0.5, words, size=TICK_SIZE, rotation=90, parse_math=False
+        )
         rows = decisions.rows(stack)
         shown = [place for place in range(len(rows)) if place % (1 + len(rows) // 32) == 0]
-        ax.set_yticks(np.array(shown) + 0.5, [rows[place] for place in shown], size=TICK_SIZE, parse_math=False)
+        ax.set_yticks(
+            np.array(shown) + 0.5,
+            [rows[place] for place in shown],
+            size=TICK_SIZE,
+            parse_math=False,
+        )
         if not of_input:
             ax.set_title(stack, size=LABEL_SIZE, pad=3)
     axes[0].set_ylabel("" if of_input else panels.LAYER_LABEL, size=LABEL_SIZE)
     done = "input ablation" if of_input else ", ".join(decisions.interventions)
     told = decisions.provenance
-    title = f"{panels.model_title(told)}, {panels.shortened(told['item'], 40)}: {done}; margin {decisions.margin:.1f}"
+    title = (
+        f"{panels.model_title(told)}, {panels.shortened(told['item'], 40)}: {done}; margin "
+        f"{decisions.margin:.1f}"
+    )
     figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
-    panels.add_color_bar(figure, cells, list(axes), values=list(values.values()), label=_LABELS[value], inches=height)
+    panels.add_color_bar(
+        figure, cells, list(axes), values=list(values.values()), label=_LABELS[value], inches=height
+    )
     return figure

@@ -1,7 +1,8 @@
-"""How cue contribution is spread over clips: a mean can hide that half of the clips have all and half have nothing.
+"""How cue contribution is spread over clips: a mean can hide that half of the clips have all and
+half have nothing.
 
-In: a tidy table, as in `cue_tables`. Out: for each measure a box and a dot for every clip (group), trained beside random, at
-one layer.
+In: a tidy table, as in `cue_tables`. Out: for each measure a box and a dot for every clip (group),
+trained beside random, at one layer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _GOLDEN = 0.6180339887  # multiples of it, less their whole part, spread dots ev
 
 
 def best_layers(table: pd.DataFrame) -> pd.Series:
-    """Layer with the largest mean of trained - random (or of what there is), by model, stack and measure.
+    """Layer with the largest mean of trained - random (or of what there is), by model, stack and
+    measure.
 
     For a figure only: the largest of many layers is large by selection alone.
     """
@@ -37,20 +39,36 @@ def best_layers(table: pd.DataFrame) -> pd.Series:
 
 def _best_layers(of_units: pd.DataFrame) -> pd.Series:
     keys = ["model", "stack", "measure", "layer", "init"]
-    means = pd.DataFrame(grouped_means(of_units, keys, "contribution").set_index(keys)["contribution"].unstack("init"))
+    means = pd.DataFrame(
+        grouped_means(of_units, keys, "contribution")
+        .set_index(keys)["contribution"]
+        .unstack("init")
+    )
     means.columns = plain(means.columns)
-    gain = means["trained"] - means["random"] if {"trained", "random"} <= set(means) else means.iloc[:, 0]
-    best = gain.dropna().groupby(level=["model", "stack", "measure"], sort=False, observed=True).idxmax()
+    gain = (
+        means["trained"] - means["random"]
+        if {"trained", "random"} <= set(means)
+        else means.iloc[:, 0]
+    )
+    best = (
+        gain.dropna()
+        .groupby(level=["model", "stack", "measure"], sort=False, observed=True)
+        .idxmax()
+    )
     return best.map(lambda key: key[-1])
 
 
-def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the contributions of single clips (groups) of one model and stack, measures side by side.
+def clip_distribution(
+    table: pd.DataFrame, *, layer: int | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the contributions of single clips (groups) of one model and stack, measures side by
+    side.
 
     Parameters
     ----------
     table : DataFrame
-        Columns model, init, clip, stack, layer, measure, contribution (0 to 1); one model and stack.
+        Columns model, init, clip, stack, layer, measure, contribution (0 to 1); one model and
+        stack.
     layer : int, optional
         Counted from 0; by default for each measure the one where trained - random is largest.
     ax : Axes, optional
@@ -68,7 +86,10 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
     rows = checked(table if layer is None else table[table["layer"] == layer])
     several = [name for name in ("model", "stack") if rows[name].nunique() > 1]
     if several:
-        raise InputError(f"clip_distribution draws one {several[0]}, found {', '.join(rows[several[0]].unique())}")
+        raise InputError(
+            f"clip_distribution draws one {several[0]}, found "
+            f"{', '.join(rows[several[0]].unique())}"
+        )
     spread = _spread(rows, unit_means(rows))
     figure = None
     if ax is None:
@@ -77,7 +98,9 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
     _draw(ax, spread)
     if figure is not None:
         ax.set_title(
-            f"{panels.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}", size=TITLE_SIZE, parse_math=False
+            f"{panels.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
+            size=TITLE_SIZE,
+            parse_math=False,
         )
         panels.add_legend(figure, _handles(_inits(rows)), columns=2, loc="outside lower center")
     return ax
@@ -85,7 +108,8 @@ def clip_distribution(table: pd.DataFrame, *, layer: int | None = None, ax: Axes
 
 @dataclass(frozen=True)
 class Spread:
-    """Contributions of single units of one model and stack: the layer of each measure, and the values there by init."""
+    """Contributions of single units of one model and stack: the layer of each measure, and the
+    values there by init."""
 
     layers: Mapping[str, int]
     values: Mapping[tuple[str, str], np.ndarray]  # by (measure, init)
@@ -109,7 +133,10 @@ def _draw(ax: Axes, spread: Spread) -> None:
             values = spread.values[measure, init]
             if len(values):
                 _draw_spread(ax, place + shift, values, _COLORS[init])
-    labels = [panels.spoken(name).replace(" ", "\n") + f"\nlayer {layer}" for name, layer in spread.layers.items()]
+    labels = [
+        panels.spoken(name).replace(" ", "\n") + f"\nlayer {layer}"
+        for name, layer in spread.layers.items()
+    ]
     ax.set_xticks(range(len(labels)), labels, size=TICK_SIZE, parse_math=False)
     panels.style_curve_axis(ax)
     ax.set_xlim(-0.6, len(labels) - 0.4)
@@ -132,7 +159,8 @@ def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
 
 @dataclass(frozen=True)
 class Spreads:
-    """What `distribution_figure` draws, computed: of each (model, stack), where there are rows of it."""
+    """What `distribution_figure` draws, computed: of each (model, stack), where there are rows of
+    it."""
 
     panels: Mapping[tuple[str, str], Spread | None]
     stacks: Sequence[str]
@@ -147,7 +175,8 @@ def spreads(rows: pd.DataFrame, means: pd.DataFrame) -> Spreads:
     computed: dict[tuple[str, str], Spread | None] = {}
     for model, stack in itertools.product(models, stacks):
         part, of_part = (
-            taken(table, list(table), (table["model"] == model) & (table["stack"] == stack)) for table in (rows, means)
+            taken(table, list(table), (table["model"] == model) & (table["stack"] == stack))
+            for table in (rows, means)
         )
         computed[model, stack] = _spread(part, of_part) if len(part) else None
     return Spreads(computed, stacks, measures, _inits(rows), rows["unit"].nunique())
@@ -155,9 +184,15 @@ def spreads(rows: pd.DataFrame, means: pd.DataFrame) -> Spreads:
 
 def draw_spreads(computed: Spreads, *, narrow: bool = False) -> Figure:
     """Draw what `spreads` computed; see `distribution_figure`."""
-    places = [place for place, spread in computed.panels.items() if spread is not None or not narrow]
+    places = [
+        place for place, spread in computed.panels.items() if spread is not None or not narrow
+    ]
     n_columns = 1 if narrow else len(computed.stacks)
-    width = panels.NARROW if narrow else max((0.75 * len(computed.measures) + 0.6) * n_columns + 0.8, 4.2)
+    width = (
+        panels.NARROW
+        if narrow
+        else max((0.75 * len(computed.measures) + 0.6) * n_columns + 0.8, 4.2)
+    )
     figure = panels.new_figure(width, (2.0 if narrow else 2.5) * len(places) / n_columns + 0.4)
     axes = figure.subplots(len(places) // n_columns, n_columns, sharey=True, squeeze=False)
     for ax, (model, stack) in zip(axes.flat, places, strict=True):
@@ -174,7 +209,9 @@ def draw_spreads(computed: Spreads, *, narrow: bool = False) -> Figure:
         dots += f", or {_MOST_DOTS:,} evenly from least to most"
     note = f"{dots}; box: middle half and median; at the layer where trained - random is largest"
     title = panels.wrapped(note, figure.get_figwidth())
-    panels.add_legend(figure, _handles(computed.inits), columns=2, loc="outside lower center", title=title)
+    panels.add_legend(
+        figure, _handles(computed.inits), columns=2, loc="outside lower center", title=title
+    )
     return figure
 
 
@@ -183,7 +220,11 @@ def _inits(rows: pd.DataFrame) -> set[str]:
 
 
 def _handles(inits: Collection[str]) -> list[Patch]:
-    return [Patch(color=color, alpha=0.6, label=init) for init, color in _COLORS.items() if init in inits]
+    return [
+        Patch(color=color, alpha=0.6, label=init)
+        for init, color in _COLORS.items()
+        if init in inits
+    ]
 
 
 def _draw_spread(ax: Axes, place: float, values: np.ndarray, color: str) -> None:
@@ -193,10 +234,22 @@ def _draw_spread(ax: Axes, place: float, values: np.ndarray, color: str) -> None
     aside = (np.arange(1, len(values) + 1) * _GOLDEN % 1 - 0.5) * 0.26
     few = len(values) <= 200
     ax.scatter(
-        place + aside, values, s=7 if few else 2, color=color, alpha=0.6 if few else 0.25, linewidth=0, rasterized=True
+        place + aside,
+        values,
+        s=7 if few else 2,
+        color=color,
+        alpha=0.6 if few else 0.25,
+        linewidth=0,
+        rasterized=True,
     )
     ax.boxplot(
-        [every], positions=[place], widths=0.3, showfliers=False, showcaps=False, manage_ticks=False,
-        boxprops={"color": color, "linewidth": 1.0}, whiskerprops={"color": color, "linewidth": 0.8},
+        [every],
+        positions=[place],
+        widths=0.3,
+        showfliers=False,
+        showcaps=False,
+        manage_ticks=False,
+        boxprops={"color": color, "linewidth": 1.0},
+        whiskerprops={"color": color, "linewidth": 0.8},
         medianprops={"color": "black", "linewidth": 1.4},
-    )  # fmt: skip
+    )

@@ -1,7 +1,9 @@
-"""Explanations drawn: what each written word came from, or one word with its attributions and the effects of removal.
+"""Explanations drawn: what each written word came from, or one word with its attributions and the
+effects of removal.
 
-In: an `Explanation` of `speechmix.explain`. Out: a Figure, nothing written. Written words go downwards and sources to the
-right; the colours are those of coloured tokens: blue speaks for the word, red against it, each row by its own largest number.
+In: an `Explanation` of `speechmix.explain`. Out: a Figure, nothing written. Written words go
+downwards and sources to the right; the colours are those of coloured tokens: blue speaks for the
+word, red against it, each row by its own largest number.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 _DARKEST = 0.7  # of full colour, as in coloured tokens
 _COLORS = LinearSegmentedColormap.from_list(
-    "for and against", [1 - _DARKEST * (1 - np.array(to_rgb(color))) for color in (TAKES, "white", GIVES)]
+    "for and against",
+    [1 - _DARKEST * (1 - np.array(to_rgb(color))) for color in (TAKES, "white", GIVES)],
 )
 _MOST_NUMBERS = 400  # cells, above which numbers are too small to read
 _MOST_SOURCES = 24  # bars of one word
@@ -43,7 +46,8 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
     Returns
     -------
     Figure
-        Errors and contrasts stand where they stand among the choices; what stands behind a word is left white.
+        Errors and contrasts stand where they stand among the choices; what stands behind a word is
+        left white.
     """
     claim = explanation.claims[measure] if measure else next(iter(explanation.claims.values()))
     values = np.ma.masked_invalid(claim.values)
@@ -56,20 +60,34 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
     if values.size <= _MOST_NUMBERS:
         for (row, column), value in np.ndenumerate(values.filled(np.nan)):
             if np.isfinite(value):
-                ax.text(column + 0.5, row + 0.5, _number(value, claim.of), ha="center", va="center", size=TICK_SIZE - 1)
-    names = [f"{panels.shortened(choice.name, 30)}  p {choice.probability:.2g}" for choice in explanation.choices]
+                ax.text(
+                    column + 0.5,
+                    row + 0.5,
+                    _number(value, claim.of),
+                    ha="center",
+                    va="center",
+                    size=TICK_SIZE - 1,
+                )
+    names = [
+        f"{panels.shortened(choice.name, 30)}  p {choice.probability:.2g}"
+        for choice in explanation.choices
+    ]
     ax.set_yticks(np.arange(rows) + 0.5, names, size=TICK_SIZE, parse_math=False)
     labels = [panels.shortened(source.label, 14) for source in explanation.sources]
     ax.set_xticks(np.arange(columns) + 0.5, labels, size=TICK_SIZE, rotation=90, parse_math=False)
     _name_sides(ax, explanation)
     kind = "parts of the" if claim.of in ("log-probability", "logit") else "as a"
-    title = f"{panels.shortened(explanation.item, 40)}: {panels.spoken(claim.measure)}, {kind} {claim.of}"
+    title = (
+        f"{panels.shortened(explanation.item, 40)}: {panels.spoken(claim.measure)}, {kind} "
+        f"{claim.of}"
+    )
     figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     return figure
 
 
 def explained_word(explanation: Explanation, place: int) -> Figure:
-    """One word: a panel of bars for each measure, what the word loses without each source, and the waveform by frame.
+    """One word: a panel of bars for each measure, what the word loses without each source, and the
+    waveform by frame.
 
     Parameters
     ----------
@@ -80,8 +98,9 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     Returns
     -------
     Figure
-        The last panel has the median over fills and a line from the lowest to the highest. Below the bars there is a waveform
-        for each measure that tells frames apart, coloured by what each frame gives.
+        The last panel has the median over fills and a line from the lowest to the highest. Below
+        the bars there is a waveform for each measure that tells frames apart, coloured by what each
+        frame gives.
     """
     choice = explanation.choices[place]
     known = [np.isfinite(claim.values[place]) for claim in explanation.claims.values()]
@@ -91,13 +110,17 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     fine = [claim for claim in explanation.claims.values() if claim.by_frame is not None]
     bars, waves = max(0.24 * len(kept), 0.7) + 1.5, _WAVE * len(fine)
     figure = panels.new_figure(max(1.9 * count + 1.5, 5.0 if fine else 0.0), bars + waves)
-    parts = figure.subfigures(1 + bool(fine), 1, squeeze=False, height_ratios=[bars, *([waves] if fine else [])])[:, 0]
+    parts = figure.subfigures(
+        1 + bool(fine), 1, squeeze=False, height_ratios=[bars, *([waves] if fine else [])]
+    )[:, 0]
     axes = parts[0].subplots(1, count, squeeze=False, sharey=True)[0]
     heights = np.arange(len(kept))
     for ax, (name, claim) in zip(axes, explanation.claims.items(), strict=False):
         values = claim.values[place, kept]
         ax.barh(
-            heights, np.nan_to_num(values), color=[GIVES if value >= 0 else TAKES for value in np.nan_to_num(values)]
+            heights,
+            np.nan_to_num(values),
+            color=[GIVES if value >= 0 else TAKES for value in np.nan_to_num(values)],
         )
         ax.axvline(0, color="0.4", linewidth=0.6)
         ax.set_title(panels.spoken(name), size=LABEL_SIZE)
@@ -108,12 +131,17 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     last.axvline(0, color="0.4", linewidth=0.6)
     last.set_title("effect of removal", size=LABEL_SIZE)
     last.set_xlabel("nats lost, range over fills", size=TICK_SIZE)
-    labels = [panels.shortened(explanation.source_name(place, index), 24) for index in kept.tolist()]
+    labels = [
+        panels.shortened(explanation.source_name(place, index), 24) for index in kept.tolist()
+    ]
     axes[0].set_yticks(heights, labels, size=TICK_SIZE, parse_math=False)
     axes[0].invert_yaxis()
     for ax in axes:
         ax.tick_params(labelsize=TICK_SIZE, length=2)
-    title = f"{panels.shortened(explanation.item, 40)}: why {choice.name!r} (probability {choice.probability:.2g})"
+    title = (
+        f"{panels.shortened(explanation.item, 40)}: why {choice.name!r} (probability "
+        f"{choice.probability:.2g})"
+    )
     figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     if fine and explanation.clip is not None:
         strips = parts[1].subplots(len(fine), 1, squeeze=False, sharex=True)[:, 0]
@@ -124,15 +152,21 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
 
 
 def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -> None:
-    """The outline of the sound, each stretch on the colour of what its frame gives, with the words."""
+    """The outline of the sound, each stretch on the colour of what its frame gives, with the
+    words."""
     if claim.by_frame is None or explanation.clip is None:
         return
     samples = explanation.clip.audio(16_000)
     times, low, high = envelope(samples)
-    values, edges = claim.by_frame.values[place], [*explanation.frames[:, 0], explanation.frames[-1, 1]]
+    values, edges = (
+        claim.by_frame.values[place],
+        [*explanation.frames[:, 0], explanation.frames[-1, 1]],
+    )
     shades = values / max(np.abs(values).max(initial=0.0), 1e-300)
     loudest = 1.05 * max(float(np.abs(samples).max(initial=0.0)), 1e-6)
-    ax.pcolormesh(edges, [-loudest, loudest], shades[None], cmap=_COLORS, vmin=-1, vmax=1, rasterized=True)
+    ax.pcolormesh(
+        edges, [-loudest, loudest], shades[None], cmap=_COLORS, vmin=-1, vmax=1, rasterized=True
+    )
     ax.fill_between(times, low, high, color="0.25", linewidth=0.3)
     ax.set(xlim=(0, explanation.clip.duration), ylim=(-loudest, loudest), yticks=[])
     ax.set_ylabel(panels.spoken(claim.measure), size=TICK_SIZE, rotation=0, ha="right", va="center")
@@ -143,9 +177,14 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
                 continue
             ax.vlines([onset, offset], -loudest, loudest, color="0.4", linewidth=0.5)
             ax.text(
-                (onset + offset) / 2, loudest, panels.shortened(source.label, 14), ha="center", va="bottom", size=TICK_SIZE,
+                (onset + offset) / 2,
+                loudest,
+                panels.shortened(source.label, 14),
+                ha="center",
+                va="bottom",
+                size=TICK_SIZE,
                 parse_math=False,
-            )  # fmt: skip
+            )
 
 
 def _name_sides(ax: Axes, explanation: Explanation) -> None:

@@ -1,7 +1,9 @@
-"""Heads one by one: small multiples of a map that keeps its heads, layers downwards and heads to the right.
+"""Heads one by one: small multiples of a map that keeps its heads, layers downwards and heads to
+the right.
 
-In: a `MixingMap` with heads (``mix(..., heads="each")``). Out: a Figure. Rows of each head are shares that sum to 100 %, on one
-colour scale; what the cue gives the target is outlined, and the deciding row marked, where the map knows them.
+In: a `MixingMap` with heads (``mix(..., heads="each")``). Out: a Figure. Rows of each head are
+shares that sum to 100 %, on one colour scale; what the cue gives the target is outlined, and the
+deciding row marked, where the map knows them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ _GAP = 0.07  # inches between panels
 
 
 def head_grid(
-    mixing_map: MixingMap, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    mixing_map: MixingMap,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
 ) -> ShownFigure:
     """Draw every head of every layer, with one colour scale and labels only at the outer edge.
 
@@ -34,17 +39,20 @@ def head_grid(
     mixing_map : MixingMap
         With heads.
     layers, heads : sequence of int, optional
-        Counted from 0. By default all, or 12 layers and 16 heads evenly chosen if there are more, with the first and the last.
+        Counted from 0. By default all, or 12 layers and 16 heads evenly chosen if there are more,
+        with the first and the last.
 
     Returns
     -------
     Figure
-        A notebook shows it; `figure.savefig("x.pdf")` writes it. Its axes are the panels, layer by layer, then the colour bar.
+        A notebook shows it; `figure.savefig("x.pdf")` writes it. Its axes are the panels, layer by
+        layer, then the colour bar.
 
     Raises
     ------
     InputError
-        If the map does not keep its heads, does not have one of the layers or heads, or has no units.
+        If the map does not keep its heads, does not have one of the layers or heads, or has no
+        units.
 
     Examples
     --------
@@ -78,18 +86,30 @@ def head_grid(
         if (deciding := deciding_row(mixing_map)) is not None:
             panels.mark_row(line[-1], deciding)
     column_name, row_name = unit_labels.side_names(mixing_map)
-    figure.supxlabel(named(column_name, x_unit), size=LABEL_SIZE, y=0.05 / figure.get_figheight(), va="bottom")
-    figure.supylabel(named(row_name, y_unit), size=LABEL_SIZE, x=0.05 / figure.get_figwidth(), ha="left")
+    figure.supxlabel(
+        named(column_name, x_unit), size=LABEL_SIZE, y=0.05 / figure.get_figheight(), va="bottom"
+    )
+    figure.supylabel(
+        named(row_name, y_unit), size=LABEL_SIZE, x=0.05 / figure.get_figwidth(), ha="left"
+    )
     title = map_title(mixing_map).replace("\n", " · ")
-    figure.suptitle(panels.shortened(title, int(figure.get_figwidth() / 0.075)), size=TITLE_SIZE, parse_math=False)
+    figure.suptitle(
+        panels.shortened(title, int(figure.get_figwidth() / 0.075)),
+        size=TITLE_SIZE,
+        parse_math=False,
+    )
     arrays = [array for of_layer in values for array in of_layer]
     place = figure.add_axes(grid.bar)
     inches = grid.bar[3] * figure.get_figheight()
-    panels.add_color_bar(figure, cells, None, values=arrays, label=SHARE_LABEL, inches=inches, place=place)
+    panels.add_color_bar(
+        figure, cells, None, values=arrays, label=SHARE_LABEL, inches=inches, place=place
+    )
     return figure
 
 
-def _shares(mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]) -> list[list[np.ma.MaskedArray]]:
+def _shares(
+    mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]
+) -> list[list[np.ma.MaskedArray]]:
     """Shares of each row in percent, by layer and head."""
     of_heads = [panels.displayed(mixing_map.head(head)) for head in heads]
     for layer in layers:
@@ -103,11 +123,17 @@ def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
     provenance, deciding = mixing_map.provenance, deciding_row(mixing_map)
     always = {} if deciding is None else {deciding: TARGET_COLOR}
     panels.outline(
-        ax, mixing_map.targets, mixing_map.sources, cue=provenance.get("cue"), target=provenance.get("target")
+        ax,
+        mixing_map.targets,
+        mixing_map.sources,
+        cue=provenance.get("cue"),
+        target=provenance.get("target"),
     )
     return (
         unit_labels.label_units(ax, "x", mixing_map.sources, inches=grid.width, most=_MOST_LETTERS),
-        unit_labels.label_units(ax, "y", mixing_map.targets, inches=grid.height, most=_MOST_LETTERS, always=always),
+        unit_labels.label_units(
+            ax, "y", mixing_map.targets, inches=grid.height, most=_MOST_LETTERS, always=always
+        ),
     )
 
 
@@ -128,7 +154,9 @@ class _Grid:
     def of(cls, mixing_map: MixingMap, rows: int, columns: int) -> _Grid:
         """Panels in the proportions of the map, if moderate, as large as all of them may be."""
         ratio = min(max(len(mixing_map.targets) / len(mixing_map.sources), 0.4), 2.5)
-        width = min(max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _ALL_PANELS[0] / columns)
+        width = min(
+            max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _ALL_PANELS[0] / columns
+        )
         height = min(width * ratio, _ALL_PANELS[1] / rows, 2.4)
         left = unit_labels.label_room(mixing_map.targets, most=_MOST_LETTERS) + 0.5
         below = unit_labels.label_room(mixing_map.sources, most=_MOST_LETTERS, inches=width) + 0.3
@@ -142,7 +170,8 @@ class _Grid:
         return wide, tall
 
     def figure(self) -> ShownFigure:
-        """Empty, of this size; placed by hand, as solving for the places of some hundred panels takes long."""
+        """Empty, of this size; placed by hand, as solving for the places of some hundred panels
+        takes long."""
         figure = panels.new_figure(*self.size)
         figure.set_layout_engine("none")
         return figure
@@ -152,9 +181,13 @@ class _Grid:
         """As matplotlib's `GridSpec` takes them."""
         wide, tall = self.size
         return {
-            "left": self.left / wide, "right": 1 - self.right / wide, "bottom": self.below / tall,
-            "top": 1 - self.above / tall, "wspace": _GAP / self.width, "hspace": _GAP / self.height,
-        }  # fmt: skip
+            "left": self.left / wide,
+            "right": 1 - self.right / wide,
+            "bottom": self.below / tall,
+            "top": 1 - self.above / tall,
+            "wspace": _GAP / self.width,
+            "hspace": _GAP / self.height,
+        }
 
     @property
     def bar(self) -> tuple[float, float, float, float]:

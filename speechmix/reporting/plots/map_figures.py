@@ -1,8 +1,10 @@
-"""Figures of mixing maps: one layer, small multiples over layers; and the door to the figures of clips and tables.
+"""Figures of mixing maps: one layer, small multiples over layers; and the door to the figures of
+clips and tables.
 
-In: a `MixingMap` with raw scores. Out: matplotlib Axes or Figure, nothing written. Rows are targets (they receive),
-columns sources (they give), as everywhere; by default each row is shown as shares that sum to 100 %. Maps with heads
-are normalised first and averaged after, the order of Mohebbi et al. 2023.
+In: a `MixingMap` with raw scores. Out: matplotlib Axes or Figure, nothing written. Rows are targets
+(they receive), columns sources (they give), as everywhere; by default each row is shown as shares
+that sum to 100 %. Maps with heads are normalised first and averaged after, the order of Mohebbi et
+al. 2023.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def heat_map(
     layer : int, optional
         Counted from 0; the last layer of the map by default.
     head : int, optional
-        Counted from 0, of a map that keeps its heads (``mix(..., heads="each")``); the mean over heads by default.
+        Counted from 0, of a map that keeps its heads (``mix(..., heads="each")``); the mean over
+        heads by default.
     ax : Axes, optional
         Where to draw; by default a new pyplot figure, which a notebook shows.
     normalize : bool
@@ -85,7 +88,9 @@ def heat_map(
     if ax is None:
         from matplotlib import pyplot
 
-        width, height = (min(max(0.2 * len(side), 1.4), 6.6) for side in (mixing_map.sources, mixing_map.targets))
+        width, height = (
+            min(max(0.2 * len(side), 1.4), 6.6) for side in (mixing_map.sources, mixing_map.targets)
+        )
         size = _around(mixing_map, width, height)
         ax = pyplot.figure(figsize=size, layout="constrained", facecolor="white").add_subplot()
     else:
@@ -116,7 +121,8 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     ----------
     mixing_map : MixingMap
     layers : sequence of int, optional
-        Counted from 0. By default all, or 12 of them evenly chosen if there are more, with the first and the last.
+        Counted from 0. By default all, or 12 of them evenly chosen if there are more, with the
+        first and the last.
 
     Returns
     -------
@@ -131,14 +137,19 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     check_drawable(mixing_map)
     layers = evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
     if not layers:
-        raise InputError(f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for all")
+        raise InputError(
+            f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for "
+            "all"
+        )
     for layer in layers:
         mixing_map.layer(layer)
     values = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
     limits = panels.color_limits(list(values))
     columns, width, height = _panels(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
-    figure = panels.new_figure(*_around(mixing_map, width, height, columns=columns, rows=rows, most=16))
+    figure = panels.new_figure(
+        *_around(mixing_map, width, height, columns=columns, rows=rows, most=16)
+    )
     axes = figure.subplots(rows, columns, squeeze=False)
     for index, ax in enumerate(axes.flat):
         if index >= len(layers):
@@ -154,14 +165,19 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     figure.supylabel(named(row_name, y_unit), size=LABEL_SIZE)
     parts = map_title(mixing_map).splitlines()
     title = "\n".join(panels.wrapped(part, 0.75 * figure.get_figwidth()) for part in parts)
-    figure.set_figheight(figure.get_figheight() + 0.16 * title.count("\n"))  # each line more has its room
+    figure.set_figheight(
+        figure.get_figheight() + 0.16 * title.count("\n")
+    )  # each line more has its room
     figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
-    panels.add_color_bar(figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25))
+    panels.add_color_bar(
+        figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25)
+    )
     return figure
 
 
 def as_html(figure: Figure, *, caption: str) -> str:
-    """Return the figure as an HTML element that needs no other file: an inline PNG with alternative text and caption.
+    """Return the figure as an HTML element that needs no other file: an inline PNG with alternative
+    text and caption.
 
     Parameters
     ----------
@@ -172,13 +188,15 @@ def as_html(figure: Figure, *, caption: str) -> str:
     data = base64.b64encode(panels.png(figure)).decode("ascii")
     text = html.escape(caption, quote=True)
     return (
-        f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" src="data:image/png;base64,{data}">'
+        f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" '
+        f'src="data:image/png;base64,{data}">'
         f"<figcaption>{text}</figcaption></figure>"
     )
 
 
 def evenly(layers: Sequence[T], most: int) -> list[T]:
-    """Up to `most` of the layers (or of whatever), as evenly as can be, always the first and the last.
+    """Up to `most` of the layers (or of whatever), as evenly as can be, always the first and the
+    last.
 
     Examples
     --------
@@ -193,7 +211,9 @@ def evenly(layers: Sequence[T], most: int) -> list[T]:
 def check_drawable(mixing_map: MixingMap) -> None:
     """Raise if a map has no cells."""
     if not mixing_map.scores.size:
-        raise InputError(f"{mixing_map!r} has no cells to draw: keep at least one layer, target and source")
+        raise InputError(
+            f"{mixing_map!r} has no cells to draw: keep at least one layer, target and source"
+        )
 
 
 def named(name: str, unit: str) -> str:
@@ -207,7 +227,8 @@ def _score_label(mixing_map: MixingMap) -> str:
 
 
 def map_title(mixing_map: MixingMap) -> str:
-    """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say it."""
+    """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say
+    it."""
     provenance = mixing_map.provenance
     parts = [panels.title_of(mixing_map)]
     if provenance.get("model"):
@@ -218,8 +239,17 @@ def map_title(mixing_map: MixingMap) -> str:
     return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
 
 
-def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int = 1, rows: int = 1, most: int = 22):
-    """Size of a figure, in inches, whose panels are this large: room for labels, titles and the colour bar is added."""
+def _around(
+    mixing_map: MixingMap,
+    width: float,
+    height: float,
+    *,
+    columns: int = 1,
+    rows: int = 1,
+    most: int = 22,
+):
+    """Size of a figure, in inches, whose panels are this large: room for labels, titles and the
+    colour bar is added."""
     left = unit_labels.label_room(mixing_map.targets, most=most) + 0.3
     below = unit_labels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
     whole = (
@@ -230,7 +260,8 @@ def _around(mixing_map: MixingMap, width: float, height: float, *, columns: int 
 
 
 def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
-    """Columns of the grid, and width and height of a panel in inches, in the proportions of the map if moderate."""
+    """Columns of the grid, and width and height of a panel in inches, in the proportions of the map
+    if moderate."""
     ratio = len(mixing_map.targets) / len(mixing_map.sources)
     if ratio < 1 / 3:  # strips: below each other
         columns = 1 if n_panels <= 6 else 2
@@ -238,5 +269,9 @@ def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
         columns = n_panels
     else:
         columns = next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
-    width = min(max(panels.LINE_PITCH * len(mixing_map.sources), 1.4), 10.0 / columns, 2.6 if ratio >= 1 / 3 else 5.0)
+    width = min(
+        max(panels.LINE_PITCH * len(mixing_map.sources), 1.4),
+        10.0 / columns,
+        2.6 if ratio >= 1 / 3 else 5.0,
+    )
     return columns, width, min(max(width * ratio, 0.3), 2.6)

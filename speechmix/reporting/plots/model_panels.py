@@ -1,7 +1,8 @@
-"""Models side by side in small multiples: a panel for each model, its stacks as lines over relative depth.
+"""Models side by side in small multiples: a panel for each model, its stacks as lines over relative
+depth.
 
-In: a tidy table, as in `cue_tables`. With many models one panel of all curves is a muddle; here each model has its own, all on
-the same axes. Trained models are solid, random twins dashed.
+In: a tidy table, as in `cue_tables`. With many models one panel of all curves is a muddle; here
+each model has its own, all on the same axes. Trained models are solid, random twins dashed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart by colour-blind readers, and by lightness in print without colour; the markers say it again.
+# Told apart by colour-blind readers, and by lightness in print without colour; the markers say it
+# again.
 STACK_STYLES = {"encoder": ("#000000", "o"), "decoder": ("#0072B2", "s"), "cross": ("#E69F00", "^")}
 _MOST_MARKED = 8  # layers whose points are all marked; of more every other, third, ...
 
@@ -45,14 +47,15 @@ def model_panels(
     Parameters
     ----------
     table : DataFrame
-        Columns model, init, clip, stack, layer, measure and `value` (0 to 1), as a run's contributions.
+        Columns model, init, clip, stack, layer, measure and `value` (0 to 1), as a run's
+        contributions.
     measure : str, optional
         Which; needed where the table holds several.
     stacks, models : sequence of str, optional
         Which, and in which order; all of the table by default.
     titles : mapping of model to str, optional
-        What to write above a panel; the model's name by default. The number of layers is added, of each stack where they
-        differ.
+        What to write above a panel; the model's name by default. The number of layers is added, of
+        each stack where they differ.
     columns : int
         Panels side by side.
     band : {"interval", "clips", "none"}
@@ -69,7 +72,8 @@ def model_panels(
     Raises
     ------
     InputError
-        If a column is missing, no row is left, a model is not in the table, or there are several measures to choose from.
+        If a column is missing, no row is left, a model is not in the table, or there are several
+        measures to choose from.
 
     Examples
     --------
@@ -81,11 +85,17 @@ def model_panels(
     if columns < 1:
         raise InputError(f"columns should be at least 1, found {columns!r}")
     rows = checked(
-        table, stacks=stacks, measures=None if measure is None else [measure], value=value, target_rows=target_rows
+        table,
+        stacks=stacks,
+        measures=None if measure is None else [measure],
+        value=value,
+        target_rows=target_rows,
     )
     measures = list(rows["measure"].unique())
     if len(measures) > 1:
-        raise InputError(f"model_panels draws one measure, found {', '.join(measures)}: choose with measure=")
+        raise InputError(
+            f"model_panels draws one measure, found {', '.join(measures)}: choose with measure="
+        )
     present = order_of(rows, "model")
     absent = [name for name in models or () if name not in present]
     if absent:
@@ -93,7 +103,9 @@ def model_panels(
     shown = list(models or present)
     rows = rows[rows["model"].isin(shown)]
     curves = curve_table(rows, band=band, value=value)
-    names = order_of(rows, "stack", stacks or [name for name in STACKS if name in set(rows["stack"])])
+    names = order_of(
+        rows, "stack", stacks or [name for name in STACKS if name in set(rows["stack"])]
+    )
     columns = min(columns, len(shown))
     n_lines = -(-len(shown) // columns)
     figure = panels.new_figure(2.3 * columns + 0.4, 1.95 * n_lines + 0.8)
@@ -101,7 +113,11 @@ def model_panels(
     for ax, model in zip(axes, shown, strict=False):
         _draw_model(ax, curves[curves["model"] == model], names)
         title = (titles or {}).get(model, panels.model_name(model))
-        ax.set_title(f"{title}\n{_depths(rows[rows['model'] == model], names)}", size=TITLE_SIZE, parse_math=False)
+        ax.set_title(
+            f"{title}\n{_depths(rows[rows['model'] == model], names)}",
+            size=TITLE_SIZE,
+            parse_math=False,
+        )
     for ax in axes[len(shown) :]:
         ax.remove()
     for place, ax in enumerate(axes[: len(shown)]):
@@ -111,7 +127,11 @@ def model_panels(
     axes[0].set_ylim(bottom=0)
     figure.supylabel(f"{label}, {panels.spoken(measures[0])}", size=LABEL_SIZE, parse_math=False)
     if row_names := said_rows(rows):
-        figure.suptitle(panels.wrapped(row_names, 0.8 * figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+        figure.suptitle(
+            panels.wrapped(row_names, 0.8 * figure.get_figwidth()),
+            size=TITLE_SIZE,
+            parse_math=False,
+        )
     inits = [init for init in INIT_DASHES if init in set(rows["init"])]
     handles = [_handle(name, init) for name in names for init in inits]
     panels.add_legend(figure, handles, columns=len(names), loc="outside lower center")
@@ -125,18 +145,27 @@ def _draw_model(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) -> None:
             continue
         color, marker = _style(stack)
         if curve["low"].notna().any():
-            ax.fill_between(curve["depth"], curve["low"], curve["high"], color=color, alpha=0.18, linewidth=0)
+            ax.fill_between(
+                curve["depth"], curve["low"], curve["high"], color=color, alpha=0.18, linewidth=0
+            )
         ax.plot(
-            curve["depth"], curve["mean"], color=color, linestyle=INIT_DASHES.get(init, ":"), linewidth=1.3, marker=marker,
-            markersize=3.5, markerfacecolor=color if init == "trained" else "white",
+            curve["depth"],
+            curve["mean"],
+            color=color,
+            linestyle=INIT_DASHES.get(init, ":"),
+            linewidth=1.3,
+            marker=marker,
+            markersize=3.5,
+            markerfacecolor=color if init == "trained" else "white",
             markevery=-(-len(curve) // _MOST_MARKED),
-        )  # fmt: skip
+        )
     panels.style_curve_axis(ax)
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 def _depths(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
-    """Number of layers of each stack of one model, once where they are the same: "32, 4, 4 layers"."""
+    """Number of layers of each stack of one model, once where they are the same: "32, 4, 4
+    layers"."""
     last = rows.groupby("stack", observed=True)["layer"].max()
     counts = [f"{last[stack] + 1}" for stack in stacks if stack in last]
     return f"{', '.join(counts if len(set(counts)) > 1 else counts[:1])} layers"
@@ -146,9 +175,16 @@ def _handle(stack: str, init: str) -> Line2D:
     color, marker = _style(stack)
     face = color if init == "trained" else "white"
     return Line2D(
-        [], [], color=color, marker=marker, markersize=3.5, markerfacecolor=face, linewidth=1.3, linestyle=INIT_DASHES[init],
+        [],
+        [],
+        color=color,
+        marker=marker,
+        markersize=3.5,
+        markerfacecolor=face,
+        linewidth=1.3,
+        linestyle=INIT_DASHES[init],
         label=f"{stack}, {init}",
-    )  # fmt: skip
+    )
 
 
 def _style(stack: str) -> tuple[str, str]:

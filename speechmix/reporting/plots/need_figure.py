@@ -1,9 +1,11 @@
-"""Contribution and need together: how much the cue gives in each layer, and what the decision loses without it there.
+"""Contribution and need together: how much the cue gives in each layer, and what the decision loses
+without it there.
 
-In: a table of contributions, as in `cue_tables`, and one of drops by layer (`evaluation.need.need_by_layer`). Out: a Figure.
-For each stack two panels, a colour for each model: the trained model over the band from its lowest to its highest untrained
-twin, and the drop of the margin with the cue's values zeroed in that layer alone. Where the table has mixing strengths, a strip
-shows them.
+In: a table of contributions, as in `cue_tables`, and one of drops by layer
+(`evaluation.need.need_by_layer`). Out: a Figure. For each stack two panels, a colour for each
+model: the trained model over the band from its lowest to its highest untrained twin, and the drop
+of the margin with the cue's values zeroed in that layer alone. Where the table has mixing
+strengths, a strip shows them.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ _LINE, _NARROW_LINE = 1.5, 1.75  # inches, of one line of panels
 
 
 def contribution_and_need(
-    table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing", narrow: bool = False
+    table: pd.DataFrame,
+    drops: pd.DataFrame,
+    *,
+    measure: str = "value_zeroing",
+    narrow: bool = False,
 ) -> Figure:
     """Draw contribution above need, a column for each stack and a colour for each model.
 
@@ -41,11 +47,13 @@ def contribution_and_need(
     table : DataFrame
         Contributions of one side of the cue; see `cue_figure`.
     drops : DataFrame
-        Columns model, ablated (the stack), layer, drop, low, high; where it is empty contribution is drawn alone.
+        Columns model, ablated (the stack), layer, drop, low, high; where it is empty contribution
+        is drawn alone.
     measure : str
         Which measure of contribution.
     narrow : bool
-        Stacks below each other, contribution left of need: as wide as a column of a paper, or a phone.
+        Stacks below each other, contribution left of need: as wide as a column of a paper, or a
+        phone.
 
     Returns
     -------
@@ -77,8 +85,11 @@ class NeedPanels:
         return "depth" if self.last.groupby("stack", observed=True).nunique().max() > 1 else "layer"
 
 
-def need_panels(table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing") -> NeedPanels:
-    """Compute what `draw_need` draws, once for figures of any width; see `contribution_and_need`."""
+def need_panels(
+    table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing"
+) -> NeedPanels:
+    """Compute what `draw_need` draws, once for figures of any width; see
+    `contribution_and_need`."""
     rows = taken(table, list(table), table["measure"] == measure)
     titles, curves = {}, {}
     for stack in order_of(rows, "stack"):
@@ -101,14 +112,18 @@ def draw_need(computed: NeedPanels, *, narrow: bool = False) -> Figure:
     """Draw what `need_panels` computed; see `contribution_and_need`."""
     stacks, colors, drops, x = list(computed.curves), computed.colors, computed.drops, computed.x
     n_panels = 1 if drops.empty else 2
-    figure = panels.new_figure(*_size(len(stacks), len(colors), n_panels, narrow, with_strips=computed.has_strips))
+    figure = panels.new_figure(
+        *_size(len(stacks), len(colors), n_panels, narrow, with_strips=computed.has_strips)
+    )
     lines = _lines_of(figure, len(stacks), n_panels, narrow=narrow, with_strips=computed.has_strips)
     for number, (stack, (given, strip, lost)) in enumerate(zip(stacks, lines, strict=True)):
         draw_curves(given, computed.curves[stack], x=x, colors=colors)
         given.set_title(computed.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
         given.set_xlabel("")
         if strip is not None:
-            draw_strip(strip, computed.curves[stack], x=x, colors=colors, labelled=narrow or not number)
+            draw_strip(
+                strip, computed.curves[stack], x=x, colors=colors, labelled=narrow or not number
+            )
         if lost is not None:
             _draw_drops(lost, drops[drops["ablated"] == stack], computed.last[stack], x, colors)
             lost.set_xlim(given.get_xlim())
@@ -119,7 +134,10 @@ def draw_need(computed: NeedPanels, *, narrow: bool = False) -> Figure:
         )
     for given, _, _ in lines if narrow else lines[:1]:
         given.set_ylim(bottom=0)  # once all is drawn: the others share it
-    columns, note = max(int(figure.get_figwidth() / _ENTRY), 1), STRIP_NOTE if computed.has_strips else ""
+    columns, note = (
+        max(int(figure.get_figwidth() / _ENTRY), 1),
+        STRIP_NOTE if computed.has_strips else "",
+    )
     _add_legend(figure, list(colors), colors, computed.untrained, columns=columns, note=note)
     return figure
 
@@ -129,15 +147,20 @@ def _lines_of(
 ) -> list[tuple[Axes, Axes | None, Axes | None]]:
     """Axes of each stack: of contribution, of the strip below it and of need, where they are drawn.
 
-    Narrow, a stack has a line, and need lies to the right of contribution; else a column, and need lies below.
+    Narrow, a stack has a line, and need lies to the right of contribution; else a column, and need
+    lies below.
     """
     line = _NARROW_LINE if narrow else _LINE
     heights = strip_ratios(line + STRIP_HEIGHT) if with_strips else [line]
     if narrow:
-        grid = figure.add_gridspec(n_stacks * len(heights), n_panels, height_ratios=heights * n_stacks)
+        grid = figure.add_gridspec(
+            n_stacks * len(heights), n_panels, height_ratios=heights * n_stacks
+        )
     else:
         grid = figure.add_gridspec(
-            len(heights) + n_panels - 1, n_stacks, height_ratios=[*heights, *[line] * (n_panels - 1)]
+            len(heights) + n_panels - 1,
+            n_stacks,
+            height_ratios=[*heights, *[line] * (n_panels - 1)],
         )
     lines: list[tuple[Axes, Axes | None, Axes | None]] = []
     for number in range(n_stacks):
@@ -156,40 +179,66 @@ def _lines_of(
     return lines
 
 
-def _size(stacks: int, models: int, n_panels: int, narrow: bool, *, with_strips: bool) -> tuple[float, float]:
+def _size(
+    stacks: int, models: int, n_panels: int, narrow: bool, *, with_strips: bool
+) -> tuple[float, float]:
     """Inches: room for a line of the legend for each model and one for all."""
     width = NARROW if narrow else max(1.75 * stacks + 0.4, NARROW)
     legend = 0.3 + 0.16 * math.ceil((models + 1) / max(int(width / _ENTRY), 1))
     legend += (0.32 if narrow else 0.16) * with_strips  # what strips are
     strip = STRIP_HEIGHT * with_strips
-    return width, (_NARROW_LINE + strip) * stacks + legend if narrow else _LINE * n_panels + strip + legend
+    return width, (
+        _NARROW_LINE + strip
+    ) * stacks + legend if narrow else _LINE * n_panels + strip + legend
 
 
 def _title(of_stack: pd.DataFrame, stack: str) -> str:
     """A stack, and which rows of its maps the contributions are of."""
-    names = [ROW_NAMES[kind] for kind in of_stack["rows"].unique() if kind in ROW_NAMES] if "rows" in of_stack else []
+    names = (
+        [ROW_NAMES[kind] for kind in of_stack["rows"].unique() if kind in ROW_NAMES]
+        if "rows" in of_stack
+        else []
+    )
     return ", ".join([stack, *names])
 
 
 def _add_legend(
-    figure: Figure, models: list[str], colors: Mapping[str, str], untrained: str, *, columns: int, note: str
+    figure: Figure,
+    models: list[str],
+    colors: Mapping[str, str],
+    untrained: str,
+    *,
+    columns: int,
+    note: str,
 ) -> None:
-    handles = [Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models]
+    handles = [
+        Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models
+    ]
     if untrained:
         handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained))
     title = panels.wrapped(note, figure.get_figwidth()) if note else None
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
-def _draw_drops(ax: Axes, drops: pd.DataFrame, last: pd.Series, x: str, colors: Mapping[str, str]) -> None:
+def _draw_drops(
+    ax: Axes, drops: pd.DataFrame, last: pd.Series, x: str, colors: Mapping[str, str]
+) -> None:
     ax.axhline(0, color="0.6", linewidth=0.8)
     if drops.empty:
         ax.text(0.5, 0.5, "not asked", transform=ax.transAxes, ha="center", size=LABEL_SIZE)
-    for model, of_model in drops[drops["model"].isin(colors)].sort_values("layer").groupby("model", sort=False):
+    for model, of_model in (
+        drops[drops["model"].isin(colors)].sort_values("layer").groupby("model", sort=False)
+    ):
         places = of_model["layer"] / max(last[model], 1) if x == "depth" else of_model["layer"]
         errors = [of_model["drop"] - of_model["low"], of_model["high"] - of_model["drop"]]
         ax.errorbar(
-            places, of_model["drop"], yerr=errors, fmt="o-", color=colors[str(model)], markersize=3.5, linewidth=1.2
+            places,
+            of_model["drop"],
+            yerr=errors,
+            fmt="o-",
+            color=colors[str(model)],
+            markersize=3.5,
+            linewidth=1.2,
         )
     if x == "layer":
         panels.style_layer_axis(ax)

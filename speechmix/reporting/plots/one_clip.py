@@ -1,8 +1,9 @@
-"""One clip at a glance: what was said and when, which word builds which in some layers, and how the cue fares.
+"""One clip at a glance: what was said and when, which word builds which in some layers, and how the
+cue fares.
 
-In: a `Clip` and its maps. Out: a Figure: waveform and spectrogram with the words on top, a row of word-by-word maps for
-each measure and stack below, and, where cue and target are known, the cue contribution over layers at the bottom, that of
-untrained twins as a thin line.
+In: a `Clip` and its maps. Out: a Figure: waveform and spectrogram with the words on top, a row of
+word-by-word maps for each measure and stack below, and, where cue and target are known, the cue
+contribution over layers at the bottom, that of untrained twins as a thin line.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ def clip_figure(
 ) -> Figure:
     """Draw a clip with its maps.
 
-    Silence and padding are left out before rows become shares, as in the cue contribution, so that the outlined cells and
-    the curves show the same numbers (and padding, which can hold nearly all of a row, does not bleach the words).
+    Silence and padding are left out before rows become shares, as in the cue contribution, so that
+    the outlined cells and the curves show the same numbers (and padding, which can hold nearly all
+    of a row, does not bleach the words).
 
     Parameters
     ----------
@@ -67,14 +69,17 @@ def clip_figure(
     maps : mapping of (measure, stack) to MixingMap
         As `speechmix.mix` returns it; may be empty.
     layers : sequence of int, optional
-        Counted from 0. By default the same in all stacks: first, middle and last, and, if cue and target are known, the
-        one of each stack in which the cue contribution by Value Zeroing peaks, which its title says. Stacks that do not have
-        the same layers have a choice of their own.
+        Counted from 0. By default the same in all stacks: first, middle and last, and, if cue and
+        target are known, the one of each stack in which the cue contribution by Value Zeroing
+        peaks, which its title says. Stacks that do not have the same layers have a choice of their
+        own.
     contributions : mapping of (measure, stack) to ndarray [L], optional
-        Cue contribution, 0 to 1, in each layer of the map. By default computed from the maps if both words are known: of the
-        deciding row where there is one, else of the target rows; the panel's title says which.
+        Cue contribution, 0 to 1, in each layer of the map. By default computed from the maps if
+        both words are known: of the deciding row where there is one, else of the target rows; the
+        panel's title says which.
     twins : sequence of such mappings
-        Maps of the same clip in untrained models, whose cue contribution is drawn as a thin line beside each curve.
+        Maps of the same clip in untrained models, whose cue contribution is drawn as a thin line
+        beside each curve.
 
     Returns
     -------
@@ -100,27 +105,42 @@ def clip_figure(
     named_rows: dict[str, str] = {}
     if contributions is None:
         contributions, named_rows = curves_of(clip, maps)
-    rows = _rows({key: _words_of(mixing_map) for key, mixing_map in maps.items()}, layers, contributions)
+    rows = _rows(
+        {key: _words_of(mixing_map) for key, mixing_map in maps.items()}, layers, contributions
+    )
     n_columns = max((len(row.layers) for row in rows), default=0)
     sources = max((len(row.map.sources) for row in rows), default=0)
     targets = max((len(row.map.targets) for row in rows), default=0)
     panel = min(max(panels.LINE_PITCH * sources, 1.5), 2.4, _MOST_COLUMNS_WIDTH / max(n_columns, 1))
     # Many rows get lower, so that the figure stays about twice as tall as wide.
-    height = max(min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MOST_ROWS_HEIGHT / max(len(rows), 1)), 0.8)
+    height = max(
+        min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MOST_ROWS_HEIGHT / max(len(rows), 1)), 0.8
+    )
     width = max(7.5, n_columns * (panel + 0.12) + 2.0)
     parts: list[tuple[float, _Draw]] = [
         (sound_height(clip, width - 1.5), lambda part: draw_sound(part, clip, width - 1.5))
     ]
     if rows:
-        parts.append((_maps_height(rows, panel, height), lambda part: _draw_maps(part, rows, clip, panel, height)))
+        parts.append(
+            (
+                _maps_height(rows, panel, height),
+                lambda part: _draw_maps(part, rows, clip, panel, height),
+            )
+        )
     if contributions:
         untrained = [curves_of(clip, maps_of_twin)[0] for maps_of_twin in twins]
         order = list(dict.fromkeys([row.key for row in rows] + list(contributions)))
         contributions = {key: contributions[key] for key in order if key in contributions}
-        parts.append((1.9, lambda part: draw_curves(part, maps, contributions, untrained, named_rows)))
+        parts.append(
+            (1.9, lambda part: draw_curves(part, maps, contributions, untrained, named_rows))
+        )
     heights = [inches for inches, _ in parts]
     figure = panels.new_figure(width, sum(heights) + 0.2)
-    models = {panels.model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")}
+    models = {
+        panels.model_title(row.map.provenance): None
+        for row in rows
+        if row.map.provenance.get("model")
+    }
     title = " · ".join([panels.shortened(clip.name, 60), *models])
     figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
     places = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -131,8 +151,14 @@ def clip_figure(
 
 def _maps_height(rows: Sequence[_Row], width: float, height: float) -> float:
     """Inches that all rows of maps take with labels and titles, panels being this large."""
-    below = [unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=width) for row in rows if row.labelled]
-    return len(rows) * (height + 0.1) + sum(below) + _TITLE_ROOM * sum(row.first for row in rows) + 0.3
+    below = [
+        unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=width)
+        for row in rows
+        if row.labelled
+    ]
+    return (
+        len(rows) * (height + 0.1) + sum(below) + _TITLE_ROOM * sum(row.first for row in rows) + 0.3
+    )
 
 
 def _words_of(mixing_map: MixingMap) -> MixingMap:
@@ -141,12 +167,20 @@ def _words_of(mixing_map: MixingMap) -> MixingMap:
 
 
 def _rows(
-    maps: Mapping[Key, MixingMap], layers: Sequence[int] | None, contributions: Mapping[Key, np.ndarray]
+    maps: Mapping[Key, MixingMap],
+    layers: Sequence[int] | None,
+    contributions: Mapping[Key, np.ndarray],
 ) -> list[_Row]:
-    """Rows in an order in which maps of a stack, and stacks with the same sources, are neighbours."""
+    """Rows in an order in which maps of a stack, and stacks with the same sources, are
+    neighbours."""
     stacks = list(dict.fromkeys(stack for _, stack in maps))
-    words = {stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks}
-    stacks = sorted(stacks, key=lambda stack: next(i for i, other in enumerate(stacks) if words[other] == words[stack]))
+    words = {
+        stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks
+    }
+    stacks = sorted(
+        stacks,
+        key=lambda stack: next(i for i, other in enumerate(stacks) if words[other] == words[stack]),
+    )
     keys = [key for stack in stacks for key in maps if key[1] == stack]
     peaks = {stack: _peak(maps, stack, contributions) for stack in stacks} if layers is None else {}
     layers_of = _layers_shown(maps, stacks, layers, peaks)
@@ -163,7 +197,9 @@ def _rows(
     ]
 
 
-def _peak(maps: Mapping[Key, MixingMap], stack: str, contributions: Mapping[Key, np.ndarray]) -> int | None:
+def _peak(
+    maps: Mapping[Key, MixingMap], stack: str, contributions: Mapping[Key, np.ndarray]
+) -> int | None:
     """Layer of a stack in which the cue gives most by Value Zeroing."""
     key = ("value_zeroing", stack)
     if key not in maps or key not in contributions or not np.isfinite(contributions[key]).any():
@@ -172,9 +208,13 @@ def _peak(maps: Mapping[Key, MixingMap], stack: str, contributions: Mapping[Key,
 
 
 def _layers_shown(
-    maps: Mapping[Key, MixingMap], stacks: Sequence[str], layers: Sequence[int] | None, peaks: Mapping[str, int | None]
+    maps: Mapping[Key, MixingMap],
+    stacks: Sequence[str],
+    layers: Sequence[int] | None,
+    peaks: Mapping[str, int | None],
 ) -> dict[str, list[int]]:
-    """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks together if their layers agree."""
+    """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks
+    together if their layers agree."""
     if layers is not None:
         if not layers:
             raise InputError("layers is empty: name at least one, or leave it out")
@@ -190,14 +230,19 @@ def _layers_shown(
 
 def _common_layers(maps: Mapping[Key, MixingMap], stack: str) -> list[int]:
     of_stack = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
-    common = [layer for layer in of_stack[0].layers if all(layer in other.layers for other in of_stack)]
+    common = [
+        layer for layer in of_stack[0].layers if all(layer in other.layers for other in of_stack)
+    ]
     if not common:
-        raise InputError(f"the maps of the {stack} have no layer in common: draw them in figures of their own")
+        raise InputError(
+            f"the maps of the {stack} have no layer in common: draw them in figures of their own"
+        )
     return common
 
 
 def _some_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int]:
-    """First, middle, last and peaks; where a peak is one of these, the layer farthest from all fills the row."""
+    """First, middle, last and peaks; where a peak is one of these, the layer farthest from all
+    fills the row."""
     sought = {peak for peak in peaks if peak is not None and peak in common}
     shown = {common[0], common[len(common) // 2], common[-1]} | sought
     while sought and len(shown) < min(4, len(common)):
@@ -220,24 +265,42 @@ def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, heig
             ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
             if row.first:
                 layer = row.layers[column]
-                ax.set_title(f"\nlayer {layer}{', peak' if layer == row.peak else ''}", size=LABEL_SIZE, pad=3)
+                ax.set_title(
+                    f"\nlayer {layer}{', peak' if layer == row.peak else ''}",
+                    size=LABEL_SIZE,
+                    pad=3,
+                )
         if row.first:
             _write_heading(line[0], row.map)
-        line[0].set_ylabel(f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False)
+        line[0].set_ylabel(
+            f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
+        )
     part.supxlabel(_legend(rows, clip), size=LABEL_SIZE)
-    panels.add_color_bar(part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height)
+    panels.add_color_bar(
+        part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height
+    )
 
 
 def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -> None:
-    """Words and tokens on both sides, a line around what the cue gives the target, a mark beside the deciding row."""
+    """Words and tokens on both sides, a line around what the cue gives the target, a mark beside
+    the deciding row."""
     marked = {word: color for word, (_, color) in roles(clip).items()}
-    # Where labels are thinned, the cue comes first among the sources and the target among the targets.
+    # Where labels are thinned, the cue comes first among the sources and the target among the
+    # targets.
     target_first = dict(reversed(marked.items()))
     deciding = deciding_row(row.map)
     always = {} if deciding is None else {deciding: TARGET_COLOR}
-    unit_labels.label_units(ax, "x", row.map.sources, inches=width, highlight=marked, most=_MOST_LETTERS)
     unit_labels.label_units(
-        ax, "y", row.map.targets, inches=height, highlight=target_first, always=always, most=_MOST_LETTERS
+        ax, "x", row.map.sources, inches=width, highlight=marked, most=_MOST_LETTERS
+    )
+    unit_labels.label_units(
+        ax,
+        "y",
+        row.map.targets,
+        inches=height,
+        highlight=target_first,
+        always=always,
+        most=_MOST_LETTERS,
     )
     panels.outline(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
     if deciding is not None:
@@ -248,9 +311,15 @@ def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
     """Above the first panel of a stack: its name, and what a row and a column is."""
     column, row = unit_labels.side_names(mixing_map)
     heading = ax.annotate(
-        f"{mixing_map.stack}: row = {row}, column = {column}", (0, 1), (0, 15), xycoords="axes fraction",
-        textcoords="offset points", size=LABEL_SIZE, parse_math=False, annotation_clip=False,
-    )  # fmt: skip
+        f"{mixing_map.stack}: row = {row}, column = {column}",
+        (0, 1),
+        (0, 15),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        size=LABEL_SIZE,
+        parse_math=False,
+        annotation_clip=False,
+    )
     heading.set_in_layout(False)  # it runs on over the other panels, above their titles
 
 
@@ -260,7 +329,9 @@ def _legend(rows: Sequence[_Row], clip: Clip) -> str:
     if clip.cue_words and clip.target is not None:
         told.append("outlined: what the cue gives the target")
     if any(deciding_row(row.map) is not None for row in rows):
-        told.append("\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: its token tells target from foil")
+        told.append(
+            "\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: its token tells target from foil"
+        )
     if any(row.peak is not None for row in rows):
         told.append("peak: the cue gives most, by value zeroing")
     return "; ".join(told)

@@ -1,9 +1,9 @@
 """What probes read, layer by layer: the published Figure 4, and the same above the mixing curve.
 
-In: the tidy table of `speechmix.probe` (accuracy, or compression, 0 to 1 or bits to bits), and for the second figure one of
-cue contributions. Out: a Figure. Over relative depth, the input of the first layer left of 0. Trained models are solid with
-the 95 % interval over groups; random twins dashed, with a band from the lowest to the highest twin; majority and
-control are lines.
+In: the tidy table of `speechmix.probe` (accuracy, or compression, 0 to 1 or bits to bits), and for
+the second figure one of cue contributions. Out: a Figure. Over relative depth, the input of the
+first layer left of 0. Trained models are solid with the 95 % interval over groups; random twins
+dashed, with a band from the lowest to the highest twin; majority and control are lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _COLUMNS = ("model", "init", "stack", "layer")
 _LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
 _SCALES = {"accuracy": 100.0, "compression": 1.0}
 _BANDS = (
-    "trained: 95 % interval over groups; untrained twins: from the lowest to the highest; leftmost point: the input of the "
+    "trained: 95 % interval over groups; untrained twins: from the lowest to the highest; leftmost "
+    "point: the input of the "
     "first layer"
 )
 
@@ -44,7 +45,8 @@ def probe_figure(
     published: bool = False,
     narrow: bool = False,
 ) -> Figure:
-    """Draw what probes read over relative depth: a panel for each stack (and position), a line for each model and init.
+    """Draw what probes read over relative depth: a panel for each stack (and position), a line for
+    each model and init.
 
     Parameters
     ----------
@@ -53,10 +55,12 @@ def probe_figure(
     stacks : sequence of str, optional
         Panels from left to right; all by default.
     rows : str, optional
-        What makes rows of panels: "position", "label", "part"; by default the first of them that has several values.
+        What makes rows of panels: "position", "label", "part"; by default the first of them that
+        has several values.
     value : {"accuracy", "compression"}
     published : bool
-        Draw the curves of the published Figure 4 beside, dotted: accuracy for number, mean over the target.
+        Draw the curves of the published Figure 4 beside, dotted: accuracy for number, mean over the
+        target.
     narrow : bool
         All panels below each other: as wide as a column of a paper, or a phone.
 
@@ -67,7 +71,8 @@ def probe_figure(
     Raises
     ------
     InputError
-        If a column is missing, no row is left, or a panel would hold several positions, labels or parts at once.
+        If a column is missing, no row is left, or a panel would hold several positions, labels or
+        parts at once.
 
     Examples
     --------
@@ -77,20 +82,26 @@ def probe_figure(
     'encoder'
     """
     drawn = _checked(table, value, stacks)
-    rows = rows or next((name for name in ("position", "label", "part") if _several(drawn, name)), None)
+    rows = rows or next(
+        (name for name in ("position", "label", "part") if _several(drawn, name)), None
+    )
     _check_panels(drawn, rows)
     if published and value != "accuracy":
         raise InputError("the published figure has accuracies: draw it beside value='accuracy'")
     curves = published_probing() if published else None
     stacks = (
-        list(drawn["stack"].unique()) if stacks is None else [name for name in stacks if name in set(drawn["stack"])]
+        list(drawn["stack"].unique())
+        if stacks is None
+        else [name for name in stacks if name in set(drawn["stack"])]
     )
     lines = list(drawn[rows].unique()) if rows else [None]
     colors = _colors(drawn, curves)
     handles = _handles(drawn, curves, colors)
     n_columns, n_lines = (1, len(lines) * len(stacks)) if narrow else (len(stacks), len(lines))
     width = NARROW if narrow else max(3.2 * n_columns + 0.5, 4.4)
-    figure = panels.new_figure(width, (2.0 if narrow else 2.4) * n_lines + _legend_height(handles, narrow))
+    figure = panels.new_figure(
+        width, (2.0 if narrow else 2.4) * n_lines + _legend_height(handles, narrow)
+    )
     axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
     for line, name in zip(axes.reshape(len(lines), len(stacks)), lines, strict=True):
         for ax, stack in zip(line, stacks, strict=True):
@@ -98,7 +109,9 @@ def probe_figure(
             if curves is not None:
                 _draw_published(ax, curves[curves["stack"] == stack], colors)
             draw_probes(ax, here, value=value, colors=colors)
-            ax.set_title(stack if rows is None else f"{stack}, {name}", size=TITLE_SIZE, parse_math=False)
+            ax.set_title(
+                stack if rows is None else f"{stack}, {name}", size=TITLE_SIZE, parse_math=False
+            )
     for ax in axes[-1]:
         ax.set_xlabel(DEPTH_LABEL, size=LABEL_SIZE)
     figure.supylabel(_LABELS[value], size=LABEL_SIZE)
@@ -114,7 +127,8 @@ def probe_and_mixing(
     value: str = "accuracy",
     narrow: bool = False,
 ) -> Figure:
-    """Draw what is read above what is mixed, for each stack: where the cue comes in, the label should become readable.
+    """Draw what is read above what is mixed, for each stack: where the cue comes in, the label
+    should become readable.
 
     Parameters
     ----------
@@ -130,8 +144,8 @@ def probe_and_mixing(
     Returns
     -------
     Figure
-        A column for each stack of the contributions whose states were probed; cross-attention stands below the decoder, whose
-        layers it is in. The x axis is the same above and below.
+        A column for each stack of the contributions whose states were probed; cross-attention
+        stands below the decoder, whose layers it is in. The x axis is the same above and below.
 
     Raises
     ------
@@ -140,8 +154,12 @@ def probe_and_mixing(
     """
     drawn = _checked(probes, value, None)
     _check_panels(drawn, None)
-    mixing = contributions[(contributions["measure"] == measure) & contributions["contribution"].notna()]
-    read_at = {stack: "decoder" if stack == "cross" else stack for stack in mixing["stack"].unique()}
+    mixing = contributions[
+        (contributions["measure"] == measure) & contributions["contribution"].notna()
+    ]
+    read_at = {
+        stack: "decoder" if stack == "cross" else stack for stack in mixing["stack"].unique()
+    }
     pairs = [(read, stack) for stack, read in read_at.items() if read in set(drawn["stack"])]
     if not pairs:
         raise InputError(f"no stack has both probes and contributions by {measure!r}")
@@ -151,9 +169,15 @@ def probe_and_mixing(
     figure, axes = _paired_axes(len(pairs), _legend_height(handles, narrow), narrow)
     for (above, below), (read, stack) in zip(axes, pairs, strict=True):
         draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
-        above.set_title(f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False)
+        above.set_title(
+            f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False
+        )
         layer_curves(mixing[mixing["stack"] == stack], ax=below, x="depth", colors=colors)
-        below.set_title(f"{'cross-attention' if stack == 'cross' else stack}: mixed", size=TITLE_SIZE, parse_math=False)
+        below.set_title(
+            f"{'cross-attention' if stack == 'cross' else stack}: mixed",
+            size=TITLE_SIZE,
+            parse_math=False,
+        )
         below.set(ylabel="")
     for above, below in axes if narrow else axes[:1]:
         below.set_ylim(bottom=0)  # once all is drawn: the others share it
@@ -164,7 +188,8 @@ def probe_and_mixing(
 
 
 def _paired_axes(count: int, legend: float, narrow: bool) -> tuple[Figure, np.ndarray]:
-    """Figure with two panels for each of some stacks, side by side or all below each other; panels [stack, 2]."""
+    """Figure with two panels for each of some stacks, side by side or all below each other; panels
+    [stack, 2]."""
     if narrow:
         figure = panels.new_figure(NARROW, 3.8 * count + legend)
         return figure, figure.subplots(2 * count, 1, sharex=True).reshape(count, 2)
@@ -179,7 +204,9 @@ def _legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
 
 def _add_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
     title = panels.wrapped(_BANDS, figure.get_figwidth())
-    panels.add_legend(figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title)
+    panels.add_legend(
+        figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title
+    )
 
 
 def draw_probes(
@@ -189,26 +216,52 @@ def draw_probes(
     colors, scale = colors or _colors(table, None), _SCALES[value]
     for model, of_model in table.groupby("model", sort=False):
         color = colors[str(model)]
-        trained, random = (of_model[of_model["init"] == init].sort_values("depth") for init in ("trained", "random"))
+        trained, random = (
+            of_model[of_model["init"] == init].sort_values("depth")
+            for init in ("trained", "random")
+        )
         if len(random):
             by_depth = random.groupby("depth")[value]
             mean = by_depth.mean() * scale
-            limits = np.array([twin_limits(part.to_numpy(dtype=float) * scale) for _, part in by_depth])
+            limits = np.array(
+                [twin_limits(part.to_numpy(dtype=float) * scale) for _, part in by_depth]
+            )
             top = scale if value == "accuracy" else np.inf
             ax.fill_between(
-                mean.index, limits[:, 0].clip(0), limits[:, 1].clip(max=top), color=color, alpha=0.12, linewidth=0
+                mean.index,
+                limits[:, 0].clip(0),
+                limits[:, 1].clip(max=top),
+                color=color,
+                alpha=0.12,
+                linewidth=0,
             )
             ax.plot(mean.index, mean, color=color, linestyle="--", linewidth=1.2)
         if len(trained):
             low, high = (
-                trained[name] * scale if name in trained else trained[value] * np.nan for name in ("low", "high")
+                trained[name] * scale if name in trained else trained[value] * np.nan
+                for name in ("low", "high")
             )
             ax.fill_between(trained["depth"], low, high, color=color, alpha=0.2, linewidth=0)
-            ax.plot(trained["depth"], trained[value] * scale, color=color, linewidth=1.5, marker="o", markersize=3)
+            ax.plot(
+                trained["depth"],
+                trained[value] * scale,
+                color=color,
+                linewidth=1.5,
+                marker="o",
+                markersize=3,
+            )
             if "control" in trained and trained["control"].notna().any():
-                ax.plot(trained["depth"], trained["control"] * scale, color=color, linewidth=0.9, linestyle=(0, (1, 2)))
+                ax.plot(
+                    trained["depth"],
+                    trained["control"] * scale,
+                    color=color,
+                    linewidth=0.9,
+                    linestyle=(0, (1, 2)),
+                )
     chance = next((name for name in ("majority", "frequencies") if name in table), None)
-    ax.axhline(1.0 if chance is None else float(table[chance].mean()) * scale, color="0.5", linewidth=0.9)
+    ax.axhline(
+        1.0 if chance is None else float(table[chance].mean()) * scale, color="0.5", linewidth=0.9
+    )
     panels.style_curve_axis(ax)
     ax.tick_params(labelsize=TICK_SIZE)
 
@@ -220,12 +273,16 @@ def _checked(table: pd.DataFrame, value: str, stacks: Sequence[str] | None) -> p
     missing = [name for name in (*_COLUMNS, value) if name not in table]
     if missing:
         raise InputError(
-            f"expected a table of probes with the columns {', '.join((*_COLUMNS, value))}; no {', '.join(missing)}"
+            f"expected a table of probes with the columns {', '.join((*_COLUMNS, value))}; no "
+            f"{', '.join(missing)}"
         )
     rows = table[table[value].notna()]
     rows = rows if stacks is None else rows[rows["stack"].isin(list(stacks))]
     if rows.empty:
-        raise InputError(f"no {value} left to draw: {len(table)} rows, of which none has these stacks and a number")
+        raise InputError(
+            f"no {value} left to draw: {len(table)} rows, of which none has these stacks and a "
+            "number"
+        )
     return rows.assign(depth=relative_depth(rows))
 
 
@@ -234,10 +291,14 @@ def _several(table: pd.DataFrame, name: str) -> bool:
 
 
 def _check_panels(table: pd.DataFrame, rows: str | None) -> None:
-    mixed = [name for name in ("position", "label", "part") if name != rows and _several(table, name)]
+    mixed = [
+        name for name in ("position", "label", "part") if name != rows and _several(table, name)
+    ]
     if mixed:
         told = "; ".join(f"{name}: {', '.join(map(str, table[name].unique()))}" for name in mixed)
-        raise InputError(f"a panel holds probes of one kind, found {told}: choose rows of the table first")
+        raise InputError(
+            f"a panel holds probes of one kind, found {told}: choose rows of the table first"
+        )
 
 
 def _draw_published(ax: Axes, curves: pd.DataFrame, colors: dict[str, str]) -> None:
@@ -248,11 +309,17 @@ def _draw_published(ax: Axes, curves: pd.DataFrame, colors: dict[str, str]) -> N
 
 
 def _colors(table: pd.DataFrame, curves: pd.DataFrame | None) -> dict[str, str]:
-    names = list(table["model"].unique()) + ([] if curves is None else list(curves["model"].unique()))
-    return {str(name): LINE_COLORS[i % len(LINE_COLORS)] for i, name in enumerate(dict.fromkeys(names))}
+    names = list(table["model"].unique()) + (
+        [] if curves is None else list(curves["model"].unique())
+    )
+    return {
+        str(name): LINE_COLORS[i % len(LINE_COLORS)] for i, name in enumerate(dict.fromkeys(names))
+    }
 
 
-def _handles(table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str, str]) -> list[Line2D]:
+def _handles(
+    table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str, str]
+) -> list[Line2D]:
     handles = [
         Line2D(
             [],
@@ -261,11 +328,20 @@ def _handles(table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str,
             linestyle=INIT_DASHES.get(str(init), "-"),
             label=f"{panels.model_name(model)}, {init}",
         )
-        for model, init in table[["model", "init"]].drop_duplicates().itertuples(index=False, name=None)
+        for model, init in table[["model", "init"]]
+        .drop_duplicates()
+        .itertuples(index=False, name=None)
     ]
     if "control" in table and table["control"].notna().any():
         handles.append(
-            Line2D([], [], color="0.3", linewidth=0.9, linestyle=(0, (1, 2)), label="control: random labels by word")
+            Line2D(
+                [],
+                [],
+                color="0.3",
+                linewidth=0.9,
+                linestyle=(0, (1, 2)),
+                label="control: random labels by word",
+            )
         )
     if "majority" in table or "compression" in table:
         name = "majority label" if "majority" in table else "label frequencies alone"
@@ -273,7 +349,13 @@ def _handles(table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str,
     if curves is not None:
         shown = curves[curves["stack"].isin(table["stack"].unique())]
         handles += [
-            Line2D([], [], color=colors[str(model)], linestyle=":", label=str(model).replace(PUBLISHED, " (published)"))
+            Line2D(
+                [],
+                [],
+                color=colors[str(model)],
+                linestyle=":",
+                label=str(model).replace(PUBLISHED, " (published)"),
+            )
             for model in shown["model"].unique()
         ]
     return handles

@@ -1,7 +1,8 @@
 """Published figures of the speech paper as tables, to be drawn beside one's own results.
 
-The numbers are data files (`published/*.json`) with their source and how surely they are known: they were *read off* figures
-and not recomputed. Out: tables with the columns of a run's own, layers counted from 0.
+The numbers are data files (`published/*.json`) with their source and how surely they are known:
+they were *read off* figures and not recomputed. Out: tables with the columns of a run's own, layers
+counted from 0.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-PUBLISHED_CLIP, PUBLISHED = "published mean", ", published"  # the clip, and the end of a model's name
+PUBLISHED_CLIP, PUBLISHED = (
+    "published mean",
+    ", published",
+)  # the clip, and the end of a model's name
 ALL_ROWS = "target"  # of a map: what the published figures are means over
 _FOLDER = Path(__file__).parent / "published"
 _FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
@@ -22,17 +26,20 @@ _FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 @cache
 def published(name: str) -> dict[str, Any]:
-    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4" (probing), ..."""
+    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution),
+    "speech_figure_4" (probing), ..."""
     return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def published_contributions() -> pd.DataFrame:
-    """Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained and random.
+    """Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained and
+    random.
 
     Returns
     -------
     DataFrame
-        Columns model, init, clip, stack, layer, depth, measure, contribution; rows ("target": all of the target's).
+        Columns model, init, clip, stack, layer, depth, measure, contribution; rows ("target": all
+        of the target's).
 
     Examples
     --------
@@ -50,7 +57,15 @@ def published_contributions() -> pd.DataFrame:
                     depth = len(content["trained"][stack][measure])
                     values = values if isinstance(values, list) else [values] * depth
                     rows += [
-                        (_named(content["model"]), init, stack, layer, layer / (depth - 1), measure, value / 100)
+                        (
+                            _named(content["model"]),
+                            init,
+                            stack,
+                            layer,
+                            layer / (depth - 1),
+                            measure,
+                            value / 100,
+                        )
                         for layer, value in enumerate(values)
                     ]
     columns = ["model", "init", "stack", "layer", "depth", "measure", "contribution"]
@@ -60,7 +75,10 @@ def published_contributions() -> pd.DataFrame:
 def published_beside(table: pd.DataFrame) -> pd.DataFrame:
     """Published contributions of the stacks and measures that a table has."""
     curves = published_contributions()
-    return curves[curves["stack"].isin(table["stack"].unique()) & curves["measure"].isin(table["measure"].unique())]
+    return curves[
+        curves["stack"].isin(table["stack"].unique())
+        & curves["measure"].isin(table["measure"].unique())
+    ]
 
 
 def published_probing() -> pd.DataFrame:
@@ -69,8 +87,8 @@ def published_probing() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns model, init, clip, stack, layer, depth, measure ("probing"), accuracy, low, high (where only a range could
-        be read; accuracy is then its middle).
+        Columns model, init, clip, stack, layer, depth, measure ("probing"), accuracy, low, high
+        (where only a range could be read; accuracy is then its middle).
     """
     rows = []
     for init in ("trained", "random"):
@@ -80,13 +98,19 @@ def published_probing() -> pd.DataFrame:
                     low, high = values["from"], values["to"]
                     points = [((low + high) / 2, low, high)] * values["layers"]
                 else:
-                    points = [(np.nan if value is None else value, np.nan, np.nan) for value in values]
+                    points = [
+                        (np.nan if value is None else value, np.nan, np.nan) for value in values
+                    ]
                 rows += [
                     (_named(model), init, stack, layer, layer / (len(points) - 1), *point)
                     for layer, point in enumerate(points)
                 ]
     columns = ["model", "init", "stack", "layer", "depth", "accuracy", "low", "high"]
-    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, measure="probing").dropna(subset="accuracy")
+    return (
+        pd.DataFrame(rows, columns=columns)
+        .assign(clip=PUBLISHED_CLIP, measure="probing")
+        .dropna(subset="accuracy")
+    )
 
 
 def evidence(table: pd.DataFrame) -> str:
@@ -100,7 +124,9 @@ def evidence(table: pd.DataFrame) -> str:
     models = set(table["model"].unique())
     read = {_named(published(name)["model"]): published(name)["reading"] for name in _FIGURES[:2]}
     return "; ".join(
-        f"{model.removesuffix(PUBLISHED)}: {reading}" for model, reading in read.items() if model in models
+        f"{model.removesuffix(PUBLISHED)}: {reading}"
+        for model, reading in read.items()
+        if model in models
     )
 
 

@@ -1,7 +1,9 @@
-"""Mixing strength under curves of cue contribution: a strip with a line for each trained model, and grey where layers are idle.
+"""Mixing strength under curves of cue contribution: a strip with a line for each trained model, and
+grey where layers are idle.
 
-In: what `computed_curves.layer_strengths` has of a panel. Out: drawing on Axes that the caller owns. A strength below the floor
-(`maps.numerics.STRENGTH_FLOOR`) means that the layer's shares are shares of next to nothing: its points are grey.
+In: what `computed_curves.layer_strengths` has of a panel. Out: drawing on Axes that the caller
+owns. A strength below the floor (`maps.numerics.STRENGTH_FLOOR`) means that the layer's shares are
+shares of next to nothing: its points are grey.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ if TYPE_CHECKING:
 
 STRIP_HEIGHT = 0.45  # inches that a strip adds to its row of panels
 STRIP_NOTE = (
-    f"strips: mixing strength of trained models; grey: layers below {STRENGTH_FLOOR:g}, which move next to nothing"
+    f"strips: mixing strength of trained models; grey: layers below {STRENGTH_FLOOR:g}, "
+    "which move next to nothing"
 )
 IDLE_COLOR = "0.6"
 _LOWEST = 1e-3  # what is less is drawn there, as a triangle that points down
 
 
-def axes_with_strips(figure: Figure, n_lines: int, n_columns: int, inches: float) -> list[tuple[Axes, Axes]]:
+def axes_with_strips(
+    figure: Figure, n_lines: int, n_columns: int, inches: float
+) -> list[tuple[Axes, Axes]]:
     """Axes for curves, line by line, and below each those of its strip, with the same layers on x.
 
     Parameters
@@ -65,8 +70,11 @@ def add_strip(figure: Figure, place: SubplotSpec, curves: Axes) -> Axes:
     return figure.add_subplot(place, sharex=curves)
 
 
-def draw_strip(ax: Axes, panel: PanelCurves, *, x: str, colors: Mapping[str, str], labelled: bool = True) -> None:
-    """Draw the strengths of the trained models of a panel, on a logarithmic scale with the floor as a line."""
+def draw_strip(
+    ax: Axes, panel: PanelCurves, *, x: str, colors: Mapping[str, str], labelled: bool = True
+) -> None:
+    """Draw the strengths of the trained models of a panel, on a logarithmic scale with the floor as
+    a line."""
     largest = max([1.0, *(float(table["strength"].max()) for table in panel.strengths.values())])
     ax.set_yscale("log")
     ax.set_ylim(0.6 * _LOWEST, 1.5 * largest)
@@ -78,7 +86,12 @@ def draw_strip(ax: Axes, panel: PanelCurves, *, x: str, colors: Mapping[str, str
         ax.plot(table[x], heights, color=colors[model], linewidth=1.0)
         for which, marker in ((~below, "o"), (below, "v")):
             ax.plot(
-                table[x][which], heights[which], color=colors[model], linestyle="none", marker=marker, markersize=2.5
+                table[x][which],
+                heights[which],
+                color=colors[model],
+                linestyle="none",
+                marker=marker,
+                markersize=2.5,
             )
     if x == "layer":
         panels.style_layer_axis(ax)
@@ -87,18 +100,25 @@ def draw_strip(ax: Axes, panel: PanelCurves, *, x: str, colors: Mapping[str, str
     ax.grid(visible=False)
     ax.yaxis.set_major_locator(FixedLocator([_LOWEST, STRENGTH_FLOOR, 0.1, 1.0]))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value in (STRENGTH_FLOOR, 1.0) else "")
+    ax.yaxis.set_major_formatter(
+        lambda value, _: f"{value:g}" if value in (STRENGTH_FLOOR, 1.0) else ""
+    )
     ax.set_ylabel("strength" if labelled else "", size=panels.TICK_SIZE)
 
 
 def idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarray:
     """Which points of a curve are of layers below the floor, bool [L]."""
-    of_layer = {} if strengths is None else dict(zip(strengths["layer"], strengths["strength"], strict=True))
+    of_layer = (
+        {}
+        if strengths is None
+        else dict(zip(strengths["layer"], strengths["strength"], strict=True))
+    )
     return np.array([of_layer.get(layer, np.inf) < STRENGTH_FLOOR for layer in curve["layer"]])
 
 
 def pieces(idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
-    """Pieces of a line, each of one colour: places of its points, and whether it leads to or from an idle layer.
+    """Pieces of a line, each of one colour: places of its points, and whether it leads to or from
+    an idle layer.
 
     Examples
     --------

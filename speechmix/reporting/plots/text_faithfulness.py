@@ -1,6 +1,7 @@
 """Figures of text faithfulness: blank-out correlations, layers by measures; deletion curves.
 
-In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`BlankOut`, `DeletionCurves`). Out: a Figure.
+In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`BlankOut`, `DeletionCurves`).
+Out: a Figure.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _BASELINES = ("random", "oracle")
 
 
 def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
-    """Draw the rank correlations: layers downwards, measures to the right, a panel for each model; zero is white.
+    """Draw the rank correlations: layers downwards, measures to the right, a panel for each model;
+    zero is white.
 
     Parameters
     ----------
@@ -37,8 +39,8 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
     Returns
     -------
     Figure
-        Rolled-out maps and means over layers stand below the layers; what random order, length and position get, under the
-        title.
+        Rolled-out maps and means over layers stand below the layers; what random order, length and
+        position get, under the title.
 
     Raises
     ------
@@ -59,7 +61,9 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
         columns = [panels.spoken(name) for name in grid.columns]
-        ax.set_xticks(np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False)
+        ax.set_xticks(
+            np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False
+        )
         rows = [name.removeprefix("layer ") for name in grid.index]
         ax.set_yticks(np.arange(len(rows)) + 0.5, rows, size=TICK_SIZE)
         ax.set_title(_title(table), size=TITLE_SIZE, loc="left", parse_math=False)
@@ -68,17 +72,23 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
     panels.add_color_bar(figure, cells, list(axes), values=values, label="Spearman", inches=inches)
     told = blanked.provenance
     figure.supxlabel(
-        f"Spearman of the target's row with the drop of its {str(told['value']).replace('_', ' ')}, each {told['units']} "
+        "Spearman of the target's row with the drop of its "
+        f"{str(told['value']).replace('_', ' ')}, each {told['units']} "
         "blanked;\nmean over sentences.",
-        size=TICK_SIZE, x=0.01, ha="left", parse_math=False,
-    )  # fmt: skip
+        size=TICK_SIZE,
+        x=0.01,
+        ha="left",
+        parse_math=False,
+    )
     return figure
 
 
 def _grid(table: pd.DataFrame) -> pd.DataFrame:
     """Correlations [layers, measures]: layers by number, then what puts them together."""
     rows = table[table["layers"] != ""]
-    order = rows.drop_duplicates("layers").sort_values("layer", na_position="last", kind="stable")["layers"]
+    order = rows.drop_duplicates("layers").sort_values("layer", na_position="last", kind="stable")[
+        "layers"
+    ]
     grid = rows.pivot_table(index="layers", columns="measure", values="spearman", sort=False)
     return grid.reindex(index=order, columns=rows["measure"].unique())
 
@@ -86,14 +96,19 @@ def _grid(table: pd.DataFrame) -> pd.DataFrame:
 def _title(table: pd.DataFrame) -> str:
     first = table.iloc[0]
     twin = "" if first["init"] == "trained" else ", random"
-    orders = table[table["layers"] == ""].drop_duplicates("measure").set_index("measure")["spearman"]
-    told = ", ".join(f"{name} {orders[name]:.2f}" for name in ("random", "length", "position") if name in orders)
+    orders = (
+        table[table["layers"] == ""].drop_duplicates("measure").set_index("measure")["spearman"]
+    )
+    told = ", ".join(
+        f"{name} {orders[name]:.2f}" for name in ("random", "length", "position") if name in orders
+    )
     sentences = f"{int(table['sentences'].max()):,} sentences, {first['fill']}"
     return f"{panels.model_name(first['model'])}{twin}\n{sentences}\n{told}"
 
 
 def deletion_figure(curves: DeletionCurves) -> Figure:
-    """Draw mean probability left with the first tokens of each measure's order removed, and with only those kept.
+    """Draw mean probability left with the first tokens of each measure's order removed, and with
+    only those kept.
 
     Parameters
     ----------
@@ -102,8 +117,8 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
     Returns
     -------
     Figure
-        Two panels; random order dotted, and dashed the order of what each token alone costs ("oracle"). A good measure is low
-        on the left, high on the right.
+        Two panels; random order dotted, and dashed the order of what each token alone costs
+        ("oracle"). A good measure is low on the left, high on the right.
 
     Raises
     ------
@@ -111,7 +126,11 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
         If nothing was judged.
     """
     means = curves.mean_curves()
-    measures = [name for name in means["measure"].unique() if name not in ("length", "position", *_BASELINES)]
+    measures = [
+        name
+        for name in means["measure"].unique()
+        if name not in ("length", "position", *_BASELINES)
+    ]
     figure = panels.new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
@@ -125,7 +144,9 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
     for ax, column, what in zip(axes, ("removed", "kept"), ("removed", "kept alone"), strict=True):
         for name, handle in zip([*measures, *_BASELINES], handles, strict=True):
             _draw_curve(ax, means[means["measure"] == name], column, handle)
-        ax.set_xlabel(f"{curves.provenance['units']}s {what}, most important first (%)", size=LABEL_SIZE)
+        ax.set_xlabel(
+            f"{curves.provenance['units']}s {what}, most important first (%)", size=LABEL_SIZE
+        )
         panels.style_curve_axis(ax)
         ax.set_ylim(0, min(1.0, 1.1 * float(means[["removed", "kept"]].to_numpy().max())))
     axes[0].set_ylabel("probability of the label", size=LABEL_SIZE)
@@ -138,6 +159,11 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
 def _draw_curve(ax: Axes, part: pd.DataFrame, column: str, style: Line2D) -> None:
     mark = "o" if part["share"].nunique() < 10 else ""
     ax.plot(
-        part["share"], part[column], color=style.get_color(), linestyle=style.get_linestyle(), linewidth=1.2, marker=mark,
+        part["share"],
+        part[column],
+        color=style.get_color(),
+        linestyle=style.get_linestyle(),
+        linewidth=1.2,
+        marker=mark,
         markersize=2.5,
-    )  # fmt: skip
+    )

@@ -1,7 +1,8 @@
 """A map under the sound it came from, column by column at its time; and the difference of two maps.
 
-In: a `Clip` and one of its maps (words or frames as sources). Out: drawing on an Axes whose x is time in seconds, or a figure
-with the spectrogram on top. Frame i is drawn over the stretch it stands for.
+In: a `Clip` and one of its maps (words or frames as sources). Out: drawing on an Axes whose x is
+time in seconds, or a figure with the spectrogram on top. Frame i is drawn over the stretch it
+stands for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ _MOST_LABELLED = 40
 
 
 def timed_map(
-    mixing_map: MixingMap, *, layer: int | None = None, ax: Axes | None = None, color_bar: bool = True
+    mixing_map: MixingMap,
+    *,
+    layer: int | None = None,
+    ax: Axes | None = None,
+    color_bar: bool = True,
 ) -> Axes:
     """Draw one layer with its sources at their times: x is seconds, rows are targets.
 
@@ -51,19 +56,32 @@ def timed_map(
         If the map does not have this layer, or its sources have no times.
     """
     words = mixing_map.without("silence", "padding")
-    times = sorted((interval, column) for column, span in enumerate(words.sources) for interval in span.intervals)
+    times = sorted(
+        (interval, column)
+        for column, span in enumerate(words.sources)
+        for interval in span.intervals
+    )
     if not times or not all(source.intervals for source in words.sources):
-        raise InputError(f"timed_map needs sources with times (encoder, cross-attention), found {mixing_map!r}")
+        raise InputError(
+            f"timed_map needs sources with times (encoder, cross-attention), found {mixing_map!r}"
+        )
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
     values = panels.displayed(words)[words.layers.index(layer)]
     ax = panels.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
     edges, columns = _columns(times)
     cells = ax.pcolormesh(
-        edges, np.arange(len(words.targets) + 1), values[:, columns].filled(np.nan) * np.where(columns < 0, np.nan, 1),
-        cmap=panels.colors(panels.SHARE_COLORS), vmin=0.0, vmax=panels.color_limits([values])[1], rasterized=True,
-    )  # fmt: skip
-    for gap in np.flatnonzero(columns < 0):  # no source sounds here, which is not the same as a missing value
+        edges,
+        np.arange(len(words.targets) + 1),
+        values[:, columns].filled(np.nan) * np.where(columns < 0, np.nan, 1),
+        cmap=panels.colors(panels.SHARE_COLORS),
+        vmin=0.0,
+        vmax=panels.color_limits([values])[1],
+        rasterized=True,
+    )
+    for gap in np.flatnonzero(
+        columns < 0
+    ):  # no source sounds here, which is not the same as a missing value
         ax.axvspan(edges[gap], edges[gap + 1], color="white", linewidth=0)
     ax.set_ylim(len(words.targets), 0)
     height = ax.get_window_extent().height / ax.figure.dpi
@@ -74,12 +92,15 @@ def timed_map(
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.set_title(f"{panels.title_of(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:
-        panels.add_color_bar(ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0))
+        panels.add_color_bar(
+            ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0)
+        )
     return ax
 
 
 def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None) -> Figure:
-    """Draw a clip's spectrogram with its words, and one layer of a map below it on the same time axis.
+    """Draw a clip's spectrogram with its words, and one layer of a map below it on the same time
+    axis.
 
     Parameters
     ----------
@@ -107,19 +128,24 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     timed_map(mixing_map, layer=layer, ax=shares)
     for index, (_, color) in roles(clip).items():
         word = word_at(clip, index)
-        shares.vlines(list(itertools.chain(*word.intervals)), *shares.get_ylim(), color=color, linewidth=0.8)
+        shares.vlines(
+            list(itertools.chain(*word.intervals)), *shares.get_ylim(), color=color, linewidth=0.8
+        )
     shares.set_xlim(0, clip.duration)
     return figure
 
 
-def difference_map(one: MixingMap, other: MixingMap, *, layer: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw one - other in percentage points of a row, zero in white: trained - random, plural - singular, model A - model B.
+def difference_map(
+    one: MixingMap, other: MixingMap, *, layer: int | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw one - other in percentage points of a row, zero in white: trained - random, plural -
+    singular, model A - model B.
 
     Parameters
     ----------
     one, other : MixingMap
-        Of one measure and stack, with as many targets and sources; silence and padding are left out. Where labels differ
-        both are written ("le/les").
+        Of one measure and stack, with as many targets and sources; silence and padding are left
+        out. Where labels differ both are written ("le/les").
     layer : int, optional
         Counted from 0, in both; the last that both have by default.
     ax : Axes, optional
@@ -133,20 +159,33 @@ def difference_map(one: MixingMap, other: MixingMap, *, layer: int | None = None
     InputError
         If the maps cannot be compared cell by cell.
     """
-    one, other = (side.without("silence", "padding").mean_heads().normalized() for side in (one, other))
+    one, other = (
+        side.without("silence", "padding").mean_heads().normalized() for side in (one, other)
+    )
     common = [number for number in one.layers if number in other.layers]
     same = (one.measure, one.stack) == (other.measure, other.stack)
     if not same or one.scores.shape[1:] != other.scores.shape[1:] or not common:
         raise InputError(
-            f"a difference needs maps of one measure and stack, with the same numbers of units and a common layer; found "
+            "a difference needs maps of one measure and stack, with the same numbers of units and "
+            "a common layer; found "
             f"{one!r} and {other!r}"
         )
     layer = common[-1] if layer is None else layer
     gap = replace(
-        one, scores=100.0 * (one.layer(layer) - other.layer(layer))[None], layers=(layer,),
-        targets=_naming_both(one.targets, other.targets), sources=_naming_both(one.sources, other.sources),
-    )  # fmt: skip
-    return heat_map(gap, layer=layer, ax=ax, normalize=False, signed=True, label="difference (percentage points)")
+        one,
+        scores=100.0 * (one.layer(layer) - other.layer(layer))[None],
+        layers=(layer,),
+        targets=_naming_both(one.targets, other.targets),
+        sources=_naming_both(one.sources, other.sources),
+    )
+    return heat_map(
+        gap,
+        layer=layer,
+        ax=ax,
+        normalize=False,
+        signed=True,
+        label="difference (percentage points)",
+    )
 
 
 def _naming_both(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
@@ -158,7 +197,8 @@ def _naming_both(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, .
 
 
 def _columns(times: Sequence[tuple[tuple[float, float], int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from (onset, offset) and source."""
+    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from (onset,
+    offset) and source."""
     edges: list[float] = []
     columns: list[int] = []
     for (onset, offset), column in times:

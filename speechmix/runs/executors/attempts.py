@@ -1,7 +1,9 @@
-"""Notes of who is at work on which clips, so that a clip that ends its worker is found out and left out.
+"""Notes of who is at work on which clips, so that a clip that ends its worker is found out and left
+out.
 
-In: a folder that all workers of a run see. Out: one small file a worker, written again before each pass. A worker that dies
-leaves its note behind, and whoever is given its block reads there which clips it was at when it died.
+In: a folder that all workers of a run see. Out: one small file a worker, written again before each
+pass. A worker that dies leaves its note behind, and whoever is given its block reads there which
+clips it was at when it died.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Attempts:
     (None, Counter())
     """
 
-    def __init__(self, folder: Path, worker: str, node: str, alive_nodes: Callable[[], Collection[str]]):
+    def __init__(
+        self, folder: Path, worker: str, node: str, alive_nodes: Callable[[], Collection[str]]
+    ):
         self._path = folder / f"{worker}.json"
         self._node, self._alive_nodes = node, alive_nodes
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,6 +81,7 @@ class Attempts:
     def _others(self) -> Iterator[dict[str, Any]]:
         for name in sorted(os.listdir(self._path.parent)):
             if name != self._path.name and not name.startswith(UNFINISHED):
-                # Its block is done; or the machine that was writing it went down, and no clip is at fault.
+                # Its block is done; or the machine that was writing it went down, and no clip is at
+                # fault.
                 with suppress(FileNotFoundError, ValueError):
                     yield json.loads((self._path.parent / name).read_bytes())

@@ -1,8 +1,10 @@
-"""The driver of a run whose clips are handed out in blocks: what is given to whom is an engine's, all else is here.
+"""The driver of a run whose clips are handed out in blocks: what is given to whom is an engine's,
+all else is here.
 
-In: what a run of one process takes, and an engine that carries blocks to workers (block_worker.py) and their rows back, in any
-order. Out: the folder of one process, file by file. Part files of many blocks are merged on the way, so that they stay few;
-clips of which nothing was heard are given out again, a few times.
+In: what a run of one process takes, and an engine that carries blocks to workers (block_worker.py)
+and their rows back, in any order. Out: the folder of one process, file by file. Part files of many
+blocks are merged on the way, so that they stay few; clips of which nothing was heard are given out
+again, a few times.
 """
 
 from __future__ import annotations
@@ -80,9 +82,11 @@ class BlockEngine(ABC):
         report: Report,
         progress: Progress,
     ) -> None:
-        """Score the clips with one model after the other, and note in the marker where its results are.
+        """Score the clips with one model after the other, and note in the marker where its results
+        are.
 
-        One after the other, so that no worker holds two models, and a random twin finds what its trained model wrote.
+        One after the other, so that no worker holds two models, and a random twin finds what its
+        trained model wrote.
 
         Raises
         ------
@@ -95,16 +99,26 @@ class BlockEngine(ABC):
         owners: list[Owner] = []
         here = RunFolder(folder.path.resolve())  # workers may have other working directories
         notes = here.path / "results" / f".attempts-{secrets.token_hex(4)}"
-        for former in folder.path.glob("results/.attempts-*"):  # deaths that went with a driver are no clip's fault
+        for former in folder.path.glob(
+            "results/.attempts-*"
+        ):  # deaths that went with a driver are no clip's fault
             shutil.rmtree(former, ignore_errors=True)
         with self.connected():
             for load in models:
                 if isinstance(load, Model):
                     raise InputError(
-                        f"expected functions that load a model, for each worker loads its own, found {load.label}: give "
+                        "expected functions that load a model, for each worker loads its own, "
+                        f"found {load.label}: give "
                         "functools.partial(speechmix.load, ...)"
                     )
-                asked = Pass(here.path, load, wanted, tuple(owners), tuple(here.part_files()), notes / str(len(owners)))
+                asked = Pass(
+                    here.path,
+                    load,
+                    wanted,
+                    tuple(owners),
+                    tuple(here.part_files()),
+                    notes / str(len(owners)),
+                )
                 of_model = _OfModel(folder, ready, run, report)
                 self._score_model(of_model, asked, progress)
                 if of_model.owner is not None:
@@ -128,16 +142,22 @@ class BlockEngine(ABC):
         if of_model.owner is None:
             raise ModelError(f"no worker could begin with a model, {_ROUNDS} times: {failure}")
         for clip in of_model.missing():
-            of_model.leave_out(clip, f"no worker was done with it, {_ROUNDS} times{f' ({failure})' if failure else ''}")
+            of_model.leave_out(
+                clip,
+                f"no worker was done with it, {_ROUNDS} times{f' ({failure})' if failure else ''}",
+            )
 
 
 def blocks_of(clips: Sequence[Clip], size: int) -> list[pa.Table]:
-    """Tables of `size` clips; the name of one is that of its clips, so it is the same in every start."""
+    """Tables of `size` clips; the name of one is that of its clips, so it is the same in every
+    start."""
     tables = []
     for start in range(0, len(clips), size):
         some = clips[start : start + size]
         name = f"block-{digest([clip.name for clip in some])[:16]}"
-        tables.append(pa.table({"block": [name] * len(some), "clip": [pickle.dumps(clip) for clip in some]}))
+        tables.append(
+            pa.table({"block": [name] * len(some), "clip": [pickle.dumps(clip) for clip in some]})
+        )
     return tables
 
 
@@ -172,7 +192,9 @@ class _OfModel:
             self.report(line)
         if self.owner is None:
             self.owner, self.probed = Owner(**json.loads(row["owner"])), row["probed"]
-        self._rows[row["clip"]] = {name: row[name] for name in ("clip", "keys", "reason", "is_heard")}
+        self._rows[row["clip"]] = {
+            name: row[name] for name in ("clip", "keys", "reason", "is_heard")
+        }
         self._unmerged.setdefault(row["block"], []).append(row["clip"])
         if len(self._unmerged) > _MERGED_TOGETHER:
             self._merge()
@@ -180,12 +202,19 @@ class _OfModel:
     def leave_out(self, clip: Clip, reason: str) -> None:
         """Record a clip of which nothing was heard."""
         self.report(f"{clip.name}  SKIPPED: {reason}")
-        self._rows[clip.name] = {**row_of(self.owner, clip.name, ""), "reason": reason, "is_heard": True}
+        self._rows[clip.name] = {
+            **row_of(self.owner, clip.name, ""),
+            "reason": reason,
+            "is_heard": True,
+        }
 
     def _merge(self) -> None:
-        """One part file of those of many blocks that are done, so that they stay few however many clips there are."""
+        """One part file of those of many blocks that are done, so that they stay few however many
+        clips there are."""
         *done, _last = self._unmerged  # rows of the last may be under way
-        keys = [key for block in done for name in self._unmerged.pop(block) for key in self._keys(name)]
+        keys = [
+            key for block in done for name in self._unmerged.pop(block) for key in self._keys(name)
+        ]
         parts = part_paths(self.folder.results(self.owner.label if self.owner else None))
         paths = [path for path in parts if path.name.partition(".")[0] in done]
         if self.owner is not None and len(paths) > 1:
@@ -196,7 +225,8 @@ class _OfModel:
         return [Key(name, kind, question) for kind, question in self._rows[name]["keys"]]
 
     def settled(self) -> list[Part]:
-        """Count what was done, and return the part files of the model, as a single process makes them."""
+        """Count what was done, and return the part files of the model, as a single process makes
+        them."""
         owner = self.owner or Owner()
         rows = [self._rows[clip.name] for clip in self.ready if self._rows[clip.name]["is_heard"]]
         for row in rows:
@@ -207,7 +237,8 @@ class _OfModel:
         return self._settled([key for row in rows for key in self._keys(row["clip"])])
 
     def _settled(self, keys: Sequence[Key]) -> list[Part]:
-        """As few parts as may be of what workers wrote, once it is seen here: network file systems show it a little later."""
+        """As few parts as may be of what workers wrote, once it is seen here: network file systems
+        show it a little later."""
         for last in (False,) * _LOOKS + (True,):
             with Results(self.folder, self.owner or Owner(), Shard(), self.report) as results:
                 unseen = [key for key in keys if key not in results]
@@ -217,6 +248,7 @@ class _OfModel:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
         others = len({key.clip for key in unseen}) - 1
         raise StorageError(
-            f"{self.folder.path} lacks what workers wrote of {unseen[0].clip!r} and {others} other clips: has it the same path "
+            f"{self.folder.path} lacks what workers wrote of {unseen[0].clip!r} and {others} other "
+            "clips: has it the same path "
             "on all machines? The same command makes what is missing"
         )

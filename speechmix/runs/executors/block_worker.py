@@ -1,9 +1,11 @@
-"""One worker of a run that an engine drives: it loads one model, and works on blocks of clips as they come.
+"""One worker of a run that an engine drives: it loads one model, and works on blocks of clips as
+they come.
 
-In: what the pass of a model is about, then blocks of clips. Out: a row for each clip, small, that says what is kept of it or
-why it is left out. What is kept lies in the run's folder before the row is returned, in part files named after the block: they
-are the checkpoint. Whoever is given a block that another died at finds there what that one had done, and no list of finished
-clips has to be kept in step with the results. Workers take no lock: files named after a block are its worker's own.
+In: what the pass of a model is about, then blocks of clips. Out: a row for each clip, small, that
+says what is kept of it or why it is left out. What is kept lies in the run's folder before the row
+is returned, in part files named after the block: they are the checkpoint. Whoever is given a block
+that another died at finds there what that one had done, and no list of finished clips has to be
+kept in step with the results. Workers take no lock: files named after a block are its worker's own.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ ROW = pa.schema(
 
 @dataclass(frozen=True)
 class Block(Shard):
-    """A shard that is a block of clips, of whatever names; the names of its files begin with the block's."""
+    """A shard that is a block of clips, of whatever names; the names of its files begin with the
+    block's."""
 
     name: str = ""
 
@@ -110,12 +113,18 @@ class BlockWorker:
     def __post_init__(self) -> None:
         folder, model = RunFolder(self.asked.folder), self.asked.load()
         model.forget_fingerprint()
-        twin = sum((owner.name, owner.init) == (model.name, "random") for owner in self.asked.former)
+        twin = sum(
+            (owner.name, owner.init) == (model.name, "random") for owner in self.asked.former
+        )
         self.owner = Owner.of(model)
         self.run = ModelRun(folder, model, self.owner, self.asked.wanted, twin=twin)
-        self._attempts = Attempts(self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes)
+        self._attempts = Attempts(
+            self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes
+        )
         own = [path for path in self.asked.parts if path.parent == folder.results(model.label)]
-        self._results = self._open.enter_context(Results(folder, self.owner, Shard(), self._lines.append, paths=own))
+        self._results = self._open.enter_context(
+            Results(folder, self.owner, Shard(), self._lines.append, paths=own)
+        )
         self._open.enter_context(model.unchanged())
 
     def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[dict[str, Any]]:
@@ -151,8 +160,11 @@ class BlockWorker:
                 "lines": lines if position == 0 else [],
             }
 
-    def _answers(self, block: str, clips: Sequence[Clip], deaths: Mapping[str, int]) -> Iterator[Answer]:
-        """What became of each clip. Where a worker died before, one clip at a time, so that the next death has one cause."""
+    def _answers(
+        self, block: str, clips: Sequence[Clip], deaths: Mapping[str, int]
+    ) -> Iterator[Answer]:
+        """What became of each clip. Where a worker died before, one clip at a time, so that the
+        next death has one cause."""
         todo = {clip.name: clip for clip in clips}
         if not deaths:
             try:
@@ -162,7 +174,10 @@ class BlockWorker:
             except StorageError:
                 raise
             except Exception as error:  # of one of them: the others are done below
-                self._lines.append(f"block {block}: {type(error).__name__}: {error}: its clips are tried one by one")
+                self._lines.append(
+                    f"block {block}: {type(error).__name__}: {error}: its clips are tried one by "
+                    "one"
+                )
         for clip in sorted(todo.values(), key=lambda clip: deaths.get(clip.name, 0)):
             if deaths.get(clip.name):
                 self._results.write()  # should it be the one, nothing is lost with it
@@ -173,7 +188,8 @@ class BlockWorker:
         if deaths >= MOST_DEATHS:
             return self._left_out(
                 clip,
-                f"{deaths} workers died at this clip, so it is left out; the same command tries it again",
+                f"{deaths} workers died at this clip, so it is left out; the same command tries it "
+                "again",
             )
         try:
             [answer] = self._answered(block, [clip])
@@ -197,4 +213,11 @@ class BlockWorker:
 def row_of(owner: Owner | None, clip: str, block: str) -> dict[str, Any]:
     """Return an empty row."""
     told = None if owner is None else json.dumps(vars(owner))
-    return {**dict.fromkeys(ROW.names), "clip": clip, "block": block, "owner": told, "lines": [], "keys": []}
+    return {
+        **dict.fromkeys(ROW.names),
+        "clip": clip,
+        "block": block,
+        "owner": told,
+        "lines": [],
+        "keys": [],
+    }

@@ -1,9 +1,10 @@
-"""Workers: a run by several processes of one machine, each with a GPU, or a share of the cores, of its own.
+"""Workers: a run by several processes of one machine, each with a GPU, or a share of the cores, of
+its own.
 
-In: what `score_clips` takes, models as functions that load them, and how many workers. Out: the run of one process: of four,
-worker 3 does shard 3/4 of it in the same folder (files/shards.py), and the one that ends last writes the tables. What workers
-say comes here, with their number; one that dies is started again once; when this process is stopped, or dies, they write what
-they have and end.
+In: what `score_clips` takes, models as functions that load them, and how many workers. Out: the run
+of one process: of four, worker 3 does shard 3/4 of it in the same folder (files/shards.py), and the
+one that ends last writes the tables. What workers say comes here, with their number; one that dies
+is started again once; when this process is stopped, or dies, they write what they have and end.
 """
 
 from __future__ import annotations
@@ -54,15 +55,16 @@ def score_in_workers(
     Parameters
     ----------
     models : sequence of functions that load a model
-        Each process calls them, so they must be such as can be sent there: ``functools.partial(speechmix.load, "...")``, or
-        functions of a module.
+        Each process calls them, so they must be such as can be sent there:
+        ``functools.partial(speechmix.load, "...")``, or functions of a module.
     clips : sequence of Clip
     out : path
     workers : int
-        How many (see `speechmix.runs.executors.machine_resources.workers_for`); no more than there are clips. Each loads the models.
+        How many (see `speechmix.runs.executors.machine_resources.workers_for`); no more than there
+        are clips. Each loads the models.
     device : str, optional
-        Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs, each worker sees one of
-        them alone.
+        Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs,
+        each worker sees one of them alone.
     aligner : function that loads a model, optional
     progress : bool
         Show one bar on standard error, of all workers.
@@ -95,14 +97,16 @@ def score_in_workers(
         raise InputError(f"expected at least one worker, found {workers}")
     if any(isinstance(model, Model) for model in (*models, aligner)):
         raise InputError(
-            "each worker loads its models: expected functions that do, such as functools.partial(speechmix.load, "
+            "each worker loads its models: expected functions that do, such as "
+            "functools.partial(speechmix.load, "
             "'openai/whisper-small'), found a model"
         )
     count = min(workers, max(1, len(clips)))
     job = _sent(Job(models, clips, Path(out), aligner, options))
     threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
     workers_at_work = [
-        _Worker(Shard(index, count), job, threads | gpu_of(index, device)) for index in range(1, count + 1)
+        _Worker(Shard(index, count), job, threads | gpu_of(index, device))
+        for index in range(1, count + 1)
     ]
     with _bar(len(clips) * len(models), count, progress) as show:
         try:
@@ -179,7 +183,9 @@ def _run(
                 show(sum(sum(other.clips_by_model.values()) for other in workers))
 
 
-def _hear(worker: _Worker, message: tuple[Any, ...], own: int, report: Callable[[str], None]) -> None:
+def _hear(
+    worker: _Worker, message: tuple[Any, ...], own: int, report: Callable[[str], None]
+) -> None:
     """Take in what a worker says, who has so many clips of its own."""
     kind, *content = message
     if kind == LINE:
@@ -199,7 +205,10 @@ def _started_again(worker: _Worker, report: Callable[[str], None]) -> Connection
     """Start a worker that died again, unless it was before; returns what it is heard by."""
     how = worker.end()
     again = worker.starts < STARTS
-    report(f"[{worker.shard}] the worker died ({how}): {'started again' if again else 'its clips are missing'}")
+    report(
+        f"[{worker.shard}] the worker died ({how}): "
+        f"{'started again' if again else 'its clips are missing'}"
+    )
     return worker.start() if again else None
 
 
@@ -220,7 +229,9 @@ def _stop(workers: Sequence[_Worker]) -> None:
         raise
 
 
-def _refuse_dead(workers: Sequence[_Worker], clips: Sequence[Clip], models: int, folder: RunFolder) -> None:
+def _refuse_dead(
+    workers: Sequence[_Worker], clips: Sequence[Clip], models: int, folder: RunFolder
+) -> None:
     """Raise an error that names the clips that are missing, where a worker died twice."""
     dead = [worker for worker in workers if not worker.is_done]
     if not dead:
@@ -228,12 +239,20 @@ def _refuse_dead(workers: Sequence[_Worker], clips: Sequence[Clip], models: int,
     missing = []
     for worker in dead:
         finished = clips_of_shard(folder, worker.shard, models=models)
-        missing += [clip.name for clip in clips if worker.shard.holds(clip.name) and clip.name not in finished]
-    named = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        missing += [
+            clip.name
+            for clip in clips
+            if worker.shard.holds(clip.name) and clip.name not in finished
+        ]
+    named = ", ".join(missing[:10]) + (
+        f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+    )
     numbers = ", ".join(f"{worker.shard} ({worker.end()})" for worker in dead)
     raise SpeechmixError(
-        f"workers died twice: {numbers}; clips that are missing: {named or 'none, but tables are not written'}. What is done "
-        f"is kept, `speechmix status {folder.path}` shows it; the same command goes on, with fewer workers if memory ran out"
+        f"workers died twice: {numbers}; clips that are missing: "
+        f"{named or 'none, but tables are not written'}. What is done "
+        f"is kept, `speechmix status {folder.path}` shows it; the same command goes on, with fewer "
+        "workers if memory ran out"
     )
 
 
@@ -242,14 +261,16 @@ def _sent(job: Job) -> bytes:
         return pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
-            f"the models cannot be sent to a process ({error}): expected functions of a module, or functools.partial of one, "
+            f"the models cannot be sent to a process ({error}): expected functions of a module, or "
+            "functools.partial of one, "
             "as functools.partial(speechmix.load, 'openai/whisper-small')"
         ) from error
 
 
 @contextmanager
 def _bar(total: int, workers: int, progress: bool) -> Iterator[Callable[[int], None]]:
-    """One bar of all workers; what is given is told how many (clip, model) pairs are behind them."""
+    """One bar of all workers; what is given is told how many (clip, model) pairs are behind
+    them."""
     if not progress:
         yield lambda done: None
         return

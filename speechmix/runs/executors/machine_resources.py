@@ -1,6 +1,8 @@
-"""What one machine has for the workers of a run: how many are best, and what each of them sees of it.
+"""What one machine has for the workers of a run: how many are best, and what each of them sees of
+it.
 
-In: sources of models, a device, a worker's number. Out: how many workers; variables that the process of one is started with.
+In: sources of models, a device, a worker's number. Out: how many workers; variables that the
+process of one is started with.
 """
 
 from __future__ import annotations
@@ -14,20 +16,26 @@ import torch
 
 from ...adapters.capture.memory import bytes_of_weights, free_bytes
 
-_BYTES_OF_A_PROCESS = 2**30  # of Python, torch and transformers, and a clip on its way through a model
+_BYTES_OF_A_PROCESS = (
+    2**30
+)  # of Python, torch and transformers, and a clip on its way through a model
 _GPUS = "CUDA_VISIBLE_DEVICES"
 
 
-def workers_for(sources: Sequence[str | Path], *, device: str | None = None, revision: str | None = None) -> int:
+def workers_for(
+    sources: Sequence[str | Path], *, device: str | None = None, revision: str | None = None
+) -> int:
     """How many workers are best on this machine, for models of these sources.
 
-    One for each GPU; without one, one for each thread that torch would use in one process (`OMP_NUM_THREADS`, else the cores),
-    as long as memory holds twice the weights of the largest model, and 1 GiB, for each.
+    One for each GPU; without one, one for each thread that torch would use in one process
+    (`OMP_NUM_THREADS`, else the cores), as long as memory holds twice the weights of the largest
+    model, and 1 GiB, for each.
 
     Parameters
     ----------
     sources : sequence of str or Path
-        Folders or hub ids; of one that is not on this machine yet, the size is unknown and taken for nothing.
+        Folders or hub ids; of one that is not on this machine yet, the size is unknown and taken
+        for nothing.
     device : str, optional
         As in `speechmix.load`: "cpu" leaves GPUs alone, "cuda:1" is one GPU.
     revision : str, optional
@@ -50,7 +58,8 @@ def workers_for(sources: Sequence[str | Path], *, device: str | None = None, rev
 
 
 def gpu_of(index: int, device: str | None) -> dict[str, str]:
-    """Variable that shows a worker one of the GPUs that this process sees, in turn; none to leave it as it is."""
+    """Variable that shows a worker one of the GPUs that this process sees, in turn; none to leave
+    it as it is."""
     if device not in (None, "cuda") or not torch.cuda.is_available():
         return {}
     names = [name for name in os.environ.get(_GPUS, "").split(",") if name]

@@ -1,15 +1,20 @@
-"""Ray Data as the engine of a run: the same stages and the same folder, clips handed out to workers on one machine or many.
+"""Ray Data as the engine of a run: the same stages and the same folder, clips handed out to workers
+on one machine or many.
 
-In: a pass of one model and clips. Out: the rows of actors that hold the model (block_worker.py), small, as blocks are done.
-What is done with them is in block_engine.py.
+In: a pass of one model and clips. Out: the rows of actors that hold the model (block_worker.py),
+small, as blocks are done. What is done with them is in block_engine.py.
 
-What was learned of Ray Data by trying it is followed here, each rule where it applies. Two go for the whole:
+What was learned of Ray Data by trying it is followed here, each rule where it applies. Two go for
+the whole:
 
-- The checkpoint is the part files. That of Ray (`CheckpointConfig`) is one of whole blocks that were read, mapped and written:
-  a driver killed early found nothing there, and it would have to be kept in step with results, which know it themselves.
-- Ray reads no table: a job dies if a node does while the footers of Parquet files are read. Clips come from the driver.
+- The checkpoint is the part files. That of Ray (`CheckpointConfig`) is one of whole blocks that
+  were read, mapped and written: a driver killed early found nothing there, and it would have to be
+  kept in step with results, which know it themselves.
+- Ray reads no table: a job dies if a node does while the footers of Parquet files are read. Clips
+  come from the driver.
 
-The machine that the driver is on must stay: with it go the driver, and the clips that it has not given out.
+The machine that the driver is on must stay: with it go the driver, and the clips that it has not
+given out.
 """
 
 from __future__ import annotations
@@ -33,10 +38,17 @@ from .block_worker import ROW, BlockWorker, Pass, row_of
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-FEWEST, MOST = 16, 64  # clips in a block: a death costs a block at most, and a block costs Ray some milliseconds
+FEWEST, MOST = (
+    16,
+    64,
+)  # clips in a block: a death costs a block at most, and a block costs Ray some milliseconds
 _BLOCKS_OF_A_WORKER = 8  # at least, where there are clips enough: workers then end together
-_IN_FLIGHT = 2  # blocks given to an actor at a time: one is at hand when another is done, and few wait for a slow one
-_OBJECT_STORE = 2**28  # bytes, of a Ray started here: rows are small, and its own choice is a third of the memory
+# blocks given to an actor at a time: one is at hand when another is done, and few wait for a slow
+# one
+_IN_FLIGHT = 2
+_OBJECT_STORE = (
+    2**28
+)  # bytes, of a Ray started here: rows are small, and its own choice is a third of the memory
 
 
 @dataclass(frozen=True)
@@ -49,10 +61,11 @@ class RayEngine(BlockEngine):
     Parameters
     ----------
     address : str, optional
-        Of a cluster ("auto", "ray-head:6379"); without it what RAY_ADDRESS says, or a Ray of this machine alone.
+        Of a cluster ("auto", "ray-head:6379"); without it what RAY_ADDRESS says, or a Ray of this
+        machine alone.
     workers : int, optional
-        At most so many at a time; as many as there is room for by default. The pool grows as machines come and shrinks as they
-        go.
+        At most so many at a time; as many as there is room for by default. The pool grows as
+        machines come and shrinks as they go.
     gpus : float, optional
         Of each worker; by default one, if the cluster has any, and else none.
 
@@ -84,12 +97,16 @@ class RayEngine(BlockEngine):
         room = max(int(resources.get("GPU", 0) / gpus if gpus else resources.get("CPU", 1)), 1)
         most = self.workers or room
         blocks = blocks_of(clips, self.block_size(len(clips), min(most, room)))
-        # Blocks are made here, of few clips each: Ray itself makes one of a short list, which one death would throw back to its
-        # beginning. A pool of fixed size hangs when one of its actors is lost for good (ray issue 62746).
+        # Blocks are made here, of few clips each: Ray itself makes one of a short list, which one
+        # death would throw back to its beginning. A pool of fixed size hangs when one of its actors
+        # is lost for good (ray issue
+        # 62746).
         pool = ray.data.ActorPoolStrategy(
-            min_size=1, max_size=self.workers or max(len(blocks), 1), initial_size=min(most, room, max(len(blocks), 1)),
+            min_size=1,
+            max_size=self.workers or max(len(blocks), 1),
+            initial_size=min(most, room, max(len(blocks), 1)),
             max_tasks_in_flight_per_actor=_IN_FLIGHT,
-        )  # fmt: skip
+        )
         dataset: Dataset = ray.data.from_arrow(blocks).map_batches(
             RayWorker,
             fn_constructor_kwargs={"asked": ray.cloudpickle.dumps(asked)},
@@ -99,7 +116,9 @@ class RayEngine(BlockEngine):
             num_cpus=None if gpus else 1,
             num_gpus=gpus or None,
         )
-        tables: Iterable[Any] = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        tables: Iterable[Any] = dataset.iter_batches(
+            batch_size=None, batch_format="pyarrow", prefetch_batches=0
+        )
         try:
             for table in tables:
                 yield from table.to_pylist()
@@ -108,7 +127,8 @@ class RayEngine(BlockEngine):
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Be connected to a cluster, or to a Ray of this machine; what was connected before stays so."""
+        """Be connected to a cluster, or to a Ray of this machine; what was connected before stays
+        so."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anyone
         try:
             import ray
@@ -129,7 +149,9 @@ class RayEngine(BlockEngine):
                 ) from error
         context = ray.data.DataContext.get_current()
         former = context.enable_progress_bars, context.print_on_execution_start
-        context.enable_progress_bars = context.print_on_execution_start = False  # there is a bar of our own, in clips
+        context.enable_progress_bars = context.print_on_execution_start = (
+            False  # there is a bar of our own, in clips
+        )
         try:
             yield
         finally:
@@ -139,7 +161,8 @@ class RayEngine(BlockEngine):
 
 
 class RayWorker:
-    """A `BlockWorker` as an actor of Ray Data; what goes wrong for good is a row, for an actor that raises is started for ever.
+    """A `BlockWorker` as an actor of Ray Data; what goes wrong for good is a row, for an actor that
+    raises is started for ever.
 
     Parameters
     ----------
@@ -152,7 +175,9 @@ class RayWorker:
 
         self._failure: Exception | None = None
         try:
-            self._worker = BlockWorker(pickle.loads(asked), ray.get_runtime_context().get_node_id(), alive_nodes)
+            self._worker = BlockWorker(
+                pickle.loads(asked), ray.get_runtime_context().get_node_id(), alive_nodes
+            )
         except Exception as error:  # also one that nobody foresaw, in a function that loads a model
             self._failure = error
 
@@ -162,9 +187,17 @@ class RayWorker:
         try:
             if self._failure is not None:
                 raise self._failure
-            rows = list(self._worker.rows(block, [pickle.loads(clip.as_py()) for clip in clips["clip"]]))
+            rows = list(
+                self._worker.rows(block, [pickle.loads(clip.as_py()) for clip in clips["clip"]])
+            )
         except Exception as error:
-            rows = [{**row_of(None, "", block), "stops": type(error).__name__, "reason": _reason(error, len(clips))}]
+            rows = [
+                {
+                    **row_of(None, "", block),
+                    "stops": type(error).__name__,
+                    "reason": _reason(error, len(clips)),
+                }
+            ]
         return pa.Table.from_pylist(rows, schema=ROW)
 
 
@@ -173,7 +206,10 @@ def _reason(error: Exception, clips: int) -> str:
     if isinstance(error, SpeechmixError):
         return str(error)
     *_, at = traceback.extract_tb(error.__traceback__)
-    return f"a worker stopped at a block of {clips} clips: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+    return (
+        f"a worker stopped at a block of {clips} clips: {type(error).__name__}: {error} "
+        f"({at.filename}, line {at.lineno})"
+    )
 
 
 def alive_nodes() -> frozenset[str]:

@@ -1,7 +1,9 @@
-"""What one worker does: its shard of a run, in a process of its own; what it has to say goes to the one that started it.
+"""What one worker does: its shard of a run, in a process of its own; what it has to say goes to the
+one that started it.
 
-In: a `Job`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end what was done, or why it
-cannot be. SIGTERM, and the death of the process that started it, have it write what it has and end.
+In: a `Job`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end
+what was done, or why it cannot be. SIGTERM, and the death of the process that started it, have it
+write what it has and end.
 """
 
 from __future__ import annotations
@@ -67,15 +69,22 @@ def begin(job: bytes, shard: str, channel: Connection) -> None:
         sys.exit(130)
     except SpeechmixError as error:
         kinds = (InputError, ModelError, AlignmentError, StorageError)
-        say(FAILED, next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError), str(error))
+        say(
+            FAILED,
+            next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError),
+            str(error),
+        )
 
 
-def _done(pickled: bytes, shard: str, say: Callable[..., None]) -> tuple[str, int, list[dict[str, str]]]:
+def _done(
+    pickled: bytes, shard: str, say: Callable[..., None]
+) -> tuple[str, int, list[dict[str, str]]]:
     try:
         job: Job = pickle.loads(pickled)
     except (AttributeError, ImportError) as error:
         raise InputError(
-            f"a worker does not find the functions that load models ({error}): put them into a module that can be imported"
+            f"a worker does not find the functions that load models ({error}): put them into a "
+            "module that can be imported"
         ) from error
 
     def tell(stage: str, done: int, total: int) -> None:
@@ -96,7 +105,9 @@ def _done(pickled: bytes, shard: str, say: Callable[..., None]) -> tuple[str, in
 
 
 def _stop(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is written now is not to be cut short
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # once is enough: what is written now is not to be cut short
     raise KeyboardInterrupt
 
 

@@ -1,1 +1,2 @@
-"""Work on many items that goes on where it was stopped: lines of results, files of shards, the journal of a stage."""
+"""Work on many items that goes on where it was stopped: lines of results, files of shards, the
+journal of a stage."""

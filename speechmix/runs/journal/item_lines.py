@@ -1,9 +1,12 @@
-"""Answers about items, one JSON line each, in a folder that holds one question: what a recipe needs to be stopped and resumed.
+"""Answers about items, one JSON line each, in a folder that holds one question: what a recipe needs
+to be stopped and resumed.
 
-In: items with names, what decides an item's answer, and a function that answers. Out: the answers, in the order of the items;
-those of an earlier start are read back where all that decides them is the same.
+In: items with names, what decides an item's answer, and a function that answers. Out: the answers,
+in the order of the items; those of an earlier start are read back where all that decides them is
+the same.
 
-Stages that read each other, or are done in shards, have `stages.journal`; a run of clips has `experiments.run`.
+Stages that read each other, or are done in shards, have `stages.journal`; a run of clips has
+`experiments.run`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ class _HasName(Protocol):
 Named = TypeVar("Named", bound=_HasName)
 
 
-def folder_for_question(folder: Path, question: Mapping[str, Any], *, overwrite: bool = False) -> None:
+def folder_for_question(
+    folder: Path, question: Mapping[str, Any], *, overwrite: bool = False
+) -> None:
     """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
 
     Raises
@@ -50,8 +55,13 @@ def folder_for_question(folder: Path, question: Mapping[str, Any], *, overwrite:
         earlier = _question_of(path)
         other = [name for name in asked if earlier.get(name) != asked[name]]
         if other:
-            shown = ", ".join(f"{name} {earlier.get(name)!r}, now {asked[name]!r}" for name in other)
-            raise InputError(f"{folder} holds a run with other options ({shown}): choose another --out, or --overwrite")
+            shown = ", ".join(
+                f"{name} {earlier.get(name)!r}, now {asked[name]!r}" for name in other
+            )
+            raise InputError(
+                f"{folder} holds a run with other options ({shown}): choose another --out, or "
+                "--overwrite"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, asked)
 
@@ -129,5 +139,8 @@ def _question_of(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         question = error
     if not isinstance(question, dict):
-        raise InputError(f"{path} is damaged (expected a JSON object, found {question}): --overwrite starts afresh")
+        raise InputError(
+            f"{path} is damaged (expected a JSON object, found {question}): --overwrite starts "
+            "afresh"
+        )
     return question

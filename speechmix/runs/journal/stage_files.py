@@ -1,8 +1,10 @@
 """Which files the output of a stage is: one, or one a shard; which of them are there.
 
-In: an output by the name that one process gives it, `pairs.jsonl`, and perhaps the shard that asks. Out: that file, or those
-of a stage that was done in shards, `pairs/1-of-48.jsonl` to `pairs/48-of-48.jsonl`. A file that has its name is finished; while
-it is made it is called `<name>.unfinished`. How many shards there are stands in the names alone: nobody keeps a list of them.
+In: an output by the name that one process gives it, `pairs.jsonl`, and perhaps the shard that asks.
+Out: that file, or those of a stage that was done in shards, `pairs/1-of-48.jsonl` to
+`pairs/48-of-48.jsonl`. A file that has its name is finished; while it is made it is called
+`<name>.unfinished`. How many shards there are stands in the names alone: nobody keeps a list of
+them.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def stage_files(output: Path) -> StageFiles:
     Raises
     ------
     InputError
-        If shards of several counts lie there, or shards beside the output of one process: then every clip is there twice.
+        If shards of several counts lie there, or shards beside the output of one process: then
+        every clip is there twice.
     """
     states: dict[int, dict[bool, set[int]]] = {}
     for path in (output, output.with_name(f"{output.name}{UNFINISHED}")):
@@ -75,9 +78,12 @@ def stage_files(output: Path) -> StageFiles:
     for shard, done in _shards_in(_folder(output)):
         states.setdefault(shard.count, {True: set(), False: set()})[done].add(shard.index)
     if len(states) > 1:
-        layouts = " and ".join(f"{count} shards" if count > 1 else "one process" for count in sorted(states))
+        layouts = " and ".join(
+            f"{count} shards" if count > 1 else "one process" for count in sorted(states)
+        )
         raise InputError(
-            f"{output.parent} holds {output.stem} by {layouts}: expected one of them. Delete what is not wanted: "
+            f"{output.parent} holds {output.stem} by {layouts}: expected one of them. Delete what "
+            "is not wanted: "
             f"{', '.join(_wanted_or_not(output, count) for count in sorted(states))}"
         )
     for count, state in states.items():
@@ -98,7 +104,8 @@ def begun_shards(output: Path) -> list[Shard]:
 
 
 def refuse_another_count(output: Path, shard: Shard) -> None:
-    """Refuse to begin a shard where the output is made in another number of shards, or by one process.
+    """Refuse to begin a shard where the output is made in another number of shards, or by one
+    process.
 
     Raises
     ------
@@ -118,7 +125,8 @@ def refuse_another_count(output: Path, shard: Shard) -> None:
 
 
 def shards_needed(output: Path, shard: Shard) -> list[Shard]:
-    """Return the shards of an output that hold the clips of a shard: of the same count just this one.
+    """Return the shards of an output that hold the clips of a shard: of the same count just this
+    one.
 
     Of 24 shards, 3/48 needs 3/24 alone: place modulo 48 decides place modulo 24.
 
@@ -134,14 +142,19 @@ def shards_needed(output: Path, shard: Shard) -> list[Shard]:
     common = common_shard(shard, files.count)
     missing = [index for index in files.missing if common.index == (index - 1) % common.count + 1]
     if missing and files.count == 1:
-        raise InputError(f"the stage {output.stem} was stopped before its end in {output.parent}: {first}")
+        raise InputError(
+            f"the stage {output.stem} was stopped before its end in {output.parent}: {first}"
+        )
     if missing:
         raise InputError(_lacks(output, files, missing))
-    return [Shard(index, files.count) for index in range(common.index, files.count + 1, common.count)]
+    return [
+        Shard(index, files.count) for index in range(common.index, files.count + 1, common.count)
+    ]
 
 
 def common_shard(shard: Shard, count: int) -> Shard:
-    """Return the smallest shard that holds the clips of this one and is made of whole shards of another count.
+    """Return the smallest shard that holds the clips of this one and is made of whole shards of
+    another count.
 
     Examples
     --------
@@ -155,7 +168,8 @@ def common_shard(shard: Shard, count: int) -> Shard:
 
 
 def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
-    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also the unfinished ones.
+    """Outputs in a folder by the names that one process gives them, sorted; of those in shards also
+    the unfinished ones.
 
     Parameters
     ----------
@@ -165,8 +179,15 @@ def outputs_in(folder: Path, *, begun: bool = False) -> list[Path]:
     """
     outputs = set(folder.glob("*.jsonl"))
     if begun:
-        outputs |= {path.with_name(path.name.removesuffix(UNFINISHED)) for path in folder.glob(f"*.jsonl{UNFINISHED}")}
-    outputs |= {path.with_name(f"{path.name}.jsonl") for path in folder.glob("*") if path.is_dir() and _shards_in(path)}
+        outputs |= {
+            path.with_name(path.name.removesuffix(UNFINISHED))
+            for path in folder.glob(f"*.jsonl{UNFINISHED}")
+        }
+    outputs |= {
+        path.with_name(f"{path.name}.jsonl")
+        for path in folder.glob("*")
+        if path.is_dir() and _shards_in(path)
+    }
     return sorted(outputs)
 
 
@@ -189,14 +210,22 @@ def index_list(indices: Iterable[int]) -> str:
             runs[-1].append(index)
         else:
             runs.append([index])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+    return ",".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs
+    )
 
 
 def _lacks(output: Path, files: StageFiles, missing: list[int]) -> str:
     """Say which shards are missing, and how they are made."""
     names = [f"{index}/{files.count}" for index in missing]
-    few = f"shard {names[0]}" if len(names) == 1 else f"shards {', '.join(names[:-1])} and {names[-1]}"
-    shards = few if len(names) <= 4 else f"{len(names)} of {files.count} shards ({index_list(missing)})"
+    few = (
+        f"shard {names[0]}"
+        if len(names) == 1
+        else f"shards {', '.join(names[:-1])} and {names[-1]}"
+    )
+    shards = (
+        few if len(names) <= 4 else f"{len(names)} of {files.count} shards ({index_list(missing)})"
+    )
     unfinished = files.unfinished & set(missing)
     state = f" ({index_list(unfinished)} unfinished: at work, or stopped)" if unfinished else ""
     command = command_of(output)
@@ -218,7 +247,9 @@ def _shards_in(folder: Path) -> list[tuple[Shard, bool]]:
     """Shards in a folder, each with whether it is complete."""
     shards = []
     for path in folder.glob("*-of-*"):
-        name = re.fullmatch(rf"([1-9]\d*)-of-([1-9]\d*)\.jsonl({re.escape(UNFINISHED)})?", path.name)
+        name = re.fullmatch(
+            rf"([1-9]\d*)-of-([1-9]\d*)\.jsonl({re.escape(UNFINISHED)})?", path.name
+        )
         if name and 1 < int(name[2]) >= int(name[1]):
             shards.append((Shard(int(name[1]), int(name[2])), not name[3]))
     return shards

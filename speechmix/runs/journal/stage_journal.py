@@ -3,16 +3,19 @@
 In: items and the work to do on one. Out: a JSON-lines file, read again by `stage_lines`
 
     {"stage", "options", "versions", ...}            first line: how it was made
-    {"key", (ingredients,) result or why, "sum"}     a line an item, in their order, with a checksum of itself
-    {"end", "inputs", "versions", "sum"}             last line: how many items, and of which inputs
+    {"key", (ingredients,) result or why, "sum"}     a line an item, in their order, with a checksum
+    of itself {"end", "inputs", "versions", "sum"}             last line: how many items, and of
+    which inputs
 
-While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete, so an output is whole or not
-there. A stage that is killed loses at most the item at hand and a tenth of a second's work before it. At each start lines are
-used again if item and ingredients are still the same; the others are made again, and damaged ones too. What a stage has in the
-end does not depend on its past.
+While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete,
+so an output is whole or not there. A stage that is killed loses at most the item at hand and a
+tenth of a second's work before it. At each start lines are used again if item and ingredients are
+still the same; the others are made again, and damaged ones too. What a stage has in the end does
+not depend on its past.
 
-A shard does the same in a file of its own (see `stage_files`), whose first line names it. Shards of one output run at once, on
-several machines; each holds a lock of its own, and none writes a file of another.
+A shard does the same in a file of its own (see `stage_files`), whose first line names it. Shards of
+one output run at once, on several machines; each holds a lock of its own, and none writes a file of
+another.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ _MOST_LOST = 0.1  # seconds of work on quick items; a slow one is written when i
 
 
 class LeftOut(SpeechmixError):
-    """An item that a stage leaves out, with the kind of reason ("missing clip"), the reason, and what else to note."""
+    """An item that a stage leaves out, with the kind of reason ("missing clip"), the reason, and
+    what else to note."""
 
     def __init__(self, why: str, reason: str, **noted: Any):
         super().__init__(reason)
@@ -66,21 +70,25 @@ def run_stage(
         Its output, ending in .jsonl.
     items : iterable of (key, item)
     work : callable
-        Item -> what to keep of it. An error of this package drops the item; any other stops the stage.
+        Item -> what to keep of it. An error of this package drops the item; any other stops the
+        stage.
     options : dict
-        What decides the result of every item. An output made with others is not mixed with this one.
+        What decides the result of every item. An output made with others is not mixed with this
+        one.
     ingredients : callable
-        (item, stored line or {}) -> what decides the result of this item; kept in its line, which is used again only if it
-        is the same.
+        (item, stored line or {}) -> what decides the result of this item; kept in its line, which
+        is used again only if it is the same.
     unimportant : tuple of str
-        Names of ingredients that may change (a file's time, where its content has a hash of its own).
+        Names of ingredients that may change (a file's time, where its content has a hash of its
+        own).
     inputs : dict, or a function that returns one, optional
-        Which inputs the items are of, for `stage_lines.inputs_of`; a function is asked when all items were read.
+        Which inputs the items are of, for `stage_lines.inputs_of`; a function is asked when all
+        items were read.
     why : str
         Kind of reason for errors that are not `LeftOut`.
     shard : Shard
-        The one whose items these are. Their `ingredients` then say each one's place among the items of all shards
-        (`stage_lines.AT`), in this order.
+        The one whose items these are. Their `ingredients` then say each one's place among the items
+        of all shards (`stage_lines.AT`), in this order.
     overwrite : bool
         Start afresh if there is an output made with other options.
 
@@ -106,7 +114,11 @@ def run_stage(
     [2, 6]
     """
     options = json.loads(json.dumps(options, default=str))
-    header: dict[str, Any] = {"stage": path.stem, "options": options, "versions": package_versions()}
+    header: dict[str, Any] = {
+        "stage": path.stem,
+        "options": options,
+        "versions": package_versions(),
+    }
     refuse_another_count(path, shard)
     if shard.count > 1:
         header["shard"] = shard.label
@@ -120,20 +132,25 @@ def run_stage(
 
         def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
             asked = _as_stored(ingredients(item, stored or {}))
-            if stored and all(stored.get(name) == asked[name] for name in asked if name not in unimportant):
+            if stored and all(
+                stored.get(name) == asked[name] for name in asked if name not in unimportant
+            ):
                 return {**stored, **asked}
             try:
                 return {"key": key, **asked, **_done(work, item, why)}
             except Exception as error:
                 error.add_note(
-                    f"at {key!r} of the stage {header['stage']}; what is done so far is kept in {unfinished}"
+                    f"at {key!r} of the stage {header['stage']}; what is done so far is kept in "
+                    f"{unfinished}"
                 )
                 raise
 
         with StoredLines(path) as former, _reopened(unfinished, header) as file:
             count = _go_on(file, _shown(items, header["stage"], progress), made, former)
             inputs = inputs() if callable(inputs) else inputs
-            file.write(checked({"end": count, "inputs": inputs or {}, "versions": package_versions()}))
+            file.write(
+                checked({"end": count, "inputs": inputs or {}, "versions": package_versions()})
+            )
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -154,11 +171,18 @@ def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str) -> dict[st
     except StorageError:
         raise
     except SpeechmixError as error:
-        return {"why": getattr(error, "why", why), "reason": str(error), **getattr(error, "noted", {})}
+        return {
+            "why": getattr(error, "why", why),
+            "reason": str(error),
+            **getattr(error, "noted", {}),
+        }
 
 
-def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: StoredLines) -> int:
-    """Write the lines that the unfinished file lacks, behind those that still stand; returns how many items there are."""
+def _go_on(
+    file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: StoredLines
+) -> int:
+    """Write the lines that the unfinished file lacks, behind those that still stand; returns how
+    many items there are."""
     count, whole, standing, flushed = 0, file.tell(), True, -math.inf
     for key, item in items:
         stored = line_of(file.readline()) if standing else None
@@ -183,7 +207,8 @@ def _go_on(file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, for
 
 
 class StoredLines:
-    """Lines of an earlier, complete output, by key: one after the other while the items are in the same order."""
+    """Lines of an earlier, complete output, by key: one after the other while the items are in the
+    same order."""
 
     def __init__(self, path: Path):
         self._file = path.open("rb") if path.is_file() else None
@@ -226,7 +251,8 @@ class StoredLines:
 
 
 def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
-    """Refuse an output made with other options, or remove it if it may be overwritten; one without a header is set aside."""
+    """Refuse an output made with other options, or remove it if it may be overwritten; one without
+    a header is set aside."""
     if not path.is_file():
         return
     header = header_of(path)
@@ -235,7 +261,9 @@ def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None
             aside = path.with_name(f"{path.name}.damaged")
             os.replace(path, aside)
             warnings.warn(
-                f"{path} is damaged (or of an older version): set aside as {aside.name} and made again", stacklevel=3
+                f"{path} is damaged (or of an older version): set aside as {aside.name} and made "
+                "again",
+                stacklevel=3,
             )
             return
         path.unlink()
@@ -253,7 +281,8 @@ def _refuse_unlike(output: Path, options: dict[str, Any]) -> None:
     others = options_of(output)
     if others and others != options:
         raise InputError(
-            f"the shards of {output.stem} in {output.parent} are made with other options ({_difference(others, options)}): use "
+            f"the shards of {output.stem} in {output.parent} are made with other options "
+            f"({_difference(others, options)}): use "
             "theirs, choose another folder, or overwrite all of them"
         )
 

@@ -1,10 +1,11 @@
 """Lines of a stage's output: written with checksums, read again, counted.
 
-In: JSON lines as `stages.journal` writes them, in one file or in one a shard. Out: its lines, if it is whole; its
-options and inputs; a digest of what a later stage reads of it.
+In: JSON lines as `stages.journal` writes them, in one file or in one a shard. Out: its lines, if it
+is whole; its options and inputs; a digest of what a later stage reads of it.
 
-The files of shards are read as one: each of their lines says at which place of the corpus its clip stands (`AT`), and they are
-merged by it. So the lines and their order are those of one process, whatever the number of shards.
+The files of shards are read as one: each of their lines says at which place of the corpus its clip
+stands (`AT`), and they are merged by it. So the lines and their order are those of one process,
+whatever the number of shards.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
     Raises
     ------
     InputError
-        If the stage was not done, or not to its end (it says which shards are missing), or a file is damaged.
+        If the stage was not done, or not to its end (it says which shards are missing), or a file
+        is damaged.
     """
-    return ({name: line[name] for name in line if name != AT} for line in numbered_lines(path, shard))
+    return (
+        {name: line[name] for name in line if name != AT} for line in numbered_lines(path, shard)
+    )
 
 
 def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
@@ -53,11 +57,14 @@ def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]
     files = [shard_file(path, part) for part in parts]
     _refuse_unlike(path, files)
     merged = heapq.merge(*map(_lines_of_file, files), key=lambda line: line[AT])
-    return (line for line in merged if shard.holds(line["key"])) if shard.count > 1 else iter(merged)
+    return (
+        (line for line in merged if shard.holds(line["key"])) if shard.count > 1 else iter(merged)
+    )
 
 
 def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
-    """Lines of one file, whole or an error; a line that does not say its place is of one process, and they are in order."""
+    """Lines of one file, whole or an error; a line that does not say its place is of one process,
+    and they are in order."""
     _readable_header(path)
     last: dict[str, Any] = {}
     count = 0
@@ -70,16 +77,24 @@ def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
             count += 1
         line = line_of(text)
         if line is None or ended or not line.keys() & {"key", "end"}:
-            raise InputError(f"{path}, line {number}, is damaged: run the stage again, and it is made again")
+            raise InputError(
+                f"{path}, line {number}, is damaged: run the stage again, and it is made again"
+            )
         last = line
     if "end" not in last:
-        raise InputError(f"{path} ends too early (or was written by an older version): run the stage again")
+        raise InputError(
+            f"{path} ends too early (or was written by an older version): run the stage again"
+        )
     if last["end"] != count:
-        raise InputError(f"{path}: expected {last['end']} items, found {count}: it is damaged, run the stage again")
+        raise InputError(
+            f"{path}: expected {last['end']} items, found {count}: it is damaged, run the stage "
+            "again"
+        )
 
 
 def _texts(path: Path) -> Iterator[bytes]:
-    """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are too many to hold open."""
+    """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are
+    too many to hold open."""
     place = 0
     first_mark: tuple[int, int, int] | None = None
     try:
@@ -100,7 +115,8 @@ def _texts(path: Path) -> Iterator[bytes]:
 
 
 def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
-    """Refuse shards that were made with unlike options or of unlike corpora, and files that were renamed."""
+    """Refuse shards that were made with unlike options or of unlike corpora, and files that were
+    renamed."""
     if len(files) == 1:
         return
     first = made_of(files[0])
@@ -112,13 +128,16 @@ def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
         unlike = [name for name in made if made[name] != first[name]]
         if unlike:
             raise InputError(
-                f"{file} is of other {' and '.join(unlike)} than {files[0].name}: shards of one output need the same. Run "
-                "those that are not as they should be again (with --overwrite where the options are others)"
+                f"{file} is of other {' and '.join(unlike)} than {files[0].name}: shards of one "
+                "output need the same. Run "
+                "those that are not as they should be again (with --overwrite where the options "
+                "are others)"
             )
 
 
 def made_of(file: Path) -> dict[str, Any]:
-    """What the shards of one output have in common: options, and a hash of the corpus where they say it."""
+    """What the shards of one output have in common: options, and a hash of the corpus where they
+    say it."""
     return {"options": _readable_header(file)["options"], "corpus": inputs_of(file).get("corpus")}
 
 
@@ -126,7 +145,8 @@ def _readable_header(file: Path) -> dict[str, Any]:
     header = header_of(file)
     if not header:
         raise InputError(
-            f"{file}, line 1, is damaged (or of an older version): run the stage again, and it is made again"
+            f"{file}, line 1, is damaged (or of an older version): run the stage again, and it is "
+            "made again"
         )
     return header
 
@@ -137,7 +157,8 @@ def kept(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
 
 
 def counted(path: Path) -> str:
-    """Return one line that counts what a stage, which is just done, kept and why it dropped the rest.
+    """Return one line that counts what a stage, which is just done, kept and why it dropped the
+    rest.
 
     Examples
     --------
@@ -149,11 +170,15 @@ def counted(path: Path) -> str:
     reasons = said_reasons(dropped)
     header = header_of(path)
     title = f"{header['stage']}, shard {path.stem}" if "shard" in header else path.stem
-    return f"{title}: {n_kept} kept, {dropped.total()} dropped{f' ({reasons})' if reasons else ''}; {path}"
+    return (
+        f"{title}: {n_kept} kept, {dropped.total()} "
+        f"dropped{f' ({reasons})' if reasons else ''}; {path}"
+    )
 
 
 def _whys(path: Path) -> Iterator[str]:
-    """Why each item of an output that was just written was dropped, "" if it was kept; lines without a "why" are not parsed."""
+    """Why each item of an output that was just written was dropped, "" if it was kept; lines
+    without a "why" are not parsed."""
     for part in shards_needed(path, WHOLE):
         for text in _texts(shard_file(path, part)):
             if text.startswith(b'{"key": '):
@@ -173,7 +198,8 @@ def said_reasons(dropped: Counter[str]) -> str:
 
 
 def options_of(path: Path) -> dict[str, Any]:
-    """Options that an output, or the first of its shards whose first line can be read, was or is made with; else nothing."""
+    """Options that an output, or the first of its shards whose first line can be read, was or is
+    made with; else nothing."""
     files = stage_files(path)
     for indices, ending in ((files.done, ""), (files.unfinished, UNFINISHED)):
         for index in sorted(indices):
@@ -196,12 +222,14 @@ def inputs_of(path: Path) -> dict[str, Any]:
 
 
 def input_digest(path: Path, *names: str, shard: Shard = WHOLE) -> str:
-    """Short hash of what a later stage reads of an output: these entries of the items kept, of one shard or of all."""
+    """Short hash of what a later stage reads of an output: these entries of the items kept, of one
+    shard or of all."""
     return input_digests(path, *names, shards=[shard])[0]
 
 
 def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]:
-    """Hashes as `input_digest` makes them, of shards of one count, in one pass; what holds no clip of theirs is not read."""
+    """Hashes as `input_digest` makes them, of shards of one count, in one pass; what holds no clip
+    of theirs is not read."""
     count = shards[0].count
     entries = {shard.index: hashlib.sha256() for shard in shards}
     step = gcd(count, *(shard.index - shards[0].index for shard in shards))

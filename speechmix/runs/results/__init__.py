@@ -1,1 +1,2 @@
-"""What a run leaves on the disk: its folder, part files, scores, maps and tables; written, and read back."""
+"""What a run leaves on the disk: its folder, part files, scores, maps and tables; written, and read
+back."""

@@ -1,7 +1,8 @@
 """Data sets of files that are compared with what was written, each when it is opened first.
 
-In: paths with the marks of their files. Out: a file system of pyarrow, for reading alone. A scan that needs three files of a
-thousand compares three: page checksums of Parquet do not cover its footer, where a flipped bit hides rows.
+In: paths with the marks of their files. Out: a file system of pyarrow, for reading alone. A scan
+that needs three files of a thousand compares three: page checksums of Parquet do not cover its
+footer, where a flipped bit hides rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Are the tables and descriptions in a run's folder what this package writes?
 
-In: files of a run, which may be damaged, of another version, or somebody else's. Out: their content, each file read once, or
-an `InputError` that names the file, what it lacks and what to do.
+In: files of a run, which may be damaged, of another version, or somebody else's. Out: their
+content, each file read once, or an `InputError` that names the file, what it lacks and what to do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFol
 from .run_times import COLUMNS
 from .tidy_tables import STRENGTH
 
-# What the tables of a run must have, where they are there at all: columns of text, of whole numbers, and of numbers.
+# What the tables of a run must have, where they are there at all: columns of text, of whole
+# numbers, and of numbers.
 _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     CONTRIBUTIONS: (
         ("clip", "model", "init", "stack", "measure", "rows"),
@@ -29,7 +30,11 @@ _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     ABLATION: (("clip", "model", "init", "ablated", "source"), (), ("layer", "right")),
     TRANSCRIPTS: (("clip", "model"), (), ("character_error_rate",)),
-    BOUNDARIES: (("clip", "model", "init", "stack", "measure", "rows", "boundaries"), ("layer",), ("contribution",)),
+    BOUNDARIES: (
+        ("clip", "model", "init", "stack", "measure", "rows", "boundaries"),
+        ("layer",),
+        ("contribution",),
+    ),
 }
 # Read as categories where there is a row for each clip, layer, model and measure.
 _CATEGORIES = ("clip", "fingerprint", "model", "init", "cue", "target", "stack", "measure", "rows")
@@ -45,12 +50,18 @@ def checked_clips(folder: RunFolder) -> pd.DataFrame:
         If it is damaged.
     """
     clips = read_csv(folder.clips)
-    _check_columns(folder.clips, clips, ("clip", "text", "seconds", "cue", "target", "foil", "sound"), (), ())
+    _check_columns(
+        folder.clips, clips, ("clip", "text", "seconds", "cue", "target", "foil", "sound"), (), ()
+    )
     try:
         clips = clips.astype({"seconds": float})
     except ValueError as error:
         raise damaged(folder.clips, f"a column seconds of numbers, found {error}") from error
-    if not (clips["seconds"] > 0).all() or clips["clip"].duplicated().any() or (clips["clip"] == "").any():
+    if (
+        not (clips["seconds"] > 0).all()
+        or clips["clip"].duplicated().any()
+        or (clips["clip"] == "").any()
+    ):
         raise damaged(folder.clips, "a length above 0 and a name of its own for each clip")
     return clips
 
@@ -67,7 +78,9 @@ def checked_tables(folder: RunFolder) -> dict[str, pd.DataFrame]:
     for name, columns in _TABLES.items():
         path = folder.table(name)
         if path.is_file():
-            tables[name] = read_parquet(path, categories=_CATEGORIES if name == CONTRIBUTIONS else ())
+            tables[name] = read_parquet(
+                path, categories=_CATEGORIES if name == CONTRIBUTIONS else ()
+            )
             _check_columns(path, tables[name], *columns)
     return tables
 
@@ -84,7 +97,10 @@ def checked_reasons(folder: RunFolder) -> list[dict[str, str]]:
         return []
     table = read_csv(folder.skipped)
     if len(table) and set(table) != set(_REASON):
-        raise damaged(folder.skipped, f"the columns clip, model and reason, found {', '.join(map(str, table))}")
+        raise damaged(
+            folder.skipped,
+            f"the columns clip, model and reason, found {', '.join(map(str, table))}",
+        )
     return [{name: row[name] for name in _REASON} for row in table.to_dict("records")]
 
 
@@ -100,22 +116,32 @@ def checked_times(folder: RunFolder) -> pd.DataFrame:
         return pd.DataFrame(columns=[*COLUMNS])
     table = read_csv(folder.times)
     if any(name not in table for name in COLUMNS):
-        raise damaged(folder.times, f"the columns {', '.join(COLUMNS)}, found {', '.join(map(str, table))}")
+        raise damaged(
+            folder.times, f"the columns {', '.join(COLUMNS)}, found {', '.join(map(str, table))}"
+        )
     try:
         return table.astype({"seconds": float, "clips": int})
     except ValueError as error:
-        raise damaged(folder.times, f"columns seconds and clips of numbers, found {error}") from error
+        raise damaged(
+            folder.times, f"columns seconds and clips of numbers, found {error}"
+        ) from error
 
 
 def _check_columns(
-    path: Path, table: pd.DataFrame, texts: Sequence[str], whole: Sequence[str], numbers: Sequence[str]
+    path: Path,
+    table: pd.DataFrame,
+    texts: Sequence[str],
+    whole: Sequence[str],
+    numbers: Sequence[str],
 ) -> None:
     expected = (*texts, *whole, *numbers, *(["seed"] if "init" in texts else []))
     if not table.columns.is_unique or any(name not in table for name in expected):
         columns = ", ".join(map(str, table.columns[:40]))
         raise damaged(path, f"each of the columns {', '.join(expected)} once, found {columns}")
     wrong = [name for name in texts if not _are_texts(table[name])]
-    wrong += [name for name in whole if table[name].dtype.kind not in "iu" or table[name].lt(0).any()]
+    wrong += [
+        name for name in whole if table[name].dtype.kind not in "iu" or table[name].lt(0).any()
+    ]
     wrong += [name for name in numbers if table[name].dtype.kind not in "biuf"]
     if wrong:
         raise damaged(path, f"other values in the columns {', '.join(wrong)}")
@@ -128,11 +154,15 @@ def _are_texts(column: pd.Series) -> bool:
 
 
 def _is_selection(facts: dict[str, Any]) -> bool:
-    """Whether it is what `homophony.counts.selection_facts` returns: counts of stages, and error rates of models."""
+    """Whether it is what `homophony.counts.selection_facts` returns: counts of stages, and error
+    rates of models."""
     stages, models = facts.get("stages", []), facts.get("models", [])
     if not isinstance(stages, list) or not isinstance(models, list):
         return False
-    counted = all(isinstance(row, list) and [type(cell) for cell in row] == [str, str, str, int] for row in stages)
+    counted = all(
+        isinstance(row, list) and [type(cell) for cell in row] == [str, str, str, int]
+        for row in stages
+    )
     rates = ("transcribed_clips", "transcribed_wer_percent", "transcribed_cer_percent")
     rated = all(
         isinstance(row, dict)
@@ -144,7 +174,8 @@ def _is_selection(facts: dict[str, Any]) -> bool:
 
 
 def described_run(folder: RunFolder) -> dict[str, Any]:
-    """Options, versions and state of a run, and title and notes of the page that was written at its end.
+    """Options, versions and state of a run, and title and notes of the page that was written at its
+    end.
 
     Raises
     ------
@@ -152,20 +183,33 @@ def described_run(folder: RunFolder) -> dict[str, Any]:
         If these files are damaged.
     """
     description: dict[str, Any] = {}
-    kinds = {"options": dict, "state": str, "title": str, "notes": list, "parts": dict, "selection": dict}
+    kinds = {
+        "options": dict,
+        "state": str,
+        "title": str,
+        "notes": list,
+        "parts": dict,
+        "selection": dict,
+    }
     for path in (folder.description, folder.page_description):
         if not path.is_file():
             continue
         content = read_json_object(path)
-        wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key, kind()), kind)]
+        wrong = [
+            key for key, kind in kinds.items() if not isinstance(content.get(key, kind()), kind)
+        ]
         if not all(isinstance(note, str) for note in content.get("notes", [])):
             wrong.append("notes")
         if "selection" not in wrong and not _is_selection(content.get("selection", {})):
             wrong.append("selection")
         if wrong:
             raise damaged(path, f"other values for {', '.join(wrong)}")
-        if isinstance(content.get("standing"), dict) and isinstance(content["standing"].get("options"), dict):
-            content["options"] = content["standing"]["options"]  # the run was stopped: its tables are of before
+        if isinstance(content.get("standing"), dict) and isinstance(
+            content["standing"].get("options"), dict
+        ):
+            content["options"] = content["standing"][
+                "options"
+            ]  # the run was stopped: its tables are of before
         description |= content
     return description
 
@@ -173,5 +217,6 @@ def described_run(folder: RunFolder) -> dict[str, Any]:
 def damaged(path: Path, expected: str) -> InputError:
     """Return the error for a file of a run."""
     return InputError(
-        f"{path} is damaged or of another version: expected {expected}. Score the clips again into this folder"
+        f"{path} is damaged or of another version: expected {expected}. Score the clips again into "
+        "this folder"
     )

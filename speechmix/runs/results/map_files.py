@@ -1,9 +1,12 @@
-"""Maps of a run in files of their own, below ``maps/<model>/``: of frames in shards, of words in Parquet if asked for.
+"""Maps of a run in files of their own, below ``maps/<model>/``: of frames in shards, of words in
+Parquet if asked for.
 
-In: maps, clip by clip. Out: files that belong to a part of the run (results.py), whose name is in theirs, as scores do:
+In: maps, clip by clip. Out: files that belong to a part of the run (results.py), whose name is in
+theirs, as scores do:
 
-    maps/<model>/<part>.safetensors    maps of frames, a tensor <clip>/<measure>/<stack> each [layer, (head,) target, source]
-    maps/<model>/<part>.parquet        maps of words, a row each, in plain columns (`COLUMNS`)
+    maps/<model>/<part>.safetensors    maps of frames, a tensor <clip>/<measure>/<stack> each
+    [layer, (head,) target, source] maps/<model>/<part>.parquet        maps of words, a row each, in
+    plain columns (`COLUMNS`)
 
 Labels of frame maps, and the digest of each of their layers, are in the rows of the part.
 """
@@ -39,11 +42,19 @@ _LISTS += [
     (f"{side}_{name}", kind)
     for side in ("target", "source")
     for name, kind in (
-        ("labels", pa.string()), ("kinds", pa.string()), ("onsets", pa.float64()), ("offsets", pa.float64()),
+        ("labels", pa.string()),
+        ("kinds", pa.string()),
+        ("onsets", pa.float64()),
+        ("offsets", pa.float64()),
     )
-]  # fmt: skip
+]
 COLUMNS = pa.schema(
-    [("clip", pa.string()), ("fingerprint", pa.string()), ("model", pa.string()), ("init", pa.string())]
+    [
+        ("clip", pa.string()),
+        ("fingerprint", pa.string()),
+        ("model", pa.string()),
+        ("init", pa.string()),
+    ]
     + [("seed", pa.int64()), ("measure", pa.string()), ("stack", pa.string())]
     + [(name, pa.list_(kind)) for name, kind in _LISTS]
     + [("mixing_strength", pa.list_(pa.float32()))]
@@ -63,7 +74,8 @@ def check_maps_dtype(dtype: str | None, question: Question) -> None:
         raise InputError(f"maps_dtype must be one of {DTYPES}, found {dtype!r}")
     if not goes_to_shards(question):
         raise InputError(
-            "maps_dtype is for maps of frames (units='frame'); maps of words are small, and kept in float32, which every "
+            "maps_dtype is for maps of frames (units='frame'); maps of words are small, and kept "
+            "in float32, which every "
             "reader of Parquet knows: leave it out"
         )
 
@@ -107,12 +119,16 @@ class MapFiles:
     def append_copies(self, part: Part, clip: str, content: str) -> None:
         """Add the frame maps that a row of a part speaks of, compared with their digests."""
         for name, digests in _shared_by(clip, content):
-            scores = read_tensor(shard_with(name, shards_of(self._folder, part), str(part.path)), name, digests)
+            scores = read_tensor(
+                shard_with(name, shards_of(self._folder, part), str(part.path)), name, digests
+            )
             self.append_scores(name, scores, scores.dtype.name)
 
     def copied_rows(self, part: Part, groups: RowGroups) -> CopiedScores:
         """Rows of word maps of a part, to be taken out clip by clip."""
-        return CopiedScores([self._folder / name for name in part.maps if name.endswith(".parquet")], groups)
+        return CopiedScores(
+            [self._folder / name for name in part.maps if name.endswith(".parquet")], groups
+        )
 
     def _write_rows(self) -> None:
         if self._waiting:
@@ -120,7 +136,8 @@ class MapFiles:
         self._waiting, self._cells = [], 0
 
     def close(self, part: str) -> dict[str, FileMark]:
-        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their marks."""
+        """Finish the files of a part, whose name is in theirs; returns their paths below the
+        folder, with their marks."""
         self._write_rows()
         paths = [*self._shards.close(part), *self._tables.close(part)]
         return {path.relative_to(self._folder).as_posix(): FileMark.of(path) for path in paths}
@@ -139,13 +156,22 @@ class MapFiles:
 
 
 def rows_of_maps(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pa.Table:
-    """Maps of one clip in plain columns, a row each; scores are flat, in the order of `shape`, mixing strengths by layer."""
+    """Maps of one clip in plain columns, a row each; scores are flat, in the order of `shape`,
+    mixing strengths by layer."""
     about: dict[str, Any] = {"clip": clip.name, "fingerprint": clip.fingerprint}
     about |= {"model": model.name, "init": model.init, "seed": model.seed}
     rows: list[dict[str, Any]] = []
     for (measure, stack), mixing_map in maps.items():
-        row: dict[str, Any] = {**about, "measure": measure, "stack": stack, "layers": mixing_map.layers}
-        row |= {"shape": mixing_map.scores.shape, "scores": np.asarray(mixing_map.scores, np.float32).ravel()}
+        row: dict[str, Any] = {
+            **about,
+            "measure": measure,
+            "stack": stack,
+            "layers": mixing_map.layers,
+        }
+        row |= {
+            "shape": mixing_map.scores.shape,
+            "scores": np.asarray(mixing_map.scores, np.float32).ravel(),
+        }
         strength = mixing_map.mixing_strength
         row["mixing_strength"] = None if strength is None else strength.astype(np.float32).ravel()
         for side, spans in (("target", mixing_map.targets), ("source", mixing_map.sources)):
@@ -161,7 +187,8 @@ def shards_of(folder: Path, part: Part) -> list[Path]:
 
 
 def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]) -> np.ndarray:
-    """Scores of a frame map, which stay in its shard until they are used; float16 becomes float32, to be computed with.
+    """Scores of a frame map, which stay in its shard until they are used; float16 becomes float32,
+    to be computed with.
 
     Raises
     ------
@@ -170,7 +197,9 @@ def frame_map_scores(folder: Path, part: Part, name: str, digests: Sequence[str]
     """
     scores = read_tensor(shard_with(name, shards_of(folder, part), str(part.path)), name, digests)
     if scores.dtype.itemsize == 2 or not scores.dtype.isnative:
-        return scores.astype("float32" if scores.dtype.itemsize == 2 else scores.dtype.newbyteorder("="))
+        return scores.astype(
+            "float32" if scores.dtype.itemsize == 2 else scores.dtype.newbyteorder("=")
+        )
     return scores
 
 

@@ -1,8 +1,10 @@
-"""Shards of maps: safetensors files of about a gigabyte that hold many maps, written and read layer by layer.
+"""Shards of maps: safetensors files of about a gigabyte that hold many maps, written and read layer
+by layer.
 
-In: names of tensors and their layers. Out: files that any reader of safetensors opens; a tensor is read back as a memory map,
-after its layers were compared with their digests, which whoever wrote it keeps. The place of the header at a file's beginning
-is left free and filled in at the end, so that scores are written once, and no more than a layer of them is in memory.
+In: names of tensors and their layers. Out: files that any reader of safetensors opens; a tensor is
+read back as a memory map, after its layers were compared with their digests, which whoever wrote it
+keeps. The place of the header at a file's beginning is left free and filled in at the end, so that
+scores are written once, and no more than a layer of them is in memory.
 """
 
 from __future__ import annotations
@@ -44,12 +46,16 @@ class ShardWriter:
         self._header_bytes = self._bytes = 0
 
     def append(self, name: str, scores: np.ndarray, dtype: str) -> None:
-        """Write a tensor [L, ...], layer by layer, as numbers of a type; it is there whole, or not at all."""
+        """Write a tensor [L, ...], layer by layer, as numbers of a type; it is there whole, or not
+        at all."""
         size = scores.size * np.dtype(dtype).itemsize
         place = [self._bytes, self._bytes + size]
         entry = {"dtype": _CODES[dtype], "shape": list(scores.shape), "data_offsets": place}
         header_bytes = len(json.dumps({name: entry})) + 2
-        too_large = self._bytes + size > _MOST_IN_A_SHARD or self._header_bytes + header_bytes > _HEADER - 64
+        too_large = (
+            self._bytes + size > _MOST_IN_A_SHARD
+            or self._header_bytes + header_bytes > _HEADER - 64
+        )
         if too_large and self._entries:
             self._end_file()
             entry["data_offsets"] = [0, size]
@@ -87,10 +93,12 @@ class ShardWriter:
         self._file, self._entries, self._header_bytes, self._bytes = None, {}, 0, 0
 
     def close(self, stem: str) -> list[Path]:
-        """Give the files their names: "<stem>.safetensors", and "<stem>-1.safetensors", ... where there are more."""
+        """Give the files their names: "<stem>.safetensors", and "<stem>-1.safetensors", ... where
+        there are more."""
         self._end_file()
         named = [
-            self._folder / f"{stem}{f'-{number}' if number else ''}.safetensors" for number in range(len(self._paths))
+            self._folder / f"{stem}{f'-{number}' if number else ''}.safetensors"
+            for number in range(len(self._paths))
         ]
         for unfinished, path in zip(self._paths, named, strict=True):
             os.replace(unfinished, path)
@@ -120,7 +128,8 @@ def as_stored(layer: np.ndarray, dtype: str) -> np.ndarray:
         stored = np.ascontiguousarray(layer, np.dtype(dtype).newbyteorder("<"))
     if dtype == "float16" and np.isfinite(layer).all() and not np.isfinite(stored).all():
         raise InputError(
-            f"expected scores up to 65,504, which float16 holds, found {np.abs(layer).max():.6g}: leave out maps_dtype"
+            f"expected scores up to 65,504, which float16 holds, found {np.abs(layer).max():.6g}: "
+            "leave out maps_dtype"
         )
     return stored
 
@@ -142,12 +151,14 @@ def shard_with(name: str, shards: Sequence[Path], where: str) -> Path:
         if name in _entries(path)[1]:
             return path
     raise InputError(
-        f"{where}: expected the scores {name!r} in {', '.join(map(str, shards)) or 'a shard'}: make the run again"
+        f"{where}: expected the scores {name!r} in {', '.join(map(str, shards)) or 'a shard'}: "
+        "make the run again"
     )
 
 
 def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
-    """A tensor of a shard as a memory map, read through once to be compared with the digest of each layer.
+    """A tensor of a shard as a memory map, read through once to be compared with the digest of each
+    layer.
 
     Raises
     ------
@@ -157,11 +168,20 @@ def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
     start, entries = _entries(path)
     entry = entries[name]
     shape, begin = tuple(entry["shape"]), start + entry["data_offsets"][0]
-    dtype = np.dtype(next(known for known, code in _CODES.items() if code == entry["dtype"])).newbyteorder("<")
-    scores = np.memmap(path, dtype, "r", offset=begin, shape=shape) if math.prod(shape) else np.zeros(shape, dtype)
-    if len(digests) != shape[0] or any(digest_of(layer) != told for layer, told in zip(scores, digests, strict=True)):
+    dtype = np.dtype(
+        next(known for known, code in _CODES.items() if code == entry["dtype"])
+    ).newbyteorder("<")
+    scores = (
+        np.memmap(path, dtype, "r", offset=begin, shape=shape)
+        if math.prod(shape)
+        else np.zeros(shape, dtype)
+    )
+    if len(digests) != shape[0] or any(
+        digest_of(layer) != told for layer, told in zip(scores, digests, strict=True)
+    ):
         raise InputError(
-            f"{path}: the scores {name!r} are not as they were written: the file is damaged, make it again"
+            f"{path}: the scores {name!r} are not as they were written: the file is damaged, make "
+            "it again"
         )
     return scores
 

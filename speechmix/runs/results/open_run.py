@@ -1,7 +1,8 @@
 """A run's folder, read back: its tables and its maps; every file once.
 
-In: a folder written by `experiments.run`, whole or damaged: a table that cannot be read is an `InputError` that names it, a map
-is left out of its clip. Out: a `StoredRun`. One clip of it, with maps and sound, is in stored_clips.py.
+In: a folder written by `experiments.run`, whole or damaged: a table that cannot be read is an
+`InputError` that names it, a map is left out of its clip. Out: a `StoredRun`. One clip of it, with
+maps and sound, is in stored_clips.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from ...errors import InputError, SpeechmixError
 from ...files.file_fingerprints import FileMark
 from ...files.names import path_within
 from ...mixing.maps.mixing_map import MixingMap
-from .checked_tables import checked_clips, checked_reasons, checked_tables, checked_times, damaged, described_run
+from .checked_tables import (
+    checked_clips,
+    checked_reasons,
+    checked_tables,
+    checked_times,
+    damaged,
+    described_run,
+)
 from .part_files import Part, opened_part
 from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, TRANSCRIPTS, RunFolder
 from .score_files import scores_in
@@ -36,13 +44,15 @@ _MOST_BYTES = 2**28  # of maps kept in memory: word maps of any run, but not man
 
 
 STOPPED = (
-    "This run was stopped before its end: the tables are those of an earlier start, if there was one, and may lack clips whose "
+    "This run was stopped before its end: the tables are those of an earlier start, if there was "
+    "one, and may lack clips whose "
     "maps are there. Start it again with the same options, and it goes on where it was."
 )
 
 
 class _ReadMaps:
-    """Maps that were read, kept for the next who asks, as many as `_MOST_BYTES` hold; and why others cannot be read."""
+    """Maps that were read, kept for the next who asks, as many as `_MOST_BYTES` hold; and why
+    others cannot be read."""
 
     def __init__(self) -> None:
         self._maps: dict[Hashable, dict[tuple[str, str], MixingMap] | SpeechmixError] = {}
@@ -51,7 +61,9 @@ class _ReadMaps:
     def read(
         self, place: Hashable, read: Callable[[], dict[tuple[str, str], MixingMap]]
     ) -> dict[tuple[str, str], MixingMap]:
-        content = self._maps.get(place)  # one look: another thread may begin anew before a second one
+        content = self._maps.get(
+            place
+        )  # one look: another thread may begin anew before a second one
         if isinstance(content, SpeechmixError):
             raise content
         if content is not None:
@@ -106,10 +118,11 @@ class StoredRun:
 
     @property
     def scores(self) -> Dataset:
-        """Every cell of every map, opened lazily: a `pyarrow.dataset.Dataset` with model, init, seed, measure and stack.
+        """Every cell of every map, opened lazily: a `pyarrow.dataset.Dataset` with model, init,
+        seed, measure and stack.
 
-        Columns as in data_templates/tables.md. Nothing is read before it is asked for, and then only those folders, columns
-        and row groups that are needed.
+        Columns as in data_templates/tables.md. Nothing is read before it is asked for, and then
+        only those folders, columns and row groups that are needed.
 
         Raises
         ------
@@ -125,7 +138,8 @@ class StoredRun:
         files = {name: mark for part in self.parts for name, mark in part.scores.items()}
         if not files and any(part.maps for part in self.parts):
             raise InputError(
-                f"{self.out} is a run of frames, which has no table of cells: its maps are open_run(...).maps(clip)"
+                f"{self.out} is a run of frames, which has no table of cells: its maps are "
+                "open_run(...).maps(clip)"
             )
         return scores_in(self.folder.scores, files)
 
@@ -169,7 +183,8 @@ class StoredRun:
 
 
 def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
-    """Read what a run left, each table once; its `done` and `skipped` as the run itself counted them.
+    """Read what a run left, each table once; its `done` and `skipped` as the run itself counted
+    them.
 
     A run that was stopped before its end is opened with a warning.
 
@@ -186,29 +201,45 @@ def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
     if isinstance(run, StoredRun):
         return run
     folder = RunFolder(Path(run if isinstance(run, (str, PathLike)) else run.out))
-    stopped = InputError(f"{folder.path} holds a run that was stopped before its tables were written: start it again")
+    stopped = InputError(
+        f"{folder.path} holds a run that was stopped before its tables were written: start it again"
+    )
     if folder.description.is_file() and not folder.clips.is_file():
         raise stopped
     if not folder.description.is_file() or not folder.clips.is_file():
         raise InputError(
-            f"{folder.path} holds no run: expected run.json and clips.csv, as `speechmix score` leaves them"
+            f"{folder.path} holds no run: expected run.json and clips.csv, as `speechmix score` "
+            "leaves them"
         )
     skipped, description = checked_reasons(folder), described_run(folder)
-    if not isinstance(description.get("parts"), dict) or not isinstance(description.get("done"), int):
+    if not isinstance(description.get("parts"), dict) or not isinstance(
+        description.get("done"), int
+    ):
         if description.get("state") == RUNNING:
             raise stopped
-        raise damaged(folder.description, "the part files and the number of results that the tables are made of")
+        raise damaged(
+            folder.description,
+            "the part files and the number of results that the tables are made of",
+        )
     if description.get("state") == RUNNING:
         warnings.warn(f"{folder.path}: {STOPPED}", stacklevel=2)
     clips, tables = checked_clips(folder), checked_tables(folder)
     return StoredRun(
-        folder, description, clips, tables[CONTRIBUTIONS], tables[ABLATION], tables[TRANSCRIPTS], tables[BOUNDARIES],
-        done=description["done"], skipped=skipped,
-    )  # fmt: skip
+        folder,
+        description,
+        clips,
+        tables[CONTRIBUTIONS],
+        tables[ABLATION],
+        tables[TRANSCRIPTS],
+        tables[BOUNDARIES],
+        done=description["done"],
+        skipped=skipped,
+    )
 
 
 def contributing_versions(run: StoredRun) -> list[str]:
-    """Return the versions of the packages that computed the results of a run, in alphabetical order.
+    """Return the versions of the packages that computed the results of a run, in alphabetical
+    order.
 
     After an upgrade a run keeps what former versions computed.
 

@@ -1,8 +1,10 @@
-"""Part files of a run: what is known of many clips by one model, a row for each clip and kind of result, in Parquet.
+"""Part files of a run: what is known of many clips by one model, a row for each clip and kind of
+result, in Parquet.
 
-In: rows, and whose they are. Out: a file that appears whole or not at all, after the files of scores that belong to it; so it
-is its own mark of completion. Its name is a hash of which results it holds, so the same results have the same name on every
-machine and after every restart. A damaged one is said and not believed.
+In: rows, and whose they are. Out: a file that appears whole or not at all, after the files of
+scores that belong to it; so it is its own mark of completion. Its name is a hash of which results
+it holds, so the same results have the same name on every machine and after every restart. A damaged
+one is said and not believed.
 """
 
 from __future__ import annotations
@@ -34,9 +36,21 @@ KEY = ("clip", "kind", "question")
 ROWS_PER_GROUP = 1_000
 _TOLD = b"speechmix"
 
-_SHARES = [("cue", pa.string()), ("target", pa.string()), ("stack", pa.string()), ("measure", pa.string())]
-_SHARES += [("rows", pa.string()), ("layer", pa.int64()), ("depth", pa.float64()), ("contribution", pa.float64())]
-SHARES = pa.struct([*_SHARES, *((name, pa.float64()) for name in (*BASELINES, AFTER_TARGET, STRENGTH))])
+_SHARES = [
+    ("cue", pa.string()),
+    ("target", pa.string()),
+    ("stack", pa.string()),
+    ("measure", pa.string()),
+]
+_SHARES += [
+    ("rows", pa.string()),
+    ("layer", pa.int64()),
+    ("depth", pa.float64()),
+    ("contribution", pa.float64()),
+]
+SHARES = pa.struct(
+    [*_SHARES, *((name, pa.float64()) for name in (*BASELINES, AFTER_TARGET, STRENGTH))]
+)
 RESULTS = pa.schema(
     [(name, pa.string()) for name in KEY]
     + [("contributions", pa.list_(SHARES)), ("content", pa.string()), ("vectors", pa.binary())]
@@ -94,7 +108,9 @@ class Part:
     maps: Mapping[str, FileMark] = field(default_factory=dict)
     versions: tuple[str, ...] = ()
 
-    def read(self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> pa.Table:
+    def read(
+        self, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+    ) -> pa.Table:
         """Rows in the order in which they were written; pages are compared with their checksums.
 
         Raises
@@ -105,7 +121,9 @@ class Part:
         with readable_parquet(self.path):
             file = pq.ParquetFile(self.path, page_checksum_verification=True)
             groups = range(file.num_row_groups) if groups is None else groups
-            return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))
+            return file.read_row_groups(
+                list(groups), columns=None if columns is None else list(columns)
+            )
 
     def slice(self, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
         """Rows from `start` to before `stop`."""
@@ -142,20 +160,31 @@ def write_part(
 ) -> Part:
     """Write a part file, whole or not at all."""
     part = Part(path, owner, shard, dict(scores), dict(maps), tuple(sorted(set(versions))))
-    told = {"owner": vars(owner), "shard": shard, "scores": part.scores, "maps": part.maps, "versions": part.versions}
+    told = {
+        "owner": vars(owner),
+        "shard": shard,
+        "scores": part.scores,
+        "maps": part.maps,
+        "versions": part.versions,
+    }
     schema = RESULTS.with_metadata({_TOLD: json.dumps(told, ensure_ascii=False)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
         whole_file(path) as unfinished,
-        pq.ParquetWriter(unfinished, schema, compression="zstd", write_page_checksum=True) as writer,
+        pq.ParquetWriter(
+            unfinished, schema, compression="zstd", write_page_checksum=True
+        ) as writer,
     ):
         for rows in _regrouped(tables):
-            writer.write_table(rows.replace_schema_metadata(schema.metadata), row_group_size=ROWS_PER_GROUP)
+            writer.write_table(
+                rows.replace_schema_metadata(schema.metadata), row_group_size=ROWS_PER_GROUP
+            )
     return part
 
 
 def _regrouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of `ROWS_PER_GROUP` each, so that a file is the same however its rows came."""
+    """The same rows in tables of `ROWS_PER_GROUP` each, so that a file is the same however its rows
+    came."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
@@ -180,7 +209,8 @@ def opened_part(path: Path) -> Part:
         told = json.loads((schema.metadata or {})[_TOLD])
         if schema.remove_metadata() != RESULTS:
             raise InputError(
-                f"{path} is damaged or of another version: expected the columns {', '.join(RESULTS.names)} of this version. "
+                f"{path} is damaged or of another version: expected the columns "
+                f"{', '.join(RESULTS.names)} of this version. "
                 "Score the clips again into this folder"
             )
         scores, maps = (
@@ -192,14 +222,17 @@ def opened_part(path: Path) -> Part:
 
 
 def _inner(name: str, part: Path) -> str:
-    """Return the relative path of a file of a part, which `run_parts` may remove; raises what `path_within` raises."""
+    """Return the relative path of a file of a part, which `run_parts` may remove; raises what
+    `path_within` raises."""
     path_within(part.parent, name, where=part)
     return name
 
 
 def part_paths(folder: Path) -> list[Path]:
     """Part files in a folder, in alphabetical order; what dead processes left is none."""
-    return [path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith(UNFINISHED)]
+    return [
+        path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith(UNFINISHED)
+    ]
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -1,15 +1,18 @@
-"""Results of a run: what one model says of many clips, kept while it is computed, found again by a later start.
+"""Results of a run: what one model says of many clips, kept while it is computed, found again by a
+later start.
 
-In: results, one for each clip and kind (a measure, "ablation", "transcripts", "states", ...), each with the hash of everything
-that went into it (its *question*). Out: part files (part_files.py) and the files of scores that belong to them:
+In: results, one for each clip and kind (a measure, "ablation", "transcripts", "states", ...), each
+with the hash of everything that went into it (its *question*). Out: part files (part_files.py) and
+the files of scores that belong to them:
 
-    results/<model>/<part>.parquet                             rows that become the run's tables, labels of maps
-    scores/model=.../stack=.../trained.<part>.parquet          score_files.py
+    results/<model>/<part>.parquet                             rows that become the run's tables,
+    labels of maps scores/model=.../stack=.../trained.<part>.parquet          score_files.py
     maps/<model>/<part>.parquet, .safetensors                  map_files.py
 
-What is new is written every half minute or so, and when a block of code ends, however it ends; what was written is found again
-if its question is still the same. At the end of a model `settled` puts all that the run wants into one part (a large run:
-few), in the run's order: it is the same, to the byte, whether the run was stopped on the way or not.
+What is new is written every half minute or so, and when a block of code ends, however it ends; what
+was written is found again if its question is still the same. At the end of a model `settled` puts
+all that the run wants into one part (a large run: few), in the run's order: it is the same, to the
+byte, whether the run was stopped on the way or not.
 """
 
 from __future__ import annotations
@@ -34,14 +37,27 @@ from ...files.versions import versions
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import Maps, MixingMap
 from .map_files import MAPS, MapFiles
-from .part_files import KEY, RESULTS, ROWS_PER_GROUP, Owner, Part, part_name, part_paths, table_of, write_part
+from .part_files import (
+    KEY,
+    RESULTS,
+    ROWS_PER_GROUP,
+    Owner,
+    Part,
+    part_name,
+    part_paths,
+    table_of,
+    write_part,
+)
 from .run_folder import RunFolder
 from .run_parts import checked_part, remove_part
 from .score_files import CopiedScores, RowGroups, ScoreFiles
 from .stored_maps import maps_of_row
 
 Report = Callable[[str], None]
-_SECONDS, _SHARE = 30.0, 0.1  # what is new is written after so long, and after so much of the time that has gone by
+_SECONDS, _SHARE = (
+    30.0,
+    0.1,
+)  # what is new is written after so long, and after so much of the time that has gone by
 _MOST_WAITING = 2**26  # bytes of results in memory
 _LARGE = 2**26  # bytes of scores; what is made of smaller parts is made again when one is added
 
@@ -60,7 +76,8 @@ class _Place(NamedTuple):
 
 
 class Results:
-    """Results of clips by one model, as they lie in a run's folder; a context manager that writes what is new.
+    """Results of clips by one model, as they lie in a run's folder; a context manager that writes
+    what is new.
 
     Parameters
     ----------
@@ -99,7 +116,8 @@ class Results:
         self._began = self._written = time.monotonic()
 
     def go_over_to(self, shard: Shard) -> None:
-        """From now on do another shard, whose parts are then known, too; what is new of the former is written."""
+        """From now on do another shard, whose parts are then known, too; what is new of the former
+        is written."""
         self.write()
         self._shard = shard
         stored_paths = {part.path for part in self._parts}
@@ -111,7 +129,8 @@ class Results:
         return MapFiles(self._folder.maps, self._place.name)
 
     def _take_in(self, path: Path) -> None:
-        """Know the rows of a part that is there; one that is damaged, or whose scores or maps are, is none."""
+        """Know the rows of a part that is there; one that is damaged, or whose scores or maps are,
+        is none."""
         if self._shard.is_anothers(path.name):
             return
         try:
@@ -147,15 +166,20 @@ class Results:
     ) -> None:
         """Keep a result; it is on the disk after the next `write`.
 
-        Scores are of word maps; `tensors` the scores of frame maps, each with the type they are kept in, and `map_rows` word
-        maps in Parquet (map_files.py).
+        Scores are of word maps; `tensors` the scores of frame maps, each with the type they are
+        kept in, and `map_rows` word maps in Parquet (map_files.py).
         """
         for name, (of_map, dtype) in (tensors or {}).items():
             self._maps.append_scores(name, of_map, dtype)
         if map_rows is not None:
             self._maps.append_rows(map_rows)
         self._places[key] = _Place(-1, len(self._new))
-        row = {**key._asdict(), "contributions": list(contributions), "content": content, "vectors": vectors}
+        row = {
+            **key._asdict(),
+            "contributions": list(contributions),
+            "content": content,
+            "vectors": vectors,
+        }
         self._new.append(row)
         self._new_bytes += len(content) + len(vectors) + 200 * len(contributions)
         if scores is not None:
@@ -174,7 +198,10 @@ class Results:
         if not self._new:
             return
         with phase("writing"):
-            keys, table = [Key(row["clip"], row["kind"], row["question"]) for row in self._new], table_of(self._new)
+            keys, table = (
+                [Key(row["clip"], row["kind"], row["question"]) for row in self._new],
+                table_of(self._new),
+            )
             part = self._written_part(keys, [table], self._scores, self._maps, [versions()])
             self._know(part, table)
         self._new, self._new_bytes, self._written = [], 0, time.monotonic()
@@ -189,14 +216,25 @@ class Results:
     ) -> Part:
         name = self._shard.prefix + part_name(keys)
         files = scores.close(name), maps.close(name)
-        return write_part(self._place / f"{name}.parquet", tables, self._owner, self._shard.label, *files, computed_by)
+        return write_part(
+            self._place / f"{name}.parquet",
+            tables,
+            self._owner,
+            self._shard.label,
+            *files,
+            computed_by,
+        )
 
     def row(self, key: Key) -> dict[str, Any]:
         """One result, as `put` takes it."""
         place = self._places[key]
         if place.part < 0:
             return self._new[place.row]
-        return self._group(place.part, place.row // ROWS_PER_GROUP).slice(place.row % ROWS_PER_GROUP, 1).to_pylist()[0]
+        return (
+            self._group(place.part, place.row // ROWS_PER_GROUP)
+            .slice(place.row % ROWS_PER_GROUP, 1)
+            .to_pylist()[0]
+        )
 
     def _group(self, part: int, group: int) -> pa.Table:
         """A row group; the few that were read last are kept."""
@@ -221,7 +259,8 @@ class Results:
             yield pa.concat_tables(tables).take(order)
 
     def contents(self, kind: str) -> Iterator[str]:
-        """What is kept of one kind, by earlier starts too; of a clip that has changed since, all of it."""
+        """What is kept of one kind, by earlier starts too; of a clip that has changed since, all of
+        it."""
         for part in self._parts:
             rows = part.read(("kind", "content"))
             yield from rows.filter(pc.equal(rows["kind"], kind))["content"].to_pylist()
@@ -242,20 +281,26 @@ class Results:
         return maps
 
     def settled(self, keys: Sequence[Key]) -> list[Part]:
-        """Put these results, and no others, into as few parts as may be, in this order, and return them.
+        """Put these results, and no others, into as few parts as may be, in this order, and return
+        them.
 
-        A large part stays as it is if all of it is wanted, in its order; all others become one. Parts of this shard that
-        are not needed any more are removed, but those that the run's tables are made of stand until there are others.
+        A large part stays as it is if all of it is wanted, in its order; all others become one.
+        Parts of this shard that are not needed any more are removed, but those that the run's
+        tables are made of stand until there are others.
         """
         self.write()
         counts = Counter(self._places[key].part for key in keys)
         whole = {
             number
             for number, count in counts.items()
-            if self._is_large(number) and count == self._rows[number] and self._is_in_order(number, keys)
+            if self._is_large(number)
+            and count == self._rows[number]
+            and self._is_in_order(number, keys)
         }
         others = [key for key in keys if self._places[key].part not in whole]
-        settled = [self._parts[number] for number in sorted(whole)] + ([self._one_part(others)] if others else [])
+        settled = [self._parts[number] for number in sorted(whole)] + (
+            [self._one_part(others)] if others else []
+        )
         standing_paths = {part.path for part in settled} | self._folder.standing_parts().keys()
         for other in self._parts:
             is_own = self._shard.count == 1 or other.shard == self._shard.label
@@ -276,10 +321,16 @@ class Results:
         path = self._place / f"{self._shard.prefix}{part_name(keys)}.parquet"
         part = next((part for part in self._parts if part.path == path), None)
         if part is None:
-            with phase("writing"), ScoreFiles(self._folder.scores) as scores, self._map_files() as maps:
+            with (
+                phase("writing"),
+                ScoreFiles(self._folder.scores) as scores,
+                self._map_files() as maps,
+            ):
                 self._copy_scores(keys, scores)
                 self._copy_maps(keys, maps)
-                sources = [self._parts[number] for number in {self._places[key].part for key in keys}]
+                sources = [
+                    self._parts[number] for number in {self._places[key].part for key in keys}
+                ]
                 computed_by = {version for source in sources for version in source.versions}
                 part = self._written_part(keys, self.tables(keys), scores, maps, computed_by)
             self._know(part, part.read(KEY))
@@ -292,7 +343,9 @@ class Results:
         for number, part in enumerate(self._parts):
             for name in part.scores:
                 place = Path(name).parent
-                files[place, Path(name).name.partition(".")[0], number].append(self._folder.scores / name)
+                files[place, Path(name).name.partition(".")[0], number].append(
+                    self._folder.scores / name
+                )
         places = {(place, start) for place, start, _ in files}
         for key in keys:
             for place, start in places:

@@ -1,16 +1,18 @@
-"""The run's folder: where each thing lies, what run it is, whether it is finished; one writer at a time.
+"""The run's folder: where each thing lies, what run it is, whether it is finished; one writer at a
+time.
 
-In: a path and the options of a run. Out: `RunFolder`, which knows every place in it, and `run.json`:
+In: a path and the options of a run. Out: `RunFolder`, which knows every place in it, and
+`run.json`:
 
     options      of `mix`, with their defaults: a folder holds answers to one question
     alignment    how words were placed, and by which model
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
-    parts        the part files (part_files.py) that its tables are made of, with size and hash of each
-    asked        hash of clips and options of the last start: what a shard did that was asked something else is outdated
-    state        "running", or "complete" when all tables stand
+    parts        the part files (part_files.py) that its tables are made of, with size and hash of
+    each asked        hash of clips and options of the last start: what a shard did that was asked
+    something else is outdated state        "running", or "complete" when all tables stand
 
-The file is written whole or not at all. A damaged one is set aside and made again; nothing else depends on it, for every
-stored result says itself what it is made of.
+The file is written whole or not at all. A damaged one is set aside and made again; nothing else
+depends on it, for every stored result says itself what it is made of.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ from ...mixing.passes.request import Question
 from .part_files import Part, part_paths
 
 RUNNING, COMPLETE = "running", "complete"
-_OF_TABLES = ("standing", "done", "parts", "made_of", "tables")  # entries that say what the tables are of
+_OF_TABLES = (
+    "standing",
+    "done",
+    "parts",
+    "made_of",
+    "tables",
+)  # entries that say what the tables are of
 # Tables that grow clip by clip, in Parquet and CSV.
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files
@@ -98,7 +106,8 @@ class RunFolder:
         return self.path / "report.json"
 
     def beside_page(self, name: str, ending: str) -> Path:
-        """A figure or table that was made for the page: "headline.md", "layers.csv", "cue_contribution.png", ..."""
+        """A figure or table that was made for the page: "headline.md", "layers.csv",
+        "cue_contribution.png", ..."""
         return self.path / f"{safe_name(name)}.{ending}"
 
     @property
@@ -107,12 +116,15 @@ class RunFolder:
         return self.path / "words"
 
     def results(self, label: str | None) -> Path:
-        """Folder of the part files of a model of this label; without one, of what is of the clips alone."""
+        """Folder of the part files of a model of this label; without one, of what is of the clips
+        alone."""
         return self.path / "results" / ("_clips" if label is None else safe_name(label))
 
     def part_files(self) -> list[Path]:
         """All part files that are there, in alphabetical order."""
-        folders = [path for path in _folders_in(self.path / "results") if not path.name.startswith(".")]
+        folders = [
+            path for path in _folders_in(self.path / "results") if not path.name.startswith(".")
+        ]
         return [path for folder in folders for path in part_paths(folder)]
 
     @property
@@ -148,7 +160,8 @@ class RunFolder:
         shards: int = 1,
         asked_of_all: str = "",
     ) -> None:
-        """Say which run the folder holds from now on, and in how many shards it is done; the caller holds its lock.
+        """Say which run the folder holds from now on, and in how many shards it is done; the caller
+        holds its lock.
 
         `asked_of_all` is a hash of clips and options, with which markers of shards begin.
 
@@ -163,18 +176,32 @@ class RunFolder:
         stored_options = stored.get("options", asked)
         if stored_options != asked and not overwrite:
             raise InputError(
-                f"{self.path} holds a run with other options ({_difference(stored_options, asked)}): choose another folder, or "
-                "say overwrite (--overwrite) to go on there with these; what was made with others is then made again"
+                f"{self.path} holds a run with other options "
+                f"({_difference(stored_options, asked)}): choose another folder, or "
+                "say overwrite (--overwrite) to go on there with these; what was made with others "
+                "is then made again"
             )
-        description: dict[str, Any] = {"options": asked, "alignment": dict(alignment), "versions": versions()}
+        description: dict[str, Any] = {
+            "options": asked,
+            "alignment": dict(alignment),
+            "versions": versions(),
+        }
         description |= {"state": RUNNING, "shards": shards, "asked": asked_of_all}
         description |= {name: stored[name] for name in _OF_TABLES if name in stored}
-        if "standing" not in stored and stored_options != asked:  # until new tables stand, those of before do
+        if (
+            "standing" not in stored and stored_options != asked
+        ):  # until new tables stand, those of before do
             description["standing"] = {"options": stored["options"]}
-        former = {*stored.get("earlier_versions", ()), stored.get("versions")} - {None, description["versions"]}
+        former = {*stored.get("earlier_versions", ()), stored.get("versions")} - {
+            None,
+            description["versions"],
+        }
         if former:
             description["earlier_versions"] = sorted(former)
-            report(f"this run was begun with other versions, which is noted in run.json: {'; '.join(sorted(former))}")
+            report(
+                "this run was begun with other versions, which is noted in run.json: "
+                f"{'; '.join(sorted(former))}"
+            )
         # A finished run has nothing unfinished but perhaps of its page, which is made after it.
         if shards == 1:
             clear_leftovers(self.path, below=stored.get("state") != COMPLETE)
@@ -182,7 +209,8 @@ class RunFolder:
         write_json(self.description, description)
 
     def finish(self, done: int, parts: Sequence[Path], made_of: str) -> None:
-        """Say that all tables stand, how many (clip, model) pairs they are of, and what they are made of.
+        """Say that all tables stand, how many (clip, model) pairs they are of, and what they are
+        made of.
 
         Parameters
         ----------
@@ -200,7 +228,8 @@ class RunFolder:
         write_json(self.description, {**description, "state": COMPLETE, **made})
 
     def stands(self, made_of: str) -> bool:
-        """Whether the tables that are there are those of what the shards have done, as they were written; then says so."""
+        """Whether the tables that are there are those of what the shards have done, as they were
+        written; then says so."""
         description = read_json_object(self.description)
         same = description.get("made_of") == made_of and description.get("tables") == self._tables()
         if same:
@@ -211,17 +240,26 @@ class RunFolder:
     def _tables(self) -> dict[str, str]:
         """Hash of each table that is there."""
         names = [
-            f"{table}.{ending}" for table in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS) for ending in ("parquet", "csv")
+            f"{table}.{ending}"
+            for table in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
+            for ending in ("parquet", "csv")
         ]
-        paths = [self.path / name for name in (*names, "clips.csv", "skipped.csv", "probes.csv", "probe_answers.csv")]
+        paths = [
+            self.path / name
+            for name in (*names, "clips.csv", "skipped.csv", "probes.csv", "probe_answers.csv")
+        ]
         return {path.name: file_digest(path) for path in paths if path.is_file()}
 
     def standing_parts(self) -> dict[Path, FileMark]:
-        """Part files that the run's tables are made of, as they were written; none while there are no tables."""
+        """Part files that the run's tables are made of, as they were written; none while there are
+        no tables."""
         try:
             marks = read_json_object(self.description).get("parts", {})
             where = self.description
-            return {path_within(self.path, name, where=where): FileMark.read(mark) for name, mark in marks.items()}
+            return {
+                path_within(self.path, name, where=where): FileMark.read(mark)
+                for name, mark in marks.items()
+            }
         except (InputError, OSError, AttributeError, TypeError):
             return {}
 
@@ -238,7 +276,10 @@ class RunFolder:
             content = read_json_object(path)
             if isinstance(content.get("options"), dict):
                 earlier = content.get("earlier_versions", [])
-                texts = [content.get("versions", ""), *(earlier if isinstance(earlier, list) else [None])]
+                texts = [
+                    content.get("versions", ""),
+                    *(earlier if isinstance(earlier, list) else [None]),
+                ]
                 if all(isinstance(text, str) for text in texts):
                     return content
         except InputError:
@@ -246,15 +287,22 @@ class RunFolder:
         aside = path.with_name("run.json.damaged")
         path.replace(aside)
         report(
-            f"{path} is damaged: set aside as {aside.name} and made again; stored results say themselves what they are of"
+            f"{path} is damaged: set aside as {aside.name} and made again; stored results say "
+            "themselves what they are of"
         )
         return {}
 
 
 def _folders_in(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.glob("*")) if path.is_dir() and not path.name.startswith(UNFINISHED))
+    return (
+        path
+        for path in sorted(folder.glob("*"))
+        if path.is_dir() and not path.name.startswith(UNFINISHED)
+    )
 
 
 def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     names = [name for name in {**stored, **asked} if stored.get(name) != asked.get(name)]
-    return "; ".join(f"{name}: {stored.get(name)!r}, now {asked.get(name)!r}" for name in names)[:500]
+    return "; ".join(f"{name}: {stored.get(name)!r}, now {asked.get(name)!r}" for name in names)[
+        :500
+    ]

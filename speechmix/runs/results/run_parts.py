@@ -1,7 +1,8 @@
-"""Part files of a run together with the scores and maps that belong to them: whole or damaged, kept or removed as one.
+"""Part files of a run together with the scores and maps that belong to them: whole or damaged, kept
+or removed as one.
 
-In: a run's folder and its part files (part_files.py). Out: a part that is as it was written, or why it is not; a folder in
-which nothing is left that its tables are not made of.
+In: a run's folder and its part files (part_files.py). Out: a part that is as it was written, or why
+it is not; a folder in which nothing is left that its tables are not made of.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _MOST_COMPARED = 2**25  # bytes of a file that is compared with its checksums wh
 
 
 def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None) -> Part:
-    """Open a part file, and compare it, its scores and its maps with what they were when they were written.
+    """Open a part file, and compare it, its scores and its maps with what they were when they were
+    written.
 
     Of large files (32 MiB) the size is compared here, their pages when they are read.
 
@@ -46,7 +48,8 @@ def checked_part(folder: RunFolder, path: Path, written: FileMark | None = None)
 
 
 def remove_part(folder: RunFolder, part: Part) -> None:
-    """Remove a part: its rows first, so that scores and maps which are there are all or nobody's."""
+    """Remove a part: its rows first, so that scores and maps which are there are all or
+    nobody's."""
     part.path.unlink(missing_ok=True)
     for path in _files_of(folder, part):
         path.unlink(missing_ok=True)
@@ -70,7 +73,9 @@ def sweep(folder: RunFolder) -> None:
 
 def _files_of(folder: RunFolder, part: Part) -> set[Path]:
     """Files of scores and maps that belong to a part."""
-    return {folder.scores / name for name in part.scores} | {folder.maps / name for name in part.maps}
+    return {folder.scores / name for name in part.scores} | {
+        folder.maps / name for name in part.maps
+    }
 
 
 def _remove_empty(tree: Path) -> None:

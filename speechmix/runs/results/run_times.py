@@ -1,8 +1,9 @@
 """Where the time of a run went: seconds by model and phase, of all starts and shards.
 
-In: blocks in which a shard works on the clips, or on one model. Out: ``results/.shards/times-3-of-48.json`` of each shard,
-added to at every start that asks the same; ``times.csv`` of the whole run. No result depends on them, and they are the only
-numbers in a run's folder that are others the next time.
+In: blocks in which a shard works on the clips, or on one model. Out:
+``results/.shards/times-3-of-48.json`` of each shard, added to at every start that asks the same;
+``times.csv`` of the whole run. No result depends on them, and they are the only numbers in a run's
+folder that are others the next time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _BY = [*_BY_OWNER, "phase"]
 
 
 class RunTimes:
-    """Times of one shard of a run; those of a run with other options, which it held before, are forgotten.
+    """Times of one shard of a run; those of a run with other options, which it held before, are
+    forgotten.
 
     Parameters
     ----------
@@ -44,7 +46,11 @@ class RunTimes:
 
     def __init__(self, folder: RunFolder, shard: Shard, *, exact: bool = False):
         self._path, self._asked, self._exact = folder.times_of(shard.label), _asked(folder), exact
-        self._models = [of_model for of_model in _stored(folder, shard.label) if of_model["asked"] == self._asked]
+        self._models = [
+            of_model
+            for of_model in _stored(folder, shard.label)
+            if of_model["asked"] == self._asked
+        ]
 
     @contextmanager
     def counted(self) -> Iterator[Counted]:
@@ -60,8 +66,11 @@ class RunTimes:
     def _row(self, of_model: Counted) -> dict[str, Any]:
         seconds = of_model.seconds
         return {
-            "asked": self._asked, "owner": vars(of_model.owner), "clips": seconds.clips, "seconds": dict(seconds.by_phase)
-        }  # fmt: skip
+            "asked": self._asked,
+            "owner": vars(of_model.owner),
+            "clips": seconds.clips,
+            "seconds": dict(seconds.by_phase),
+        }
 
     def _write(self, of_model: Counted) -> None:
         with suppress(OSError):  # a full disk is for the results to tell
@@ -126,22 +135,29 @@ def _added(models: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def run_times(folder: RunFolder) -> pd.DataFrame:
     """Seconds of a run by model and phase, of all starts and shards so far.
 
-    Columns are `COLUMNS`; the share is that of the model's seconds, and missing where a thread worked ahead, for nobody waited.
+    Columns are `COLUMNS`; the share is that of the model's seconds, and missing where a thread
+    worked ahead, for nobody waited.
     """
     asked = _asked(folder)
     labels = sorted(path.stem.removeprefix("times-") for path in folder.shards.glob("times-*.json"))
-    models = _added([row for label in labels for row in _stored(folder, label) if row["asked"] == asked])
+    models = _added(
+        [row for label in labels for row in _stored(folder, label) if row["asked"] == asked]
+    )
     rows = [
         (owner.name or "", owner.init or "", owner.seed, name, seconds, of_model["clips"])
         for of_model in models
         for owner in [Owner(**of_model["owner"])]
-        for name, seconds in sorted(of_model["seconds"].items(), key=lambda item: (item[0].endswith(AHEAD), -item[1]))
+        for name, seconds in sorted(
+            of_model["seconds"].items(), key=lambda item: (item[0].endswith(AHEAD), -item[1])
+        )
     ]
     table = pd.DataFrame(rows, columns=[*_BY, "seconds", "clips"])
     table["seed"] = table["seed"].astype("Int64")
     is_ahead = table["phase"].str.endswith(AHEAD)
     waited = table["seconds"].mask(is_ahead)
-    table["share"] = waited / waited.groupby([table[name] for name in _BY_OWNER], dropna=False).transform("sum")
+    table["share"] = waited / waited.groupby(
+        [table[name] for name in _BY_OWNER], dropna=False
+    ).transform("sum")
     return table[[*COLUMNS]].round({"seconds": 3, "share": 4})
 
 
@@ -152,7 +168,8 @@ def write_times(folder: RunFolder) -> None:
 
 
 def by_phase(table: pd.DataFrame) -> pd.DataFrame:
-    """Seconds, share and milliseconds a clip of each phase, over all models; what was done ahead at the end."""
+    """Seconds, share and milliseconds a clip of each phase, over all models; what was done ahead at
+    the end."""
     if table.empty:
         return pd.DataFrame(columns=["phase", "seconds", "% of the time", "ms a clip"])
     pairs = table.groupby(_BY_OWNER, dropna=False)["clips"].first().sum()
@@ -161,5 +178,7 @@ def by_phase(table: pd.DataFrame) -> pd.DataFrame:
     waited = sums["seconds"].mask(is_ahead)
     sums["% of the time"] = 100 * waited / waited.sum()
     sums["ms a clip"] = 1000 * sums["seconds"] / pairs if pairs else float("nan")
-    order = sums.assign(ahead=is_ahead).sort_values(["ahead", "seconds"], ascending=[True, False]).index
+    order = (
+        sums.assign(ahead=is_ahead).sort_values(["ahead", "seconds"], ascending=[True, False]).index
+    )
     return sums.loc[order].reset_index(drop=True)

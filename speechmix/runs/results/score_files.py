@@ -1,12 +1,14 @@
-"""Scores of a run as one long Parquet data set, which analysts open lazily: a folder for each model, measure and stack.
+"""Scores of a run as one long Parquet data set, which analysts open lazily: a folder for each
+model, measure and stack.
 
     scores/model=whisper-small/init=random/measure=value_zeroing/stack=encoder/seed-0.5d0c6a31.parquet
 
-In: maps, clip by clip. Out: files of few, large row groups (about a million rows each, sorted by clip), plain types, no CSV;
-each belongs to a part of the run (results.py), whose name is in its own.
-What a folder's name says (model, init, measure, stack) is no column of the file. The seed is one: as a folder's name it would
-be missing for trained models, and pandas reads no numbers there beside a missing one. Maps are taken apart layer by layer, so
-that no more than a layer of a frame map and the rows that wait to be written are in memory.
+In: maps, clip by clip. Out: files of few, large row groups (about a million rows each, sorted by
+clip), plain types, no CSV; each belongs to a part of the run (results.py), whose name is in its
+own. What a folder's name says (model, init, measure, stack) is no column of the file. The seed is
+one: as a folder's name it would be missing for trained models, and pandas reads no numbers there
+beside a missing one. Maps are taken apart layer by layer, so that no more than a layer of a frame
+map and the rows that wait to be written are in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ MOST_WAITING = 2**27  # bytes of rows that wait to be written, in all folders to
 _MOST_IN_A_FILE = 2**28  # bytes; a file is closed behind the row group that goes past it
 
 _FOLDERS = pa.schema([(name, pa.string()) for name in ("model", "init", "measure", "stack")])
-_SIDE = [("label", pa.string()), ("kind", pa.string()), ("onset", pa.float64()), ("offset", pa.float64())]
+_SIDE = [
+    ("label", pa.string()),
+    ("kind", pa.string()),
+    ("onset", pa.float64()),
+    ("offset", pa.float64()),
+]
 _COLUMNS = pa.schema(
     [("clip", pa.string()), ("fingerprint", pa.string()), ("seed", pa.int64())]
     + [("layer", pa.int32()), ("head", pa.int32())]
@@ -54,11 +61,15 @@ _COLUMNS = pa.schema(
     + [("score", pa.float64()), ("share", pa.float32())]  # which follows from the scores
 )
 _MOST_IN_A_NAME = 200  # letters of a value in a folder's name; file systems take 255 bytes
-_NUMBERS = ["score", "share"]  # hardly two alike: their bytes are put in an order that can be packed, a fifth smaller
+_NUMBERS = [
+    "score",
+    "share",
+]  # hardly two alike: their bytes are put in an order that can be packed, a fifth smaller
 
 
 class ScoreFiles:
-    """Rows of scores that become files of one part of a run: few, with large row groups, in the folders they belong to.
+    """Rows of scores that become files of one part of a run: few, with large row groups, in the
+    folders they belong to.
 
     Nothing has its name before `close`; as a context manager, it removes what is unfinished.
 
@@ -88,7 +99,8 @@ class ScoreFiles:
             self._write(self._bytes.most_common(1)[0][0])
 
     def append_rows(self, place: Path, rows: pa.Table) -> None:
-        """Add rows of one clip to the files of a folder (`partition`) that begin like `file_name`."""
+        """Add rows of one clip to the files of a folder (`partition`) that begin like
+        `file_name`."""
         self._waiting[place].append(rows)
         self._rows[place] += rows.num_rows
         self._bytes[place] += rows.nbytes
@@ -116,7 +128,8 @@ class ScoreFiles:
         self._files[place].write(rows.cast(_COLUMNS))
 
     def close(self, part: str) -> dict[str, FileMark]:
-        """Finish the files of a part, whose name is in theirs; returns their paths below the folder, with their marks."""
+        """Finish the files of a part, whose name is in theirs; returns their paths below the
+        folder, with their marks."""
         for place in list(self._rows):
             self._write(place)
         marks = {}
@@ -141,7 +154,8 @@ class ScoreFiles:
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables as one whose columns are of one piece each: thousands of small ones take several times their bytes."""
+    """Tables as one whose columns are of one piece each: thousands of small ones take several times
+    their bytes."""
     coded = [_coded(table) for table in tables]
     return pa.concat_tables(coded).unify_dictionaries().combine_chunks()
 
@@ -180,7 +194,12 @@ class UnfinishedFiles:
                 texts = [name for name in self._schema.names if name not in numbers]
                 packing = {"use_dictionary": texts, "use_byte_stream_split": numbers}
             self._writer = pq.ParquetWriter(
-                self._file, self._schema, compression="zstd", write_page_checksum=True, store_schema=False, **packing
+                self._file,
+                self._schema,
+                compression="zstd",
+                write_page_checksum=True,
+                store_schema=False,
+                **packing,
             )
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         if self._file.tell() > _MOST_IN_A_FILE:
@@ -193,9 +212,13 @@ class UnfinishedFiles:
             self._file = None
 
     def close(self, stem: str) -> list[Path]:
-        """Give the files their names: "<stem>.parquet", and "<stem>-1.parquet", ... where there are more."""
+        """Give the files their names: "<stem>.parquet", and "<stem>-1.parquet", ... where there are
+        more."""
         self._end_file()
-        named = [self._folder / f"{stem}{f'-{number}' if number else ''}.parquet" for number in range(len(self._paths))]
+        named = [
+            self._folder / f"{stem}{f'-{number}' if number else ''}.parquet"
+            for number in range(len(self._paths))
+        ]
         for unfinished, path in zip(self._paths, named, strict=True):
             os.replace(unfinished, path)
         self._paths = []
@@ -221,7 +244,9 @@ class RowGroups:
 
     def __init__(self, *, most_rows: int = 2 * ROWS_PER_GROUP):
         self._most_rows = most_rows
-        self._groups: OrderedDict[tuple[Path, int], tuple[pa.Table, dict[str, tuple[int, int]]]] = OrderedDict()
+        self._groups: OrderedDict[tuple[Path, int], tuple[pa.Table, dict[str, tuple[int, int]]]] = (
+            OrderedDict()
+        )
 
     def rows_of(self, path: Path, group: int, clip: str) -> pa.Table:
         """Rows of a clip that the group holds."""
@@ -230,7 +255,10 @@ class RowGroups:
             self._groups.move_to_end(place)
         else:
             self._groups[place] = _read_group(path, group)
-            while len(self._groups) > 2 and sum(len(rows) for rows, _ in self._groups.values()) > self._most_rows:
+            while (
+                len(self._groups) > 2
+                and sum(len(rows) for rows, _ in self._groups.values()) > self._most_rows
+            ):
                 self._groups.popitem(last=False)
         rows, stretches = self._groups[place]
         return rows.slice(*stretches[clip])
@@ -289,7 +317,8 @@ def partition(model: str, init: str, measure: str, stack: str) -> Path:
 
 
 def _folder_value(value: str) -> str:
-    """Return a value as part of a folder's name; one that no file system takes is cut, with a hash of the whole."""
+    """Return a value as part of a folder's name; one that no file system takes is cut, with a hash
+    of the whole."""
     shown = value
     while len(quote(shown, safe="")) > _MOST_IN_A_NAME:
         shown = shown[:-1]
@@ -297,12 +326,14 @@ def _folder_value(value: str) -> str:
 
 
 def file_name(seed: int | None) -> str:
-    """How the names of a model's files begin: "seed-0." for a random twin, "trained." without a seed."""
+    """How the names of a model's files begin: "seed-0." for a random twin, "trained." without a
+    seed."""
     return "trained." if seed is None else f"seed-{seed}."
 
 
 def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator[pa.Table]:
-    """Every cell of a map, some layers a table; labels are indices into a dictionary, so a row takes about 60 bytes."""
+    """Every cell of a map, some layers a table; labels are indices into a dictionary, so a row
+    takes about 60 bytes."""
     targets, sources = len(mixing_map.targets), len(mixing_map.sources)
     heads = mixing_map.scores.shape[1] if mixing_map.has_heads else 1
     at_once = max(_CELLS_AT_ONCE // max(heads * targets * sources, 1), 1)
@@ -312,11 +343,23 @@ def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator
         shape = (len(layers), heads, targets, sources)
         layer, head, target, source = (axis.ravel() for axis in np.indices(shape, dtype=np.int32))
         count = len(layer)
-        columns = {"layer": pa.array(layers[layer]), "target": pa.array(target), "source": pa.array(source)}
-        columns["seed"] = pa.nulls(count, pa.int64()) if seed is None else pa.array(np.full(count, seed))
+        columns = {
+            "layer": pa.array(layers[layer]),
+            "target": pa.array(target),
+            "source": pa.array(source),
+        }
+        columns["seed"] = (
+            pa.nulls(count, pa.int64()) if seed is None else pa.array(np.full(count, seed))
+        )
         columns["head"] = pa.array(head) if mixing_map.has_heads else pa.nulls(count, pa.int32())
-        columns |= {"clip": _repeated(clip.name, count), "fingerprint": _repeated(clip.fingerprint, count)}
-        for side, spans, index in (("target", mixing_map.targets, target), ("source", mixing_map.sources, source)):
+        columns |= {
+            "clip": _repeated(clip.name, count),
+            "fingerprint": _repeated(clip.fingerprint, count),
+        }
+        for side, spans, index in (
+            ("target", mixing_map.targets, target),
+            ("source", mixing_map.sources, source),
+        ):
             columns |= {f"{side}_{name}": column for name, column in _said_of(spans, index).items()}
         columns["score"] = pa.array(scores.ravel())
         columns["share"] = pa.array(normalize_rows(scores).ravel().astype(np.float32))
@@ -324,7 +367,9 @@ def rows_of_map(mixing_map: MixingMap, clip: Clip, seed: int | None) -> Iterator
 
 
 def _repeated(text: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, dtype=np.int32)), pa.array([text]))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(count, dtype=np.int32)), pa.array([text])
+    )
 
 
 def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
@@ -332,9 +377,13 @@ def _said_of(spans: Sequence[Span], index: np.ndarray) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for name in ("label", "kind"):
         texts = pa.array([getattr(span, name) for span in spans], pa.string()).dictionary_encode()
-        columns[name] = pa.DictionaryArray.from_arrays(texts.indices.take(pa.array(index)), texts.dictionary)
+        columns[name] = pa.DictionaryArray.from_arrays(
+            texts.indices.take(pa.array(index)), texts.dictionary
+        )
     for name in ("onset", "offset"):
-        columns[name] = pa.array([getattr(span, name) for span in spans], pa.float64()).take(pa.array(index))
+        columns[name] = pa.array([getattr(span, name) for span in spans], pa.float64()).take(
+            pa.array(index)
+        )
     return columns
 
 
@@ -351,21 +400,28 @@ def scores_in(folder: Path, files: Mapping[str, FileMark] | None) -> ds.Dataset:
     Raises
     ------
     InputError
-        If there are none, or they cannot be opened. A file that is damaged raises it when it is read.
+        If there are none, or they cannot be opened. A file that is damaged raises it when it is
+        read.
     """
     if not folder.is_dir():
         raise InputError(
-            f"{folder.parent} has no scores: expected the folder {folder.name}, as `speechmix score` leaves it"
+            f"{folder.parent} has no scores: expected the folder {folder.name}, as `speechmix "
+            "score` leaves it"
         )
     with readable_parquet(folder):
         by_name = ds.partitioning(_FOLDERS, flavor="hive")
         checked = ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+                page_checksum_verification=True
+            )
         )
         if files is not None:
             marks = {(folder / file).absolute(): mark for file, mark in files.items()}
             return ds.dataset(
-                list(map(str, marks)), format=checked, filesystem=checked_files(marks), partitioning=by_name,
+                list(map(str, marks)),
+                format=checked,
+                filesystem=checked_files(marks),
+                partitioning=by_name,
                 partition_base_dir=str(folder.absolute()),
-            )  # fmt: skip
+            )
         return ds.dataset(folder, format=checked, partitioning=by_name)

@@ -41,7 +41,8 @@ class ScoredModel:
     _maps_of: Callable[[str], Mapping[tuple[str, str], MixingMap]]
 
     def maps(self, clip: str) -> Mapping[tuple[str, str], MixingMap]:
-        """Maps of a clip by (measure, stack): those that can be read; none of a further twin, of which none are kept."""
+        """Maps of a clip by (measure, stack): those that can be read; none of a further twin, of
+        which none are kept."""
         with suppress(SpeechmixError):
             return self._maps_of(clip)
         return {}
@@ -49,7 +50,9 @@ class ScoredModel:
 
 def scored_models(run: StoredRun) -> list[ScoredModel]:
     """Return the models of a run, trained ones before their twins."""
-    return sorted(_of_parts(run), key=lambda model: (model.name, model.init != "trained", model.seed or 0))
+    return sorted(
+        _of_parts(run), key=lambda model: (model.name, model.init != "trained", model.seed or 0)
+    )
 
 
 def _of_parts(run: StoredRun) -> list[ScoredModel]:
@@ -68,6 +71,12 @@ def _of_owner(run: StoredRun, owner: Owner, parts: Sequence[Part]) -> ScoredMode
         scored = rows.filter(pc.is_in(rows["kind"], value_set=measures))
         place |= dict.fromkeys(scored["clip"].to_pylist(), part)
     return ScoredModel(
-        owner.name or "", owner.init or "", owner.seed, owner.weights or "", list(place),
-        lambda clip: run.maps_in_part(place[clip], clip) if place[clip].scores or place[clip].maps else {},
-    )  # fmt: skip
+        owner.name or "",
+        owner.init or "",
+        owner.seed,
+        owner.weights or "",
+        list(place),
+        lambda clip: (
+            run.maps_in_part(place[clip], clip) if place[clip].scores or place[clip].maps else {}
+        ),
+    )

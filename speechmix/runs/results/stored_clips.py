@@ -1,8 +1,9 @@
-"""One clip of a run, read back: its row, its maps by every model, and the clip itself with its sound.
+"""One clip of a run, read back: its row, its maps by every model, and the clip itself with its
+sound.
 
-In: a run that is open, the name of a clip. Out: maps by model, measure and stack; a `Clip`, or None without its sound, which is
-where the clip table says, or in a folder that is given (a run that was made on another machine): a file named like the clip, or
-like its audio file.
+In: a run that is open, the name of a clip. Out: maps by model, measure and stack; a `Clip`, or None
+without its sound, which is where the clip table says, or in a folder that is given (a run that was
+made on another machine): a file named like the clip, or like its audio file.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ _SOUNDS = (".wav", ".flac", ".ogg", ".mp3")
 
 
 def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = None) -> Maps:
-    """Maps of a clip by (model, init, seed) and (measure, stack): trained models and one random twin of each.
+    """Maps of a clip by (model, init, seed) and (measure, stack): trained models and one random
+    twin of each.
 
     Parameters
     ----------
     run : StoredRun
     name : str
     unreadable : list, optional
-        Gets the reason for each map that is left out because it cannot be read; without it there is a warning.
+        Gets the reason for each map that is left out because it cannot be read; without it there is
+        a warning.
     """
     by_model: Maps = {}
     reasons: list[str] = []
@@ -42,7 +45,9 @@ def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = No
     for maps in _maps_by_model(run, name, fingerprint, reasons):
         provenance = next(iter(maps.values())).provenance
         key = (provenance["model"], provenance["init"], provenance.get("seed"))
-        twin = next((other for other in by_model if other[:2] == key[:2] == (key[0], "random")), None)
+        twin = next(
+            (other for other in by_model if other[:2] == key[:2] == (key[0], "random")), None
+        )
         if twin is not None:
             if (twin[2] or 0) <= (key[2] or 0):
                 continue
@@ -58,7 +63,8 @@ def maps_of_clip(run: StoredRun, name: str, *, unreadable: list[str] | None = No
 def _maps_by_model(
     run: StoredRun, name: str, fingerprint: str, reasons: list[str]
 ) -> Iterator[dict[tuple[str, str], MixingMap]]:
-    """Maps of a clip, model by model; those of another fingerprint are of an earlier start that asked otherwise: left out."""
+    """Maps of a clip, model by model; those of another fingerprint are of an earlier start that
+    asked otherwise: left out."""
     for part in parts_of_maps(run.parts):
         maps = {
             key: mixing_map
@@ -70,7 +76,8 @@ def _maps_by_model(
 
 
 def parts_of_maps(parts: Sequence[Part]) -> list[Part]:
-    """Parts of trained models, and of the random twin of each with the smallest seed whose scores are kept."""
+    """Parts of trained models, and of the random twin of each with the smallest seed whose scores
+    are kept."""
     twins: dict[str | None, int] = {}
     for part in parts:
         if part.owner.init == "random" and (part.scores or part.maps):
@@ -84,7 +91,9 @@ def parts_of_maps(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-def _maps_in_part(run: StoredRun, part: Part, name: str, reasons: list[str]) -> dict[tuple[str, str], MixingMap]:
+def _maps_in_part(
+    run: StoredRun, part: Part, name: str, reasons: list[str]
+) -> dict[tuple[str, str], MixingMap]:
     try:
         return run.maps_in_part(part, name)
     except SpeechmixError as error:
@@ -94,10 +103,15 @@ def _maps_in_part(run: StoredRun, part: Part, name: str, reasons: list[str]) -> 
 
 def provenance_of(maps: Maps) -> Mapping[str, Any]:
     """What the maps of one clip say of it (text, words, cue, ...); nothing without maps."""
-    return next((mixing_map.provenance for by_model in maps.values() for mixing_map in by_model.values()), {})
+    return next(
+        (mixing_map.provenance for by_model in maps.values() for mixing_map in by_model.values()),
+        {},
+    )
 
 
-def clip_of(run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | None = None) -> Clip | None:
+def clip_of(
+    run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | None = None
+) -> Clip | None:
     """Return the clip with its words, cue and target, or None if its audio is not to be found.
 
     Parameters
@@ -115,14 +129,18 @@ def clip_of(run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | No
         return None
     words = [tuple(word) for word in provenance.get("words") or ()]
     clip = Clip.from_file(
-        path, name=name, language=row.get("language") or None, sound=row.get("sound") or None,
+        path,
+        name=name,
+        language=row.get("language") or None,
+        sound=row.get("sound") or None,
         **{part: provenance.get(part) for part in ("text", "cue", "target", "foil")},
-    )  # fmt: skip
+    )
     return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
 
 
 def sound_of(run: StoredRun, name: str, *, audio: str | PathLike | None = None) -> Path | None:
-    """Return where a clip's recording is, if it is to be found; `audio` is a folder to look in first."""
+    """Return where a clip's recording is, if it is to be found; `audio` is a folder to look in
+    first."""
     return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio)
 
 

@@ -1,7 +1,8 @@
-"""Maps of a run, put together again from what is kept: labels from a part file, scores from the table of scores or from shards.
+"""Maps of a run, put together again from what is kept: labels from a part file, scores from the
+table of scores or from shards.
 
-In: a part, a clip. Out: its maps as they were computed, to the last bit. A further random twin has no rows in the table of
-scores, and so no maps.
+In: a part, a clip. Out: its maps as they were computed, to the last bit. A further random twin has
+no rows in the table of scores, and so no maps.
 """
 
 from __future__ import annotations
@@ -74,7 +75,11 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
         return checked_map(MixingMap(scores=stored, **told), where)
     owner = part.owner
     place = partition(owner.name or "", owner.init or "", told["measure"], told["stack"])
-    names = [name for name in part.scores if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")]
+    names = [
+        name
+        for name in part.scores
+        if name.startswith(f"{place.as_posix()}/{file_name(owner.seed)}")
+    ]
     if not names:
         return None
     scores = np.full(shape, np.nan)
@@ -88,7 +93,10 @@ def _stored_map(folder: RunFolder, part: Part, clip: str, labels: Labels) -> Mix
             scores[tuple(index)] = rows["score"].to_numpy()
             count += rows.num_rows
     if count != scores.size:
-        raise InputError(f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found {count}")
+        raise InputError(
+            f"{where}: expected {scores.size} scores of {told['measure']}, {told['stack']}, found "
+            f"{count}"
+        )
     return checked_map(MixingMap(scores=scores.astype(dtype), **told), where)
 
 
@@ -99,7 +107,9 @@ def _rows_of_clip(path: Path, written: FileMark, clip: str) -> Iterator[pa.Table
         _check(path, written, mark)
         for group in row_groups_of(path, "clip").get(clip, ()):
             rows = _row_group(path, group, mark)
-            names = rows["clip"].combine_chunks()  # numbers of a dictionary: compared three times as fast as names
+            names = rows[
+                "clip"
+            ].combine_chunks()  # numbers of a dictionary: compared three times as fast as names
             number = names.dictionary.index(clip).as_py()
             yield rows.take(np.flatnonzero(names.indices.to_numpy() == number))
 
@@ -115,7 +125,8 @@ def _row_group(path: Path, group: int, mark: object) -> pa.Table:
     """A row group: the next clip that is asked for may well lie in it too."""
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=["clip"])
     rows = file.read_row_group(group, columns=["clip", *_PLACES, "score"])
-    pa.default_memory_pool().release_unused()  # what unpacking took: of many row groups a quarter of a gigabyte
+    # what unpacking took: of many row groups a quarter of a gigabyte
+    pa.default_memory_pool().release_unused()
     return rows
 
 
@@ -142,13 +153,20 @@ def checked_map(mixing_map: MixingMap, where: object) -> MixingMap:
         check_words(words, where=str(where))
     for role in ("cue", "target"):
         stored = provenance.get(role)
-        indices = stored if role == "cue" and isinstance(stored, list | tuple) and stored else [stored]
-        if stored is not None and not all(isinstance(index, int) and 0 <= index < len(words) for index in indices):
-            raise _damaged(where, f"a {role} that is one of the {len(words)} words, found {stored!r}")
+        indices = (
+            stored if role == "cue" and isinstance(stored, list | tuple) and stored else [stored]
+        )
+        if stored is not None and not all(
+            isinstance(index, int) and 0 <= index < len(words) for index in indices
+        ):
+            raise _damaged(
+                where, f"a {role} that is one of the {len(words)} words, found {stored!r}"
+            )
     return mixing_map
 
 
 def _damaged(where: object, expected: str) -> SpeechmixError:
     return InputError(
-        f"{where} is damaged or of another version: expected {expected}. Score the clips again into this folder"
+        f"{where} is damaged or of another version: expected {expected}. Score the clips again "
+        "into this folder"
     )

@@ -35,28 +35,45 @@ STRENGTH = "mixing_strength"  # column: how far the block moves the rows that th
 _SHARE_COLUMNS += [*BASELINES, AFTER_TARGET, STRENGTH]
 
 
-def contribution_table(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pd.DataFrame:
-    """Cue contribution of one clip, with columns that say of which clip and model; see `share_rows`."""
-    return identified(pd.DataFrame(share_rows(maps, clip, model), columns=_SHARE_COLUMNS), clip, model)
+def contribution_table(
+    maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model
+) -> pd.DataFrame:
+    """Cue contribution of one clip, with columns that say of which clip and model; see
+    `share_rows`."""
+    return identified(
+        pd.DataFrame(share_rows(maps, clip, model), columns=_SHARE_COLUMNS), clip, model
+    )
 
 
-def share_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> list[dict[str, Any]]:
+def share_rows(
+    maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model
+) -> list[dict[str, Any]]:
     """Cue contribution per stack, measure and layer; nothing without cue and target.
 
-    `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder, with a foil).
-    `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length` is what the cue would get if every
-    frame (token) of the sources counted the same, `length_matched` what words of its length get by this measure
-    (`speechmix.evaluation.length_baseline`). `after_target` is what the word after the target gives it, which tells nothing of it: a
-    control; missing where there is none, or it comes too late to be seen (decoder). `mixing_strength` is how far the layer's
-    attention block moves the same rows (`MixingMap.mixing_strength`, their mean).
+    `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder,
+    with a foil). `depth` is 0 in the first layer of the stack and 1 in the last. `share_of_length`
+    is what the cue would get if every frame (token) of the sources counted the same,
+    `length_matched` what words of its length get by this measure
+    (`speechmix.evaluation.length_baseline`). `after_target` is what the word after the target gives
+    it, which tells nothing of it: a control; missing where there is none, or it comes too late to
+    be seen (decoder). `mixing_strength` is how far the layer's attention block moves the same rows
+    (`MixingMap.mixing_strength`, their mean).
     """
     rows: list[dict[str, Any]] = []
     if clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         for (measure, stack), mixing_map in maps.items():
             sources = mixing_map.without("silence", "padding").sources
-            length = sum(len(s) for s in sources if s.word in clip.cue_words) / sum(map(len, sources))
-            cells = {"cue": cue, "target": target, "stack": stack, "measure": measure, "share_of_length": length}
+            length = sum(len(s) for s in sources if s.word in clip.cue_words) / sum(
+                map(len, sources)
+            )
+            cells = {
+                "cue": cue,
+                "target": target,
+                "stack": stack,
+                "measure": measure,
+                "share_of_length": length,
+            }
             cells["length_matched"] = length_matched_share(mixing_map, cue=clip.cue)
             deepest = max(len(model.stacks[stack]) - 1, 1)
             for which in _rows_of(mixing_map, cue=clip.cue, target=clip.target):
@@ -64,19 +81,34 @@ def share_rows(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Mod
                 strengths = strength_of_target(mixing_map, target=clip.target, rows=which)
                 controls = _given_by_word_after_target(mixing_map, clip, which)
                 rows += [
-                    {**cells, "rows": which, "layer": layer, "depth": layer / deepest, "contribution": share}
+                    {
+                        **cells,
+                        "rows": which,
+                        "layer": layer,
+                        "depth": layer / deepest,
+                        "contribution": share,
+                    }
                     | {**control, STRENGTH: strength}
                     for layer, share, control, strength in zip(
-                        mixing_map.layers, shares.tolist(), controls, strengths.tolist(), strict=True
+                        mixing_map.layers,
+                        shares.tolist(),
+                        controls,
+                        strengths.tolist(),
+                        strict=True,
                     )
                 ]
     return rows
 
 
-def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) -> list[dict[str, float]]:
-    """For each layer what the first word after the target that is not the cue gives; missing where it gives nothing to see."""
+def _given_by_word_after_target(
+    mixing_map: MixingMap, clip: Clip, rows: str
+) -> list[dict[str, float]]:
+    """For each layer what the first word after the target that is not the cue gives; missing where
+    it gives nothing to see."""
     words, target = clip.words or (), clip.target or 0
-    after = next((word for word in range(target + 1, len(words)) if word not in clip.cue_words), None)
+    after = next(
+        (word for word in range(target + 1, len(words)) if word not in clip.cue_words), None
+    )
     held = {source.word for source in mixing_map.sources}
     if after is None or mixing_map.stack == "decoder" or after not in held:
         return [{AFTER_TARGET: float("nan")} for _ in mixing_map.layers]
@@ -85,9 +117,11 @@ def _given_by_word_after_target(mixing_map: MixingMap, clip: Clip, rows: str) ->
 
 
 def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
-    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column to look at.
+    """Which rows can be asked about: in a decoder, a target the cue comes after has no cue column
+    to look at.
 
-    None of a decoder that was fed another text than the clip's: its own transcript, or a translation.
+    None of a decoder that was fed another text than the clip's: its own transcript, or a
+    translation.
     """
     if mixing_map.stack != "encoder" and "decoder_text_by" in mixing_map.provenance:
         return []
@@ -99,7 +133,8 @@ def _rows_of(mixing_map: MixingMap, *, cue: Cue, target: int) -> list[str]:
 
 _OF_A_CLIP = ("clip", "seconds", "text", "cue", "target", "foil", "alignment", "doubts", "language")
 _OF_ITS_SOURCE = ("audio_file", "fingerprint", "sound")
-# Columns of the other tables, and those the report puts beside them: merged with the clips they must keep their meaning.
+# Columns of the other tables, and those the report puts beside them: merged with the clips they
+# must keep their meaning.
 _OF_OTHER_TABLES = """
     model init seed stack measure rows layer depth contribution share_of_length length_matched head source target_label
     source_label target_kind source_kind target_onset target_offset source_onset source_offset score share ablated margin
@@ -111,8 +146,9 @@ _OF_OTHER_TABLES = """
 def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     """One row per clip, with the further columns of its manifest.
 
-    A manifest's column that is called like one of a run's tables (clip, seconds, alignment, fingerprint, model, layer, ...)
-    is here `manifest_<name>`, so that it can neither replace it nor clash with it when tables are merged.
+    A manifest's column that is called like one of a run's tables (clip, seconds, alignment,
+    fingerprint, model, layer, ...) is here `manifest_<name>`, so that it can neither replace it nor
+    clash with it when tables are merged.
 
     Examples
     --------
@@ -125,11 +161,23 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
 
 
 def facts_of(clip: Clip) -> dict[str, dict[str, Any]]:
-    """What the clip table says of a clip: its own columns, the manifest's, and where it comes from."""
+    """What the clip table says of a clip: its own columns, the manifest's, and where it comes
+    from."""
     words = clip.words or ()
     cue, target = (spelled_cue(words, index) for index in (clip.cue, clip.target))
-    own = {"clip": clip.name, "seconds": round(clip.duration, 3), "text": clip.text, "cue": cue, "target": target}
-    own |= {"foil": clip.foil, "alignment": clip.alignment, "doubts": " ".join(clip.doubts), "language": clip.language}
+    own = {
+        "clip": clip.name,
+        "seconds": round(clip.duration, 3),
+        "text": clip.text,
+        "cue": cue,
+        "target": target,
+    }
+    own |= {
+        "foil": clip.foil,
+        "alignment": clip.alignment,
+        "doubts": " ".join(clip.doubts),
+        "language": clip.language,
+    }
     source = {"audio_file": str(clip.path.resolve()) if clip.path else ""}
     source |= {name: getattr(clip, name, "") for name in ("fingerprint", "sound")}
     return {"own": own, "meta": dict(clip.meta), "source": source}
@@ -139,7 +187,11 @@ def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Any]]]) -> pd.DataF
     """The clip table of what `facts_of` says of each clip."""
     names = manifest_columns([column for of_clip in facts for column in of_clip["meta"]])
     rows = [
-        {**row["own"], **{names[column]: cell for column, cell in row["meta"].items()}, **row["source"]}
+        {
+            **row["own"],
+            **{names[column]: cell for column, cell in row["meta"].items()},
+            **row["source"],
+        }
         for row in facts
     ]
     return pd.DataFrame(rows, columns=[*_OF_A_CLIP, *names.values(), *_OF_ITS_SOURCE])
@@ -167,8 +219,11 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]], transcript: str | None = None) -> str:
-    """One line a clip: length, words, why their times are doubtful, what the model writes, where the cue contributes most.
+def result_line(
+    clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]], transcript: str | None = None
+) -> str:
+    """One line a clip: length, words, why their times are doubtful, what the model writes, where
+    the cue contributes most.
 
     Parameters
     ----------
@@ -186,15 +241,21 @@ def result_line(clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]], t
     if shares and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         measure = shares[0]["measure"]
-        decided = {row["stack"] for row in shares if row["rows"] == "deciding"}  # what figures and the page tell of
+        decided = {
+            row["stack"] for row in shares if row["rows"] == "deciding"
+        }  # what figures and the page tell of
         peaks: dict[str, Mapping[str, Any]] = {}
         for row in shares:
-            if row["rows"] == ("deciding" if row["stack"] in decided else "target") and row["measure"] == measure:
+            if (
+                row["rows"] == ("deciding" if row["stack"] in decided else "target")
+                and row["measure"] == measure
+            ):
                 highest = peaks.setdefault(row["stack"], row)
                 if row["contribution"] > highest["contribution"]:
                     peaks[row["stack"]] = row
         shown = ", ".join(
-            f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer {p['layer']})"
+            f"{p['stack']} {100 * p['contribution']:.1f} % ({ROW_NAMES[p['rows']]}, layer "
+            f"{p['layer']})"
             for p in peaks.values()
         )
         parts.append(f"{cue} -> {target}: {measure} peaks at {shown}")
@@ -213,9 +274,10 @@ def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
 class TableWriter:
     """Context manager that appends data frames to ``<stem>.parquet`` and ``<stem>.csv``.
 
-    The files take the place of older ones when the block is left without an error; an empty table leaves no file. Rows are
-    written some hundred thousand at a time. Numbers have seven digits in the CSV, and all in Parquet. A table of more than
-    `MOST_CSV_ROWS` has no CSV, which nobody could open.
+    The files take the place of older ones when the block is left without an error; an empty table
+    leaves no file. Rows are written some hundred thousand at a time. Numbers have seven digits in
+    the CSV, and all in Parquet. A table of more than `MOST_CSV_ROWS` has no CSV, which nobody could
+    open.
 
     Parameters
     ----------
@@ -224,7 +286,9 @@ class TableWriter:
     """
 
     def __init__(self, stem: Path):
-        self._final = {ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")}
+        self._final = {
+            ending: stem.with_name(f"{stem.name}.{ending}") for ending in ("parquet", "csv")
+        }
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pd.DataFrame] = []
         self._rows = self._rows_waiting = 0
@@ -254,16 +318,24 @@ class TableWriter:
             return
         if self._writer is None:
             self._schema = pa.Schema.from_pandas(self._waiting[0], preserve_index=False)
-            self._writer = pq.ParquetWriter(self._unfinished["parquet"], self._schema, write_page_checksum=True)
+            self._writer = pq.ParquetWriter(
+                self._unfinished["parquet"], self._schema, write_page_checksum=True
+            )
         rows = pa.concat_tables(
-            pa.Table.from_pandas(table, schema=self._schema, preserve_index=False) for table in self._waiting
+            pa.Table.from_pandas(table, schema=self._schema, preserve_index=False)
+            for table in self._waiting
         )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         first, self._rows = self._rows == 0, self._rows + rows.num_rows
         if self._rows <= MOST_CSV_ROWS:
             table = neutral(pd.concat(self._waiting, ignore_index=True))
             table.to_csv(
-                self._unfinished["csv"], mode="a", header=first, index=False, encoding="utf-8", float_format="%.7g"
+                self._unfinished["csv"],
+                mode="a",
+                header=first,
+                index=False,
+                encoding="utf-8",
+                float_format="%.7g",
             )
         else:
             self._unfinished["csv"].unlink(missing_ok=True)

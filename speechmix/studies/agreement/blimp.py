@@ -1,12 +1,14 @@
 """BLiMP: sentences in which one word, the cue, decides the form of another, the target.
 
-In: a folder with agreement paradigms of BLiMP (Warstadt et al. 2020, "BLiMP: The Benchmark of Linguistic Minimal Pairs
-for English", TACL) as <paradigm>.jsonl. Out: `BlimpItem`s, the acceptable sentence with contractions expanded, its
-target, the foil (what the unacceptable sentence has in its place) and the cue; and what cannot be used, with reasons.
+In: a folder with agreement paradigms of BLiMP (Warstadt et al. 2020, "BLiMP: The Benchmark of
+Linguistic Minimal Pairs for English", TACL) as <paradigm>.jsonl. Out: `BlimpItem`s, the acceptable
+sentence with contractions expanded, its target, the foil (what the unacceptable sentence has in its
+place) and the cue; and what cannot be used, with reasons.
 
-The cue follows from how each paradigm was built, or, if asked for, from a dependency parse. The published text study
-(Mohebbi et al. 2023) took five paradigms, `PUBLISHED`: in its determiner paradigms (those ending in 2) the determiner is
-the target and the noun the cue; in their twins that end in 1 it is the other way round.
+The cue follows from how each paradigm was built, or, if asked for, from a dependency parse. The
+published text study (Mohebbi et al. 2023) took five paradigms, `PUBLISHED`: in its determiner
+paradigms (those ending in 2) the determiner is the target and the noun the cue; in their twins that
+end in 1 it is the other way round.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class BlimpItem:
     foil : str
         What the unacceptable sentence has in its place.
     cue : tuple of int
-        Indices of the words that decide between target and foil; the last is the head. More than one only for an
-        antecedent of several words ("Most ladies"), which is a cue as a whole.
+        Indices of the words that decide between target and foil; the last is the head. More than
+        one only for an antecedent of several words ("Most ladies"), which is a cue as a whole.
     number : {"singular", "plural"}
         Of the target.
     """
@@ -88,23 +90,31 @@ class BlimpItem:
 
     @property
     def attractors(self) -> tuple[int, ...]:
-        """Indices of words of the other number that could be mistaken for the cue, where the paradigm has them by construction.
+        """Indices of words of the other number that could be mistaken for the cue, where the
+        paradigm has them by construction.
 
-        Those are the nouns behind "of" or "about" in distractor_agreement_relational_noun, right before the verb. Other
-        paradigms have none that follows from how they were built.
+        Those are the nouns behind "of" or "about" in distractor_agreement_relational_noun, right
+        before the verb. Other paradigms have none that follows from how they were built.
         """
         before = self.target - 1
-        return (before,) if PARADIGMS[self.paradigm] == "head of the subject" and before not in self.cue else ()
+        return (
+            (before,)
+            if PARADIGMS[self.paradigm] == "head of the subject" and before not in self.cue
+            else ()
+        )
 
     def sentence(self, *, masked: bool) -> Sentence:
-        """Return the sentence for `speechmix.mix`, with "<mask>" in place of the target or with the target itself."""
+        """Return the sentence for `speechmix.mix`, with "<mask>" in place of the target or with the
+        target itself."""
         text = self.text
         if masked:
             word = Sentence(text).words[self.target]
             text = f"{text[: word.start]}<mask>{text[word.stop :]}"
         meta = {"paradigm": self.paradigm, "number": self.number}
         foil = None if masked else self.foil
-        return Sentence(text, cue=self.cue[-1], target=self.target, foil=foil, name=self.name, meta=meta)
+        return Sentence(
+            text, cue=self.cue[-1], target=self.target, foil=foil, name=self.name, meta=meta
+        )
 
 
 def read_blimp(
@@ -119,16 +129,17 @@ def read_blimp(
     paradigms : sequence of str, optional
         Keys of `PARADIGMS`; by default those the folder has.
     parse : callable, optional
-        Gives a text's dependencies, as `speechmix.studies.agreement.blimp_cues.spacy_parser` does; without it the cue follows
-        from the paradigm's construction.
+        Gives a text's dependencies, as `speechmix.studies.agreement.blimp_cues.spacy_parser` does;
+        without it the cue follows from the paradigm's construction.
 
     Returns
     -------
     items : list of BlimpItem
         In the order of the files.
     rejected : list of Rejected
-        Pairs that cannot be used: not one word that differs, no cue found, or the two sentences exchanged by mistake
-        ("Those drivers disgusts Dan." is given as acceptable; 10 of the 1,000 pairs of the regular plural paradigm).
+        Pairs that cannot be used: not one word that differs, no cue found, or the two sentences
+        exchanged by mistake ("Those drivers disgusts Dan." is given as acceptable; 10 of the 1,000
+        pairs of the regular plural paradigm).
 
     Raises
     ------
@@ -146,12 +157,16 @@ def read_blimp(
     ('Most ladies have not left.', 2, 'has', (1,), 'plural')
     """
     folder = Path(folder)
-    paradigms = list(paradigms or (name for name in PARADIGMS if (folder / f"{name}.jsonl").is_file()))
+    paradigms = list(
+        paradigms or (name for name in PARADIGMS if (folder / f"{name}.jsonl").is_file())
+    )
     unknown = [name for name in paradigms if name not in PARADIGMS]
     if unknown or not paradigms:
         raise InputError(
-            f"{folder}: expected one or more of {', '.join(f'{name}.jsonl' for name in PARADIGMS)}, found "
-            f"{', '.join(unknown) or 'none'}: get them from github.com/alexwarstadt/blimp (data folder)"
+            f"{folder}: expected one or more of "
+            f"{', '.join(f'{name}.jsonl' for name in PARADIGMS)}, found "
+            f"{', '.join(unknown) or 'none'}: get them from github.com/alexwarstadt/blimp (data "
+            "folder)"
         )
     items: list[BlimpItem] = []
     rejected: list[Rejected] = []
@@ -165,11 +180,15 @@ def read_blimp(
     return items, rejected
 
 
-def one_token_items(items: Iterable[BlimpItem], tokenizer) -> tuple[list[BlimpItem], list[Rejected]]:
-    """Keep the items whose target and foil are one token each, so that one mask or one logit stands for either.
+def one_token_items(
+    items: Iterable[BlimpItem], tokenizer
+) -> tuple[list[BlimpItem], list[Rejected]]:
+    """Keep the items whose target and foil are one token each, so that one mask or one logit stands
+    for either.
 
-    A form is one token if the sentence up to it is exactly one token longer than the sentence before it, and that token
-    is not the unknown one. So word starts that depend on the space before them are judged as they will be read.
+    A form is one token if the sentence up to it is exactly one token longer than the sentence
+    before it, and that token is not the unknown one. So word starts that depend on the space before
+    them are judged as they will be read.
 
     Parameters
     ----------
@@ -190,17 +209,30 @@ def one_token_items(items: Iterable[BlimpItem], tokenizer) -> tuple[list[BlimpIt
         if not odd:
             single.append(item)
             continue
-        shown = ", ".join(f"{form!r} is {f'{n} tokens' if (n := counts[form]) else 'unknown'}" for form in odd)
-        role = "target and foil are" if len(odd) == 2 else "target is" if odd == [word.text] else "foil is"
-        rejected.append(Rejected(item.name, f"{role} not one token", f"{shown} for {type(tokenizer).__name__}"))
+        shown = ", ".join(
+            f"{form!r} is {f'{n} tokens' if (n := counts[form]) else 'unknown'}" for form in odd
+        )
+        role = (
+            "target and foil are"
+            if len(odd) == 2
+            else "target is"
+            if odd == [word.text]
+            else "foil is"
+        )
+        rejected.append(
+            Rejected(item.name, f"{role} not one token", f"{shown} for {type(tokenizer).__name__}")
+        )
     return single, rejected
 
 
-def draw_items(items: Iterable[BlimpItem], most: int | None = None, *, seed: int = 0) -> list[BlimpItem]:
-    """Draw up to `most` items of each paradigm, as many singular as plural ones as far as there are.
+def draw_items(
+    items: Iterable[BlimpItem], most: int | None = None, *, seed: int = 0
+) -> list[BlimpItem]:
+    """Draw up to `most` items of each paradigm, as many singular as plural ones as far as there
+    are.
 
-    Without replacement (the published code drew with it, so that copies of an item could be drawn), in the order of
-    `items`, and the same for the same seed. Everything if `most` is None.
+    Without replacement (the published code drew with it, so that copies of an item could be drawn),
+    in the order of `items`, and the same for the same seed. Everything if `most` is None.
     """
     items = list(items)
     if most is None:
@@ -211,7 +243,10 @@ def draw_items(items: Iterable[BlimpItem], most: int | None = None, *, seed: int
     for paradigm in dict.fromkeys(item.paradigm for item in items):
         draw = random.Random(f"{seed} {paradigm}")
         here = [item for item in items if item.paradigm == paradigm]
-        sides = [[item.name for item in here if (item.number == "plural") is plural] for plural in (False, True)]
+        sides = [
+            [item.name for item in here if (item.number == "plural") is plural]
+            for plural in (False, True)
+        ]
         sides = [draw.sample(names, len(names)) for names in sorted(sides, key=len)]
         few = sides[0][: most // 2]
         drawn.update(few + sides[1][: most - len(few)])
@@ -221,17 +256,24 @@ def draw_items(items: Iterable[BlimpItem], most: int | None = None, *, seed: int
 def _pairs(path: Path, paradigm: str):
     """Name, acceptable and unacceptable sentence of each line, contractions expanded."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; get it from github.com/alexwarstadt/blimp (data folder)")
+        raise InputError(
+            f"{path}: no such file; get it from github.com/alexwarstadt/blimp (data folder)"
+        )
     for number, line in enumerate(read_text(path).split("\n")):
         if not line.strip():
             continue
         where = f"{path}, line {number + 1}"
         pair = parse_json(line, where=where)
-        sentences = [pair.get(key) for key in ("sentence_good", "sentence_bad")] if isinstance(pair, dict) else []
+        sentences = (
+            [pair.get(key) for key in ("sentence_good", "sentence_bad")]
+            if isinstance(pair, dict)
+            else []
+        )
         good_and_bad = [sentence for sentence in sentences if isinstance(sentence, str)]
         if len(good_and_bad) != 2:
             raise InputError(
-                f"{where}: expected a JSON object with sentence_good and sentence_bad, found {line[:200]!r}"
+                f"{where}: expected a JSON object with sentence_good and sentence_bad, found "
+                f"{line[:200]!r}"
             )
         yield f"{paradigm}-{pair.get('pairID', number)}", *map(expand_contractions, good_and_bad)
 
@@ -249,28 +291,45 @@ def expand_contractions(text: str) -> str:
     return text
 
 
-def _item(name: str, paradigm: str, good: str, bad: str, parse: Callable | None) -> BlimpItem | Rejected:
+def _item(
+    name: str, paradigm: str, good: str, bad: str, parse: Callable | None
+) -> BlimpItem | Rejected:
     words, others = ([word.text for word in Sentence(text).words] for text in (good, bad))
     differing = [i for i, (a, b) in enumerate(zip(words, others, strict=False)) if a != b]
     if len(words) != len(others) or len(differing) != 1:
-        return Rejected(name, "not one word differs", f"{good!r} and {bad!r} differ in more or less than one word")
+        return Rejected(
+            name,
+            "not one word differs",
+            f"{good!r} and {bad!r} differ in more or less than one word",
+        )
     target = differing[0]
     kind = PARADIGMS[paradigm]
-    cue = cue_by_dependency(kind, good, target, parse) if parse else cue_by_construction(kind, words, target)
+    cue = (
+        cue_by_dependency(kind, good, target, parse)
+        if parse
+        else cue_by_construction(kind, words, target)
+    )
     if not cue or target in cue:
         return Rejected(name, "no cue found", f"no {kind} for {words[target]!r} in {good!r}")
     number = number_of(kind, words, target, others[target])
     if kind == "subject" and number == "singular" and plainly_plural(words[:target]):
-        return Rejected(name, "mistake in BLiMP", f"{good!r} is given as the acceptable sentence, {bad!r} as the other")
+        return Rejected(
+            name,
+            "mistake in BLiMP",
+            f"{good!r} is given as the acceptable sentence, {bad!r} as the other",
+        )
     return BlimpItem(name, paradigm, good, target, others[target], cue, number)
 
 
 def _tokens_added(tokenizer, before: str, form: str) -> int:
     """How many tokens the form adds to the text before it; 0 if it is unknown to the tokenizer."""
     ids, longer = (
-        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, f"{before} {form}".strip())
+        tokenizer(text, add_special_tokens=False)["input_ids"]
+        for text in (before, f"{before} {form}".strip())
     )
     if longer[: len(ids)] != ids:  # merged across the space: not a token of its own
         return 2
     added = longer[len(ids) :]
-    return 0 if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in added else len(added)
+    return (
+        0 if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in added else len(added)
+    )

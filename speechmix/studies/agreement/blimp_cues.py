@@ -1,10 +1,12 @@
 """Where the cue is in a sentence of BLiMP: by how its paradigm was built, or by a dependency parse.
 
-In: the words of an acceptable sentence, the index of its target, and what kind of word the cue is (the values of
-`PARADIGMS`). Out: the indices of the cue's words, none if there is none; and the number of the target.
+In: the words of an acceptable sentence, the index of its target, and what kind of word the cue is
+(the values of `PARADIGMS`). Out: the indices of the cue's words, none if there is none; and the
+number of the target.
 
-The two ways differ in "A lot of cashiers have": by construction the cue is the noun that agrees, "cashiers"; a parse says
-"lot". Of an antecedent all words are the cue, as the first mention of the published study's coreference.
+The two ways differ in "A lot of cashiers have": by construction the cue is the noun that agrees,
+"cashiers"; a parse says "lot". Of an antecedent all words are the cue, as the first mention of the
+published study's coreference.
 """
 
 from __future__ import annotations
@@ -33,11 +35,15 @@ def cue_by_construction(kind: str, words: list[str], target: int) -> tuple[int, 
     (0, 1, 2, 3)
     """
     lower = [word.lower() for word in words]
-    if kind == "determiner":  # this (good) sketch: there may be another demonstrative in the subject
+    if (
+        kind == "determiner"
+    ):  # this (good) sketch: there may be another demonstrative in the subject
         return tuple([i for i in range(target) if lower[i] in _DEMONSTRATIVES][-1:])
     if kind == "noun":  # the object ends the sentence, compounds have their head last
         return tuple([i for i in range(target + 1, len(words)) if words[i][0].isalnum()][-1:])
-    if kind == "head of the subject":  # A niece of most senators has: the noun before "of" or "about"
+    if (
+        kind == "head of the subject"
+    ):  # A niece of most senators has: the noun before "of" or "about"
         return tuple([i - 1 for i in range(1, target) if lower[i] in ("of", "about")][:1])
     if kind == "subject":  # A lot of cashiers impress: the noun before the verb
         return (target - 1,) if target else ()
@@ -49,7 +55,8 @@ def cue_by_construction(kind: str, words: list[str], target: int) -> tuple[int, 
 
 
 def cue_by_dependency(kind: str, text: str, target: int, parse: Callable) -> tuple[int, ...]:
-    """Indices of the cue's words from a parse: the determiner's head, the noun's determiner, the verb's subject.
+    """Indices of the cue's words from a parse: the determiner's head, the noun's determiner, the
+    verb's subject.
 
     Parameters
     ----------
@@ -58,22 +65,35 @@ def cue_by_dependency(kind: str, text: str, target: int, parse: Callable) -> tup
     """
     words = Sentence(text).words
     tokens = list(parse(text))
-    place = {token.i: next((i for i, w in enumerate(words) if token.idx < w.stop), len(words) - 1) for token in tokens}
+    place = {
+        token.i: next((i for i, w in enumerate(words) if token.idx < w.stop), len(words) - 1)
+        for token in tokens
+    }
     target_token = next((token for token in tokens if place[token.i] == target), None)
     if target_token is None:  # a token of the parse may take in two words
         return ()
     if kind == "noun":
         cue_tokens = [target_token.head] if target_token.dep_ == "det" else []
     elif kind == "determiner":
-        cue_tokens = [token for token in tokens if token.head.i == target_token.i and token.dep_ == "det"]
+        cue_tokens = [
+            token for token in tokens if token.head.i == target_token.i and token.dep_ == "det"
+        ]
     else:
         governors = {target_token.i, target_token.head.i}
         if kind == "antecedent":  # the reflexive may hang on a preposition of the verb
             governors.add(target_token.head.head.i)
-        cue_tokens = [t for t in tokens if t.dep_ in _SUBJECTS and t.head.i in governors and place[t.i] < target][:1]
+        cue_tokens = [
+            t
+            for t in tokens
+            if t.dep_ in _SUBJECTS and t.head.i in governors and place[t.i] < target
+        ][:1]
         if kind == "antecedent" and cue_tokens:
             head = cue_tokens[0].i
-            cue_tokens = [token for token in tokens if head in (token.i, *_above(token)) and place[token.i] < target]
+            cue_tokens = [
+                token
+                for token in tokens
+                if head in (token.i, *_above(token)) and place[token.i] < target
+            ]
     return tuple(dict.fromkeys(place[token.i] for token in cue_tokens))
 
 
@@ -97,14 +117,22 @@ def number_of(kind: str, words: list[str], target: int, foil: str) -> str:
     if kind == "determiner":
         numbers = [_DEMONSTRATIVES[word] for word in lower[:target] if word in _DEMONSTRATIVES]
         return numbers[-1] if numbers else "singular" if len(form) < len(foil) else "plural"
-    return _VERBS.get(form) or ("singular" if len(form) > len(foil) else "plural")  # a regular verb: the one with -s
+    return _VERBS.get(form) or (
+        "singular" if len(form) > len(foil) else "plural"
+    )  # a regular verb: the one with -s
 
 
 def plainly_plural(subject: list[str]) -> bool:
-    """Whether a subject with a determiner has a noun in -s: "those drivers", "a lot of pedestrians", "the Clintons"."""
+    """Whether a subject with a determiner has a noun in -s: "those drivers", "a lot of
+    pedestrians", "the Clintons"."""
     subject = [word.lower() for word in subject]
     several = subject[:3] == ["a", "lot", "of"] or subject[0] in _DETERMINERS - _SINGULAR
-    return several and len(subject) > 1 and subject[-1].endswith("s") and not subject[-1].endswith("ss")
+    return (
+        several
+        and len(subject) > 1
+        and subject[-1].endswith("s")
+        and not subject[-1].endswith("ss")
+    )
 
 
 def spacy_parser(model: str = "en_core_web_sm") -> Callable:

@@ -1,12 +1,13 @@
 """The published text study's set of BLiMP items, and its halves for training and test.
 
-In: items of `read_blimp` that a model can be asked about. Out: the *unified set* of Mohebbi et al. 2023 (Quantifying Context
-Mixing in Transformers, EACL): five paradigms, with as many singular as plural subjects in the paradigm that has twice as many
-of one; and two halves.
+In: items of `read_blimp` that a model can be asked about. Out: the *unified set* of Mohebbi et al.
+2023 (Quantifying Context Mixing in Transformers, EACL): five paradigms, with as many singular as
+plural subjects in the paradigm that has twice as many of one; and two halves.
 
-The published code draws the balance with replacement and splits without a seed, so that copies of an item can be in both
-halves. Here both are drawn without replacement and from a seed, and no sentence is in both halves: not the acceptable one, not
-the unacceptable one, not the one with the mask. Words do occur in both, as they did there.
+The published code draws the balance with replacement and splits without a seed, so that copies of
+an item can be in both halves. Here both are drawn without replacement and from a seed, and no
+sentence is in both halves: not the acceptable one, not the unacceptable one, not the one with the
+mask. Words do occur in both, as they did there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _BALANCED = "regular_plural_subject_verb_agreement_1"
 def unified_set(
     items: Iterable[BlimpItem], *, paradigms: Sequence[str] = PUBLISHED, seed: int = SEED
 ) -> tuple[list[BlimpItem], list[Rejected]]:
-    """Put the paradigms together, the subject-verb one balanced by drawing from the number that has more.
+    """Put the paradigms together, the subject-verb one balanced by drawing from the number that has
+    more.
 
     Parameters
     ----------
@@ -62,25 +64,35 @@ def unified_set(
     missing = [name for name in paradigms if not any(item.paradigm == name for item in items)]
     if missing:
         raise InputError(
-            f"expected usable items of {', '.join(paradigms)}; found none of {', '.join(missing)}: get the files from "
+            f"expected usable items of {', '.join(paradigms)}; found none of {', '.join(missing)}: "
+            "get the files from "
             "github.com/alexwarstadt/blimp (data folder), or name other paradigms"
         )
     sides = [
-        [item.name for item in items if item.paradigm == _BALANCED and (item.number == "plural") is plural]
+        [
+            item.name
+            for item in items
+            if item.paradigm == _BALANCED and (item.number == "plural") is plural
+        ]
         for plural in (False, True)
     ]
     fewer, more = sorted(sides, key=len)
     left = set(more) - set(random.Random(f"{seed} balance").sample(more, len(fewer)))
     reason = f"{len(more)} of one number and {len(fewer)} of the other: as many of both are drawn"
-    rejected = [Rejected(item.name, "not drawn for balance", reason) for item in items if item.name in left]
+    rejected = [
+        Rejected(item.name, "not drawn for balance", reason) for item in items if item.name in left
+    ]
     return [item for item in items if item.name not in left], rejected
 
 
-def split_halves(items: Iterable[BlimpItem], *, seed: int = SEED) -> tuple[list[BlimpItem], list[BlimpItem]]:
+def split_halves(
+    items: Iterable[BlimpItem], *, seed: int = SEED
+) -> tuple[list[BlimpItem], list[BlimpItem]]:
     """Part items into two halves that share no sentence, alike in paradigms and numbers.
 
-    Items that have an acceptable, unacceptable or masked sentence in common (in whatever case) stay together. Which half a
-    group goes to does not depend on the order of the items, nor (but for sentences in common) on other paradigms.
+    Items that have an acceptable, unacceptable or masked sentence in common (in whatever case) stay
+    together. Which half a group goes to does not depend on the order of the items, nor (but for
+    sentences in common) on other paradigms.
 
     Parameters
     ----------
@@ -112,27 +124,37 @@ def split_halves(items: Iterable[BlimpItem], *, seed: int = SEED) -> tuple[list[
         groups.sort(key=lambda group: group[0].name)
         draw.shuffle(groups)
         more = draw.choice([-1, 0])  # who gets the odd one: items in train minus items in test
-        for group in sorted(groups, key=len, reverse=True):  # large ones first, so that single ones even out
+        for group in sorted(
+            groups, key=len, reverse=True
+        ):  # large ones first, so that single ones even out
             if more < 0:
                 train.update(item.name for item in group)
             more += len(group) if more < 0 else -len(group)
-    return [item for item in items if item.name in train], [item for item in items if item.name not in train]
+    return [item for item in items if item.name in train], [
+        item for item in items if item.name not in train
+    ]
 
 
 def sentences_of(item: BlimpItem) -> tuple[str, str, str]:
     """The acceptable sentence, the unacceptable one, and the one with the mask, in lower case."""
     word = Sentence(item.text).words[item.target]
     forms = (word.text, item.foil, "<mask>")
-    good, bad, masked = (f"{item.text[: word.start]}{form}{item.text[word.stop :]}".lower() for form in forms)
+    good, bad, masked = (
+        f"{item.text[: word.start]}{form}{item.text[word.stop :]}".lower() for form in forms
+    )
     return good, bad, masked
 
 
 def _groups(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
     """Items connected by shared sentences, each group sorted by name."""
-    group_of: dict[str, list[tuple[BlimpItem, tuple[str, str, str]]]] = {}  # members with their sentences, by sentence
+    group_of: dict[
+        str, list[tuple[BlimpItem, tuple[str, str, str]]]
+    ] = {}  # members with their sentences, by sentence
     for item in sorted(items, key=lambda item: item.name):
         merged = [(item, sentences_of(item))]
-        for former in {id(group): group for group in map(group_of.get, merged[0][1]) if group}.values():
+        for former in {
+            id(group): group for group in map(group_of.get, merged[0][1]) if group
+        }.values():
             merged += former
         for _, sentences in merged:
             group_of.update(dict.fromkeys(sentences, merged))

@@ -1,12 +1,14 @@
 """Train a text model on the choice between two words: the second half of the published text study.
 
-In: a loaded masked or causal model, and sentences with a target and a foil. Out: a folder with the trained model in hub format,
-and `training.json`, which says how it was made; made once, then read.
+In: a loaded masked or causal model, and sentences with a target and a foil. Out: a folder with the
+trained model in hub format, and `training.json`, which says how it was made; made once, then read.
 
-    loss = cross-entropy of (z[target], z[foil]),   z the logits at [MASK] (masked) or where the target is predicted (causal)
+    loss = cross-entropy of (z[target], z[foil]),   z the logits at [MASK] (masked) or where the
+    target is predicted (causal)
 
-Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL): learning rate 3e-5, linear with 10 % warm-up, 5 epochs
-of batches of 64, seed 42. The last epoch is kept; no test sentence is looked at. Weight decay is not stated; here it is 0.
+Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL): learning rate 3e-5, linear
+with 10 % warm-up, 5 epochs of batches of 64, seed 42. The last epoch is kept; no test sentence is
+looked at. Weight decay is not stated; here it is 0.
 """
 
 from __future__ import annotations
@@ -57,9 +59,14 @@ class Training:
     weight_decay: float = 0.0
 
     def __post_init__(self):
-        if min(self.batch_size, self.epochs) < 1 or not 0 <= self.warm_up <= 1 or self.learning_rate <= 0:
+        if (
+            min(self.batch_size, self.epochs) < 1
+            or not 0 <= self.warm_up <= 1
+            or self.learning_rate <= 0
+        ):
             raise InputError(
-                f"expected one epoch and a batch of one or more, a warm-up from 0 to 1, a learning rate above 0; found {self}"
+                "expected one epoch and a batch of one or more, a warm-up from 0 to 1, a learning "
+                f"rate above 0; found {self}"
             )
 
 
@@ -85,7 +92,8 @@ def fine_tune_choice(
     Parameters
     ----------
     model : Model
-        Masked or causal, with its head and tokenizer, weights in float32 or float64; it stays as it is.
+        Masked or causal, with its head and tokenizer, weights in float32 or float64; it stays as it
+        is.
     sentences : sequence of Sentence
         With target and foil, one token each. In a causal model what follows the target is not read.
     folder : path
@@ -114,7 +122,9 @@ def fine_tune_choice(
         raise InputError("expected sentences to train on, found none")
     question = {
         "model": model.fingerprint,
-        "sentences": hashlib.sha256(json.dumps([one.fingerprint for one in sentences]).encode()).hexdigest(),
+        "sentences": hashlib.sha256(
+            json.dumps([one.fingerprint for one in sentences]).encode()
+        ).hexdigest(),
         **asdict(training),
     }
     if folder.exists():
@@ -122,7 +132,9 @@ def fine_tune_choice(
         return folder
     choices = [_choice_of(model, sentence) for sentence in sentences]
     module = copy.deepcopy(model.module).requires_grad_(True)
-    losses = _train(module, choices, training, pad=model.tokenizer.pad_token_id or 0, progress=progress)
+    losses = _train(
+        module, choices, training, pad=model.tokenizer.pad_token_id or 0, progress=progress
+    )
     with whole_folder(folder) as unfinished:
         module.eval().save_pretrained(unfinished)
         model.tokenizer.save_pretrained(unfinished)
@@ -145,7 +157,8 @@ def _refuse_others(folder: Path, question: dict) -> None:
         raise InputError(
             f"{folder} was made otherwise ({', '.join(other)}): remove it, or choose another folder"
             if earlier
-            else f"{folder} is there and holds no trained model of this package ({_DESCRIPTION}): choose another folder"
+            else f"{folder} is there and holds no trained model of this package ({_DESCRIPTION}): "
+            "choose another folder"
         )
 
 
@@ -153,7 +166,10 @@ def _choice_of(model: Model, sentence: Sentence) -> _Choice:
     decision = Decision.of(model, sentence)
     read = decision.objective.details
     if not decision.has_foil:
-        raise InputError(f"{sentence.name!r} has no foil: expected target= and foil=, the two words to choose from")
+        raise InputError(
+            f"{sentence.name!r} has no foil: expected target= and foil=, the two words to choose "
+            "from"
+        )
     inputs = {name: tensor[0] for name, tensor in decision.prepared.inputs.items()}
     if "decoder" in model.stacks:
         inputs = {name: tensor[: read["position"] + 1] for name, tensor in inputs.items()}
@@ -161,7 +177,12 @@ def _choice_of(model: Model, sentence: Sentence) -> _Choice:
 
 
 def _train(
-    module: torch.nn.Module, choices: Sequence[_Choice], training: Training, *, pad: int, progress: bool
+    module: torch.nn.Module,
+    choices: Sequence[_Choice],
+    training: Training,
+    *,
+    pad: int,
+    progress: bool,
 ) -> list[float]:
     """Train in place; mean loss of each epoch."""
     from tqdm.auto import tqdm
@@ -169,9 +190,12 @@ def _train(
     device = next(module.parameters()).device
     steps = training.epochs * math.ceil(len(choices) / training.batch_size)
     warm_up = max(1, round(training.warm_up * steps))
-    optimizer = torch.optim.AdamW(module.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
+    optimizer = torch.optim.AdamW(
+        module.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm_up, (steps - step) / max(1, steps - warm_up), 1.0)
+        optimizer,
+        lambda step: min((step + 1) / warm_up, (steps - step) / max(1, steps - warm_up), 1.0),
     )
     losses = []
     devices = [device] if device.type == "cuda" else []
@@ -183,7 +207,8 @@ def _train(
             for indices in torch.randperm(len(choices)).split(training.batch_size):
                 batch = [choices[index] for index in indices.tolist()]
                 loss = cross_entropy(
-                    _two_logits(module, batch, pad, device), torch.zeros(len(batch), device=device).long()
+                    _two_logits(module, batch, pad, device),
+                    torch.zeros(len(batch), device=device).long(),
                 )
                 optimizer.zero_grad()
                 loss.backward()
@@ -194,14 +219,18 @@ def _train(
     return losses
 
 
-def _two_logits(module: torch.nn.Module, batch: Sequence[_Choice], pad: int, device: torch.device) -> Tensor:
-    """Logits [n, 2] of target and foil, padded on the right, where neither masks nor causal stacks look."""
+def _two_logits(
+    module: torch.nn.Module, batch: Sequence[_Choice], pad: int, device: torch.device
+) -> Tensor:
+    """Logits [n, 2] of target and foil, padded on the right, where neither masks nor causal stacks
+    look."""
     longest = max(len(choice.inputs["input_ids"]) for choice in batch)
     inputs = {}
     for name in batch[0].inputs:
         fill = pad if name == "input_ids" else 0
         padded = [
-            torch.nn.functional.pad(c.inputs[name], (0, longest - len(c.inputs[name])), value=fill) for c in batch
+            torch.nn.functional.pad(c.inputs[name], (0, longest - len(c.inputs[name])), value=fill)
+            for c in batch
         ]
         inputs[name] = torch.stack(padded).to(device)
     lengths = torch.tensor([len(choice.inputs["input_ids"]) for choice in batch], device=device)

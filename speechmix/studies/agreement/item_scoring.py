@@ -1,7 +1,9 @@
-"""Agreement items through a model: does it choose the right word, and where does the target's row lie?
+"""Agreement items through a model: does it choose the right word, and where does the target's row
+lie?
 
-In: BLiMP items, a model, and a file that keeps what is done, a line an item (`item_lines`). Out: a table of decisions, and one
-of cue alignment for each layer and measure (or distance of Value Zeroing).
+In: BLiMP items, a model, and a file that keeps what is done, a line an item (`item_lines`). Out: a
+table of decisions, and one of cue alignment for each layer and measure (or distance of Value
+Zeroing).
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ from ...runs.journal.item_lines import answers
 from .blimp import BlimpItem
 from .task_accuracy import choice
 
-_VALUES = [name for metrics in (METRICS, SHARES) for name in (*metrics, *(f"chance_{metric}" for metric in metrics))]
+_VALUES = [
+    name
+    for metrics in (METRICS, SHARES)
+    for name in (*metrics, *(f"chance_{metric}" for metric in metrics))
+]
 _VALUES += [RANK_CORRELATION]
 _ITEM = ["item", "paradigm", "number"]
 _STORED = ["stack", "measure", "layer", *_VALUES]
@@ -63,7 +69,9 @@ def stack_of(model: Model) -> str:
     return "encoder" if "encoder" in model.stacks else "decoder"
 
 
-def decided_items(model: Model, items: Sequence[BlimpItem], path: Path, *, refused: Refused) -> pd.DataFrame:
+def decided_items(
+    model: Model, items: Sequence[BlimpItem], path: Path, *, refused: Refused
+) -> pd.DataFrame:
     """Margin between target and foil of each item.
 
     Parameters
@@ -84,7 +92,10 @@ def decided_items(model: Model, items: Sequence[BlimpItem], path: Path, *, refus
     done = answers(
         path,
         items,
-        asked=lambda item: {**_described(model), "sentence": item.sentence(masked=False).fingerprint},
+        asked=lambda item: {
+            **_described(model),
+            "sentence": item.sentence(masked=False).fingerprint,
+        },
         answer=lambda item: [choice(model, item.sentence(masked=False))["margin"]],
         is_whole=lambda row: len(row) == 1,
         refused=lambda item, error: refused(item.name, "cannot be decided", str(error)),
@@ -111,12 +122,14 @@ def aligned_items(
         As for `decided_items`.
     asked : Alignment
     first : sequence of BlimpItem
-        Some of the items: a measure that can be taken of none of the first three is left out for all.
+        Some of the items: a measure that can be taken of none of the first three is left out for
+        all.
 
     Returns
     -------
     DataFrame
-        Columns item, paradigm, number, stack, measure, layer and those of `cue_alignment` and `distance_effect`.
+        Columns item, paradigm, number, stack, measure, layer and those of `cue_alignment` and
+        `distance_effect`.
 
     Raises
     ------
@@ -137,19 +150,38 @@ def aligned_items(
 
 
 def _described(model: Model) -> dict[str, Any]:
-    return {"model": model.fingerprint, "init": model.init, "seed": model.seed, "dtype": str(model.dtype)}
+    return {
+        "model": model.fingerprint,
+        "init": model.init,
+        "seed": model.seed,
+        "dtype": str(model.dtype),
+    }
 
 
-def _ingredients(model: Model, item: BlimpItem, names: list[str], asked: Alignment) -> dict[str, Any]:
-    """Everything that decides an item's result: a stored one is used only if all of it is the same."""
+def _ingredients(
+    model: Model, item: BlimpItem, names: list[str], asked: Alignment
+) -> dict[str, Any]:
+    """Everything that decides an item's result: a stored one is used only if all of it is the
+    same."""
     masked = stack_of(model) == "encoder"
-    made_of = _described(model) | {"sentence": item.sentence(masked=masked).fingerprint, "cue": list(item.cue)}
-    made_of |= {**asdict(asked), "measures": names, "distances": bool(asked.distances), "target": item.target}
+    made_of = _described(model) | {
+        "sentence": item.sentence(masked=masked).fingerprint,
+        "cue": list(item.cue),
+    }
+    made_of |= {
+        **asdict(asked),
+        "measures": names,
+        "distances": bool(asked.distances),
+        "target": item.target,
+    }
     return made_of | {"objective": _objective(item, asked.objective, masked=masked)}
 
 
-def _possible(model: Model, few: Sequence[BlimpItem], asked: Alignment, refused: Refused) -> list[str]:
-    """The measures (or distances) that can be taken of this model, on any of a few items; the others are told of once."""
+def _possible(
+    model: Model, few: Sequence[BlimpItem], asked: Alignment, refused: Refused
+) -> list[str]:
+    """The measures (or distances) that can be taken of this model, on any of a few items; the
+    others are told of once."""
     possible, reason = [], "no items"
     for name in asked.distances or asked.measures:
         for item in few:
@@ -173,14 +205,26 @@ def _rows(model: Model, item: BlimpItem, names: list[str], asked: Alignment) -> 
     where: dict[str, Any] = {"cue": item.cue, "target": item.target, "attractors": item.attractors}
     where |= {"subtokens": asked.subtokens, "drop": ("special",) if asked.without_special else ()}
     if asked.distances:
-        effect = distance_effect(model, sentence, distances=names, stack=stack, units=asked.units, **where)
-        tables = {f"value_zeroing, {name}": part for name, part in effect.groupby("distance", sort=False)}
+        effect = distance_effect(
+            model, sentence, distances=names, stack=stack, units=asked.units, **where
+        )
+        tables = {
+            f"value_zeroing, {name}": part for name, part in effect.groupby("distance", sort=False)
+        }
     else:
         objective = _objective(item, asked.objective, masked=stack == "encoder")
         maps = mix_one(
-            model, sentence, measures=names, stacks=[stack], units=asked.units, targets="target", objective=objective
+            model,
+            sentence,
+            measures=names,
+            stacks=[stack],
+            units=asked.units,
+            targets="target",
+            objective=objective,
         )
-        tables = {measure: cue_alignment(mixing_map, **where) for (measure, _), mixing_map in maps.items()}
+        tables = {
+            measure: cue_alignment(mixing_map, **where) for (measure, _), mixing_map in maps.items()
+        }
     rows = []
     for measure, table in tables.items():
         for layer, *values in table.reindex(columns=["layer", *_VALUES]).itertuples(index=False):

@@ -1,7 +1,8 @@
-"""What an agreement run found, as files and as text: accuracy first, then the tables, drawn beside the published ones.
+"""What an agreement run found, as files and as text: accuracy first, then the tables, drawn beside
+the published ones.
 
-In: cue alignment and decisions of every sentence (`evaluation.cue_alignment`, `evaluation.task_accuracy`). Out: CSV files, a
-figure for each metric, and the same as text.
+In: cue alignment and decisions of every sentence (`evaluation.cue_alignment`,
+`evaluation.task_accuracy`). Out: CSV files, a figure for each metric, and the same as text.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def write_agreement(
     decisions : DataFrame
         Columns item, paradigm, number, model, init, seed, margin (nats), right.
     folder : Path
-        Gets accuracy.csv, cue_alignment.csv, decisions.csv, means.csv, means_by_paradigm.csv, and <metric>.png and .svg.
+        Gets accuracy.csv, cue_alignment.csv, decisions.csv, means.csv, means_by_paradigm.csv, and
+        <metric>.png and .svg.
     published : DataFrame, optional
         From `published_alignment`.
     note : str
@@ -45,13 +47,17 @@ def write_agreement(
     Returns
     -------
     str
-        Accuracy by paradigm and number, then a table of layers and measures for each metric and model.
+        Accuracy by paradigm and number, then a table of layers and measures for each metric and
+        model.
     """
     write_csv(table, folder / "cue_alignment.csv")
     write_csv(decisions, folder / "decisions.csv")
     shares, parts = accuracy(decisions), accuracy(decisions, by=["model", "init", *_PARTS])
     every = pd.concat([shares.assign(paradigm="all", number="all"), parts])
-    write_csv(every[["model", "init", *_PARTS, "accuracy", "low", "high", "items"]], folder / "accuracy.csv")
+    write_csv(
+        every[["model", "init", *_PARTS, "accuracy", "low", "high", "items"]],
+        folder / "accuracy.csv",
+    )
     means = mean_alignment(table).merge(shares[["model", "init", "accuracy"]], how="left")
     write_csv(means, folder / "means.csv")
     write_csv(
@@ -64,7 +70,9 @@ def write_agreement(
             figure = alignment_figure(means, metric=metric, published=published, note=note)
             for ending in ("png", "svg"):
                 write_figure(figure, folder / f"{metric}.{ending}", dpi=150)
-        for (name, init), part in means[means["metric"] == metric].groupby(["model", "init"], sort=False):
+        for (name, init), part in means[means["metric"] == metric].groupby(
+            ["model", "init"], sort=False
+        ):
             told = f"{metric.replace('_', ' ')}, {name} ({init}), {part['items'].max():,} sentences"
             told += "" if part["chance"].isna().all() else f", chance {part['chance'].mean():.3f}"
             texts.append(f"{told}\n{alignment_text(part, metric=metric)}")
@@ -72,7 +80,8 @@ def write_agreement(
 
 
 def accuracy_text(shares: pd.DataFrame) -> str:
-    """Return accuracy by paradigm and number as text: a model that always writes one number is found out here.
+    """Return accuracy by paradigm and number as text: a model that always writes one number is
+    found out here.
 
     Examples
     --------
@@ -85,7 +94,11 @@ def accuracy_text(shares: pd.DataFrame) -> str:
     anaphor      5 %     96 %
     """
     written = shares.assign(written=[f"{100 * share:.0f} %" for share in shares["accuracy"]])
-    columns = written.pivot(index="paradigm", columns=["init", "number"], values="written").fillna("")
+    columns = written.pivot(index="paradigm", columns=["init", "number"], values="written").fillna(
+        ""
+    )
     order = list(dict.fromkeys(shares["init"]))
-    text = columns.reindex(columns=sorted(columns, key=lambda column: (order.index(column[0]), column[1]))).to_string()
+    text = columns.reindex(
+        columns=sorted(columns, key=lambda column: (order.index(column[0]), column[1]))
+    ).to_string()
     return "\n".join(line.rstrip() for line in text.splitlines())

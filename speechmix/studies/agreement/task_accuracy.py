@@ -1,13 +1,17 @@
-"""Does the model do the task at all? The right word against the wrong one, before any map is looked at.
+"""Does the model do the task at all? The right word against the wrong one, before any map is looked
+at.
 
-In: a model and items with a target and a foil. Out: the margin of each item (nats), the share of items in which the target wins
-with its interval, and a sentence that says what can then be read off maps.
+In: a model and items with a target and a foil. Out: the margin of each item (nats), the share of
+items in which the target wins with its interval, and a sentence that says what can then be read off
+maps.
 
-    margin = log p(target) - log p(foil)     at [MASK] in a masked model, of the next token in a causal one
+    margin = log p(target) - log p(foil)     at [MASK] in a masked model, of the next token in a
+    causal one
 
-Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL) give 0.96 for bert-base-uncased, 0.99 after fine-tuning.
-A tie is no right answer. Chance is one half; a model that always writes the singular has it, too, where numbers are balanced,
-so accuracy is given by number as well.
+Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL) give 0.96 for
+bert-base-uncased, 0.99 after fine-tuning. A tie is no right answer. Chance is one half; a model
+that always writes the singular has it, too, where numbers are balanced, so accuracy is given by
+number as well.
 """
 
 from __future__ import annotations
@@ -55,18 +59,22 @@ def choice(model: Model, item: Item) -> dict[str, float | bool]:
     """
     decision = Decision.of(model, item)
     if not decision.has_foil:
-        raise InputError(f"{decision.name!r} has no foil: expected target= and foil=, the two words to choose from")
+        raise InputError(
+            f"{decision.name!r} has no foil: expected target= and foil=, the two words to choose "
+            "from"
+        )
     return {"margin": decision.margin, "right": decision.margin > 0}
 
 
 def accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init")) -> pd.DataFrame:
-    """Share of items done right, with its 95 % interval over items (Wilson's, scipy's: it holds near 0 and 1, too).
+    """Share of items done right, with its 95 % interval over items (Wilson's, scipy's: it holds
+    near 0 and 1, too).
 
     Parameters
     ----------
     table : DataFrame
-        Columns item, right and those of `by`. Seeds of a random twin are averaged for each item first, and an item is then
-        counted by the share of seeds that do it.
+        Columns item, right and those of `by`. Seeds of a random twin are averaged for each item
+        first, and an item is then counted by the share of seeds that do it.
     by : sequence of str
         ("paradigm", "number", ...) to split it further.
 
@@ -89,16 +97,23 @@ def accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init")) -> p
     missing = [name for name in ("item", "right", *by) if name not in table.columns]
     if missing or table.empty:
         raise InputError(
-            f"expected a table of items with the columns item, right, {', '.join(by)}; found {len(table)} rows"
-            + (f", and {', '.join(missing)} missing" if missing else "")
+            f"expected a table of items with the columns item, right, {', '.join(by)}; found "
+            f"{len(table)} rows" + (f", and {', '.join(missing)} missing" if missing else "")
         )
     by = list(by)
-    items = table.astype({"right": float}).groupby([*by, "item"], sort=False)["right"].mean().reset_index()
+    items = (
+        table.astype({"right": float})
+        .groupby([*by, "item"], sort=False)["right"]
+        .mean()
+        .reset_index()
+    )
     rows = []
     for key, part in items.groupby(by, sort=False):
         low, high = _wilson(float(part["right"].mean()), len(part))
         keys = dict(zip(by, key, strict=True))
-        rows.append({**keys, "accuracy": part["right"].mean(), "low": low, "high": high, "items": len(part)})
+        rows.append(
+            {**keys, "accuracy": part["right"].mean(), "low": low, "high": high, "items": len(part)}
+        )
     return pd.DataFrame(rows)
 
 
@@ -108,7 +123,8 @@ def accuracy_sentence(name: str, share: float, low: float, high: float, items: i
     Examples
     --------
     >>> accuracy_sentence("model", 0.52, 0.47, 0.57, 400)
-    'model does the task in 52 % [47, 57] of 400 sentences, no better than chance (50 %): its maps cannot show how it does it.'
+    'model does the task in 52 % [47, 57] of 400 sentences, no better than chance (50 %): its maps
+    cannot show how it does it.'
     >>> accuracy_sentence("model", 0.96, 0.94, 0.98, 400)
     'model does the task in 96 % [94, 98] of 400 sentences (chance 50 %).'
     >>> accuracy_sentence("tiny-bert", 0.7, 0.65, 0.75, 400).partition("; ")[2]
@@ -118,11 +134,14 @@ def accuracy_sentence(name: str, share: float, low: float, high: float, items: i
     told = f"{name} does the task in {100 * share:.0f} % {interval} of {items:,} sentences"
     if low <= CHANCE:
         return f"{told}, no better than chance (50 %): its maps cannot show how it does it."
-    return f"{told} (chance 50 %)" + ("; its maps are of right and wrong sentences together." if share < 0.9 else ".")
+    return f"{told} (chance 50 %)" + (
+        "; its maps are of right and wrong sentences together." if share < 0.9 else "."
+    )
 
 
 def _wilson(share: float, items: int) -> tuple[float, float]:
-    """Wilson's interval of a share; a share that is no whole number of items (a mean over seeds) is allowed."""
+    """Wilson's interval of a share; a share that is no whole number of items (a mean over seeds) is
+    allowed."""
     from scipy.stats import norm
 
     z = float(norm.ppf(0.5 + LEVEL / 2))

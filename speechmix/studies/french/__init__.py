@@ -1,4 +1,5 @@
-"""The French homophony study at corpus scale: which pairs of cue and homophone are in a text, found with reasons.
+"""The French homophony study at corpus scale: which pairs of cue and homophone are in a text, found
+with reasons.
 
 from speechmix.studies.french import mine
 mine("Les chats voient un livre.").pairs

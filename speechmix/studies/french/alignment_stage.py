@@ -1,6 +1,7 @@
 """The stage that places words: which lines it goes through, and what decides the result of each.
 
-In: a study folder with pairs, or a corpus as it is; the work to do on a line. Out: a JSON-lines file (`stages.journal`).
+In: a study folder with pairs, or a corpus as it is; the work to do on a line. Out: a JSON-lines
+file (`stages.journal`).
 """
 
 from __future__ import annotations
@@ -31,23 +32,32 @@ def words_stage(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
-    """Do the work on each mined sentence, or clip of a corpus, that places its words; see `stages.journal.run_stage`.
+    """Do the work on each mined sentence, or clip of a corpus, that places its words; see
+    `stages.journal.run_stage`.
 
     Parameters
     ----------
     study, output : Path
         Study folder, and the file to write.
     work, placed : callable
-        A line of the pairs -> what to keep of it; -> what decides that, beside the sound and the place in the corpus.
+        A line of the pairs -> what to keep of it; -> what decides that, beside the sound and the
+        place in the corpus.
     """
     options = dict(options)
     if source is None:
         inputs: Any = {"pairs": input_digest(study / PAIRS, "text", "path", shard=shard)}
-        items: Iterable = ((line["key"], line) for line in numbered_lines(study / PAIRS, shard) if "why" not in line)
+        items: Iterable = (
+            (line["key"], line)
+            for line in numbered_lines(study / PAIRS, shard)
+            if "why" not in line
+        )
     else:
         options["source"] = where_is(source)
         rows = OwnRows(read_corpus(source), shard)
-        items, inputs = ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows), rows.inputs
+        items, inputs = (
+            ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows),
+            rows.inputs,
+        )
 
     def usable(line: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
@@ -60,6 +70,15 @@ def words_stage(
         return {**placed(line), **sound_of(line["path"], stored), **place_noted(line[AT], shard)}
 
     return run_stage(
-        output, items, usable, options=options, ingredients=ingredients, unimportant=("file", AT), inputs=inputs,
-        why="not aligned", shard=shard, overwrite=overwrite, progress=progress,
-    )  # fmt: skip
+        output,
+        items,
+        usable,
+        options=options,
+        ingredients=ingredients,
+        unimportant=("file", AT),
+        inputs=inputs,
+        why="not aligned",
+        shard=shard,
+        overwrite=overwrite,
+        progress=progress,
+    )

@@ -1,7 +1,9 @@
-"""Word times for one sentence of a corpus: is the recording whole, and where is each written word in it?
+"""Word times for one sentence of a corpus: is the recording whole, and where is each written word
+in it?
 
-In: a line of the pairs (audio path, text, perhaps words). Out: its written words with times, by any aligner, and a
-TextGrid. What sounds is what is aligned ("quatre-vingts"), what is written is what gets the times ("80").
+In: a line of the pairs (audio path, text, perhaps words). Out: its written words with times, by any
+aligner, and a TextGrid. What sounds is what is aligned ("quatre-vingts"), what is written is what
+gets the times ("80").
 """
 
 from __future__ import annotations
@@ -55,13 +57,14 @@ def align_line(
     Returns
     -------
     dict
-        seconds, alignment (method), score, doubts, and words: [from, to, start, end, score], characters of the text
-        and seconds.
+        seconds, alignment (method), score, doubts, and words: [from, to, start, end, score],
+        characters of the text and seconds.
 
     Raises
     ------
     LeftOut
-        For audio that cannot be decoded, is cut off or silent, and for a TextGrid that is not there.
+        For audio that cannot be decoded, is cut off or silent, and for a TextGrid that is not
+        there.
     AlignmentError
         If the words cannot be placed.
     """
@@ -82,9 +85,19 @@ def kept_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict
     """The clip's written words with their times, and what `align_line` returns of them."""
     written = words_in(clip.text or "", clip.language)
     words = linked(clip, alignment.words, written)
-    facts = {"seconds": round(clip.duration, 4), "alignment": alignment.method, "score": round(alignment.score, 4)}
+    facts = {
+        "seconds": round(clip.duration, 4),
+        "alignment": alignment.method,
+        "score": round(alignment.score, 4),
+    }
     placed = [
-        [place.start, place.stop, round(word.start, 4), round(word.end, 4), word.score and round(word.score, 4)]
+        [
+            place.start,
+            place.stop,
+            round(word.start, 4),
+            round(word.end, 4),
+            word.score and round(word.score, 4),
+        ]
         for place, word in zip(written, words, strict=True)
     ]
     return words, {**facts, "doubts": list(alignment.doubts), "words": placed}
@@ -97,9 +110,14 @@ def write_words(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
 
 
 def compare_on_sample(
-    study: str | PathLike, aligners: Mapping[str, tuple[str, Model | str | None]], *, clips: int = 20, seed: int = 0
+    study: str | PathLike,
+    aligners: Mapping[str, tuple[str, Model | str | None]],
+    *,
+    clips: int = 20,
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """Align a sample of the mined sentences with several aligners; see `speechmix.alignment.comparison`.
+    """Align a sample of the mined sentences with several aligners; see
+    `speechmix.alignment.comparison`.
 
     Parameters
     ----------
@@ -139,7 +157,8 @@ def compare_on_sample(
 
 
 def check_audio(clip: Clip) -> None:
-    """Raise `LeftOut` for a recording that cannot be decoded, ends before its header says, or is silent."""
+    """Raise `LeftOut` for a recording that cannot be decoded, ends before its header says, or is
+    silent."""
     where = clip.name if clip.path is None else clip.path.name
     try:
         audio = clip.audio(16_000)
@@ -152,7 +171,8 @@ def check_audio(clip: Clip) -> None:
     if seconds < promised - max(_SHORT, 0.01 * promised):
         raise LeftOut(
             "truncated audio",
-            f"{where}: its header promises {promised:.2f} s, {seconds:.2f} s can be decoded: fetch it again",
+            f"{where}: its header promises {promised:.2f} s, {seconds:.2f} s can be decoded: fetch "
+            "it again",
         )
     if np.abs(audio).max() < _SILENT:
         raise LeftOut("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
@@ -167,7 +187,8 @@ def words_in(text: str, language: str | None) -> list[Written]:
 
 
 def place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None) -> Alignment:
-    """Align a clip's text: CTC models are given it as it is spoken, the others read figures themselves."""
+    """Align a clip's text: CTC models are given it as it is spoken, the others read figures
+    themselves."""
     from ...alignment.ctc import has_ctc_head
 
     ctc = method == "ctc" or (method == "auto" and model is not None and has_ctc_head(model))
@@ -200,4 +221,6 @@ def _textgrid(folder: str | PathLike, name: str) -> Path:
     for path in (folder / f"{name}.TextGrid", *folder.glob(f"*/{name}.TextGrid")):
         if path.is_file():
             return path
-    raise LeftOut("no TextGrid", f"expected {name}.TextGrid in {folder} or a folder in it, found none")
+    raise LeftOut(
+        "no TextGrid", f"expected {name}.TextGrid in {folder} or a folder in it, found none"
+    )

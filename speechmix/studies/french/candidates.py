@@ -1,7 +1,7 @@
 """Which words of a sentence may be cue and target of a template, and what excludes them?
 
-In: tokens, links of a parser, a template. Out: links for the relations "before" and "after", which no parser has to find, and
-the reason why a template's own conditions exclude a link.
+In: tokens, links of a parser, a template. Out: links for the relations "before" and "after", which
+no parser has to find, and the reason why a template's own conditions exclude a link.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from .parser_interface import Link
 from .template_tables import BESIDE, Template
 
 
-def links_of(template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon) -> list[Link]:
+def links_of(
+    template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon
+) -> list[Link]:
     """Links of a template's relation.
 
     Parameters
@@ -36,7 +38,9 @@ def links_of(template: Template, tokens: Sequence[Token], links: Sequence[Link],
             continue
         reach = target + step * (template.words_between + 1)
         for cue in range(target + step, reach + step, step):
-            if not 0 <= cue < len(tokens) or not tokens[cue].key[-1:].isalnum() | tokens[cue].key.endswith("'"):
+            if not 0 <= cue < len(tokens) or not tokens[cue].key[-1:].isalnum() | tokens[
+                cue
+            ].key.endswith("'"):
                 break  # beyond the sentence, or at a sign
             if tokens[cue].key in template.cues:
                 beside.append(Link(template.relation, cue, target))
@@ -56,7 +60,9 @@ def between(tokens: Sequence[Token], link: Link) -> Sequence[Token]:
     return tokens[min(link.cue, link.target) + 1 : max(link.cue, link.target)]
 
 
-def unfit(template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon) -> str:
+def unfit(
+    template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon
+) -> str:
     """Why the template's own conditions exclude a link; empty if they do not."""
     if not template.sentence_initial and tokens[link.cue].capital:
         return "capital cue is excluded by the template"

@@ -1,7 +1,9 @@
-"""What kind of contrast is a pair, can its cue be told by ear, and does the target's own onset give the answer away?
+"""What kind of contrast is a pair, can its cue be told by ear, and does the target's own onset give
+the answer away?
 
-In: who the target and its other spelling speak of ("3s", "3p", "1s"), and what stands before the target. Out: one of
-`CONTRASTS`, and two truth values, judged alike for both members of a contrast: what holds for *ils aiment* does for *il aime*.
+In: who the target and its other spelling speak of ("3s", "3p", "1s"), and what stands before the
+target. Out: one of `CONTRASTS`, and two truth values, judged alike for both members of a contrast:
+what holds for *ils aiment* does for *il aime*.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ def is_audible(contrast: str, heard: str, *, before_vowel: bool) -> bool:
 
     Notes
     -----
-    *il* and *ils* sound alike before a consonant, but both sound different from *je* and *tu*: where the person differs too, or
-    alone, every cue can be heard. No cue says a tense, and *il* of *il y avait* has no plural.
+    *il* and *ils* sound alike before a consonant, but both sound different from *je* and *tu*:
+    where the person differs too, or alone, every cue can be heard. No cue says a tense, and *il* of
+    *il y avait* has no plural.
 
     Examples
     --------
@@ -63,23 +66,25 @@ def is_audible(contrast: str, heard: str, *, before_vowel: bool) -> bool:
 
 
 def onset_tells(relation: str, *, agrees: bool, vowel: bool) -> bool:
-    """Whether the target's onset may sound different in the other member of the contrast, because of a liaison there.
+    """Whether the target's onset may sound different in the other member of the contrast, because
+    of a liaison there.
 
     Parameters
     ----------
     relation : str
-        Between a noun and its verb (les amis arrivent) nobody makes a liaison today, in either number (Delattre's "very
-        rare"); everywhere else it can sound.
+        Between a noun and its verb (les amis arrivent) nobody makes a liaison today, in either
+        number (Delattre's "very rare"); everywhere else it can sound.
     agrees : bool
-        Whether the word right before the target is the cue, or changes with it (an adjective does, a clitic does not: in ils
-        les aiment and il les aime the same *les* precedes).
+        Whether the word right before the target is the cue, or changes with it (an adjective does,
+        a clitic does not: in ils les aiment and il les aime the same *les* precedes).
     vowel : bool
         Whether the target begins with a vowel.
 
     Notes
     -----
-    So *une amie* counts as *des amies* does, *cette idée* as *ces idées*, *il aime* as *ils aiment*: one member has a liaison
-    consonant, the other has none or another, and the onset differs.
+    So *une amie* counts as *des amies* does, *cette idée* as *ces idées*, *il aime* as *ils
+    aiment*: one member has a liaison consonant, the other has none or another, and the onset
+    differs.
 
     Examples
     --------

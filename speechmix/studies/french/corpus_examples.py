@@ -1,4 +1,5 @@
-"""Clips for the French study, made of a corpus: pairs are mined, words aligned, sentences transcribed, examples selected.
+"""Clips for the French study, made of a corpus: pairs are mined, words aligned, sentences
+transcribed, examples selected.
 
 In: a corpus and models. Out: clips with cue and target. Each stage goes on where it was stopped.
 """
@@ -38,7 +39,8 @@ def corpus_examples(
     textgrids: str | PathLike | None,
     overwrite: bool,
 ) -> list[Clip]:
-    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already is not done again.
+    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already
+    is not done again.
 
     A stage that was begun in shards goes on in them.
     """
@@ -47,7 +49,9 @@ def corpus_examples(
         mine_corpus(corpus, folder, shard=shard, **mining, **stage_options)
     print(counted(folder / PAIRS))
     for shard in begun_shards(folder / WORDS):
-        align_study(folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **stage_options)
+        align_study(
+            folder, model=aligner, textgrids=textgrids, shard=shard, report=print, **stage_options
+        )
     print(counted(folder / WORDS))
     transcripts = [_transcribed(folder, load_model(), stage_options) for load_model in models]
     labels = [options_of(path)["model"] for path in sorted(transcripts)]
@@ -55,7 +59,9 @@ def corpus_examples(
     print(f"\n{summary(examples)}\n")
     clips = read_examples(examples, skipped=skipped)
     if not clips:
-        raise SpeechmixError(f"no pair became an example: {examples / 'dropped.csv'} says why, one by one")
+        raise SpeechmixError(
+            f"no pair became an example: {examples / 'dropped.csv'} says why, one by one"
+        )
     return clips
 
 

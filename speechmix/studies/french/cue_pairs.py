@@ -1,7 +1,9 @@
-"""Which singular and plural cues belong together (il, ils), and does one cue word stand for a whole number?
+"""Which singular and plural cues belong together (il, ils), and does one cue word stand for a whole
+number?
 
-In: a cue's spelling, or the table of chosen examples. Out: the name of the cue pair; sentences that say where a difference
-between the numbers may be one between cue words. A cue without a plural of its own (on) is a pair by itself.
+In: a cue's spelling, or the table of chosen examples. Out: the name of the cue pair; sentences that
+say where a difference between the numbers may be one between cue words. A cue without a plural of
+its own (on) is a pair by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import pandas as pd
 
 _PAIRS = (
-    "il ils|elle elles|le la l' les|un une des|du de des|au aux|ce cet cette ces|mon ma mes|ton ta tes|son sa ses|notre nos|"
+    "il ils|elle elles|le la l' les|un une des|du de des|au aux|ce cet cette ces|mon ma mes|ton ta "
+    "tes|son sa ses|notre nos|"
     "votre vos|leur leurs|quel quels|quelle quelles|celui ceux|celle celles"
 )
 _PAIR_OF: dict[str, str] = {}
@@ -33,7 +36,8 @@ def cue_pair_of(cue_word: str | None) -> str:
 
 
 def confounded_numbers(examples: pd.DataFrame) -> list[str]:
-    """Say where one cue word makes up more than two thirds of a number, and its cue pair less than half of the other.
+    """Say where one cue word makes up more than two thirds of a number, and its cue pair less than
+    half of the other.
 
     Parameters
     ----------

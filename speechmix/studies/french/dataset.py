@@ -1,8 +1,10 @@
-"""The annotated data set: one example a row, as Parquet and as a folder for `datasets.load_from_disk`.
+"""The annotated data set: one example a row, as Parquet and as a folder for
+`datasets.load_from_disk`.
 
-In: examples as dictionaries, and what they were made from. Out: a folder, written whole or not at all; back to `Clip`s.
-The recordings are not copied: `audio` is a path relative to `audio_root`, which is kept with all options and versions in
-the Parquet metadata and in `about.json`. `data_templates/annotated/README.md` explains every column.
+In: examples as dictionaries, and what they were made from. Out: a folder, written whole or not at
+all; back to `Clip`s. The recordings are not copied: `audio` is a path relative to `audio_root`,
+which is kept with all options and versions in the Parquet metadata and in `about.json`.
+`data_templates/annotated/README.md` explains every column.
 """
 
 from __future__ import annotations
@@ -147,8 +149,12 @@ def write_examples(
         with pq.ParquetWriter(unfinished / PARQUET, schema, write_page_checksum=True) as writer:
             while rows := list(islice(remaining, _BATCH)):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-        table = datasets.table.InMemoryTable(pq.read_table(unfinished / PARQUET).replace_schema_metadata())
-        data = datasets.Dataset(table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix")
+        table = datasets.table.InMemoryTable(
+            pq.read_table(unfinished / PARQUET).replace_schema_metadata()
+        )
+        data = datasets.Dataset(
+            table, info=datasets.DatasetInfo(description=text), fingerprint="speechmix"
+        )
         with _without_bars():
             data.save_to_disk(unfinished / FOLDER)
         (unfinished / ABOUT).write_text(text, encoding="utf-8")
@@ -181,7 +187,10 @@ def holds_examples(folder: str | PathLike) -> bool:
 
 
 def read_examples(
-    folder: str | PathLike, *, audio_root: str | PathLike | None = None, skipped: list[tuple[str, str]] | None = None
+    folder: str | PathLike,
+    *,
+    audio_root: str | PathLike | None = None,
+    skipped: list[tuple[str, str]] | None = None,
 ) -> list[Clip]:
     """Clips of a data set, with words, cue, target and foil, ready to be scored.
 
@@ -202,7 +211,8 @@ def read_examples(
     root = audio_root or about(folder).get("audio_root")
     if not isinstance(root, (str, PathLike)):
         raise InputError(
-            f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder (audio_root=)"
+            f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder "
+            "(audio_root=)"
         )
     clips = []
     for example in _examples(Path(folder) / PARQUET):
@@ -225,7 +235,10 @@ def about(folder: str | PathLike) -> dict[str, Any]:
     """
     path = Path(folder) / ABOUT
     if not path.is_file():
-        raise InputError(f"{folder} holds no annotated data set ({ABOUT} is not there): run `speechmix select` first")
+        raise InputError(
+            f"{folder} holds no annotated data set ({ABOUT} is not there): run `speechmix select` "
+            "first"
+        )
     return read_json_object(path)
 
 
@@ -235,7 +248,8 @@ def _examples(path: Path) -> Iterator[dict[str, Any]]:
         missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
         if missing:
             raise InputError(
-                f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: {missing}: it is damaged or of "
+                f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: "
+                f"{missing}: it is damaged or of "
                 "another version, select again"
             )
         n_read = 0
@@ -243,19 +257,25 @@ def _examples(path: Path) -> Iterator[dict[str, Any]]:
             batch.validate(full=True)
             n_read += batch.num_rows
             yield from batch.to_pylist()
-        if n_read != file.metadata.num_rows:  # a page's damaged header can end the reading without an error
+        if (
+            n_read != file.metadata.num_rows
+        ):  # a page's damaged header can end the reading without an error
             raise InputError(
-                f"{path}: expected {file.metadata.num_rows} examples, found {n_read}: it is damaged, select again"
+                f"{path}: expected {file.metadata.num_rows} examples, found {n_read}: it is "
+                "damaged, select again"
             )
 
 
 def _clip(example: dict[str, Any], root: Path) -> Clip:
     where = f"example {example['name']!r}"
     noted = parse_json(example["meta"] or "{}", where=f"{where}: meta")
-    absent = [name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None]
+    absent = [
+        name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None
+    ]
     if absent or not isinstance(noted, dict) or any(word is None for word in example["words"]):
         raise InputError(
-            f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: select again"
+            f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: "
+            "select again"
         )
     # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
     columns = (*_NOTED, *(name for name in _NOTED_IF_KNOWN if example[name] is not None))
@@ -266,7 +286,10 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
     clip = Clip.from_file(
         root / example["audio"],
         text=example["text"],
-        words=[Word(word["text"], word["start"], word["end"], word["score"]) for word in example["words"]],
+        words=[
+            Word(word["text"], word["start"], word["end"], word["score"])
+            for word in example["words"]
+        ],
         cue=cue,
         target=target,
         foil=example["foil"],
@@ -279,7 +302,8 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
 
 
 def _roles(example: dict[str, Any]) -> tuple[Any, int]:
-    """What a clip is asked for cue and target; a cue in several parts is one word, behind whose first the others are none."""
+    """What a clip is asked for cue and target; a cue in several parts is one word, behind whose
+    first the others are none."""
     cue, target = example["cue_indices"] or example["cue"], example["target"]
     if not isinstance(cue, list) or len(cue) < 2 or len(parts_of(example["cue_word"])) < 2:
         return cue, target

@@ -1,6 +1,8 @@
-"""What the annotated data set says of a pair: one row, and by which of its values examples can be balanced.
+"""What the annotated data set says of a pair: one row, and by which of its values examples can be
+balanced.
 
-In: a clip's line with words and times, and one of its pairs. Out: a dictionary with the columns of `dataset.SCHEMA`.
+In: a clip's line with words and times, and one of its pairs. Out: a dictionary with the columns of
+`dataset.SCHEMA`.
 """
 
 from __future__ import annotations
@@ -45,10 +47,14 @@ def example_row(line: Mapping[str, Any], pair: Mapping[str, Any]) -> dict[str, A
         example[role] = _word_at(words, place)
         example[f"{role}_word"] = text[slice(*place)] if place else None
     example["cue_indices"] = [_word_at(words, place) for place in cue_places(pair)]
-    between = GAP if pair.get("joined_cue") else " "  # by which the reader knows a cue in several parts
+    between = (
+        GAP if pair.get("joined_cue") else " "
+    )  # by which the reader knows a cue in several parts
     example["cue_word"] = between.join(text[slice(*place)] for place in cue_places(pair))
     target = example["target"]
-    example["position"] = None if target is None else ("start", "middle", "end")[3 * target // len(words)]
+    example["position"] = (
+        None if target is None else ("start", "middle", "end")[3 * target // len(words)]
+    )
     return example
 
 
@@ -59,20 +65,23 @@ def cue_places(pair: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 def _word_at(words: Sequence[Mapping[str, Any]], place: Sequence[int] | None) -> int | None:
     """Index of the one word that is at these characters; None if there are several, or none."""
-    indices = [i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]]
+    indices = [
+        i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]
+    ]
     return indices[0] if len(indices) == 1 else None
 
 
 def example_name(line: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
-    """Name of an example: the clip's, the template's, and where in the text cue and target begin."""
+    """Name of an example: the clip's, the template's, and where in the text cue and target
+    begin."""
     return f"{line['key']}.{pair['template']}.{pair['cue'][0]}-{pair['target'][0]}"
 
 
 def balanced_values(example: Mapping[str, Any]) -> dict[str, str]:
     """Return an example's values in the columns of `BALANCES`.
 
-    Distances of three words and more are one value. Where a contrast has one number alone (je parle, il fait), there is none to
-    balance.
+    Distances of three words and more are one value. Where a contrast has one number alone (je
+    parle, il fait), there is none to balance.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""The French homophony study, from clips to a page: which layers let the cue (les) into the target noun (livres)?
+"""The French homophony study, from clips to a page: which layers let the cue (les) into the target
+noun (livres)?
 
-In: clips, or a corpus that they are mined of. Out: a run folder with maps, tables, figures and `index.html`. `french_study` is
-the whole of it, and reads from top to bottom: models and their random twins; clips of a manifest, of a corpus that is mined for
-them, or of the package; scores, with the cue silenced stack by stack (ablation); the page. Every step goes on where it
-was stopped.
+In: clips, or a corpus that they are mined of. Out: a run folder with maps, tables, figures and
+`index.html`. `french_study` is the whole of it, and reads from top to bottom: models and their
+random twins; clips of a manifest, of a corpus that is mined for them, or of the package; scores,
+with the cue silenced stack by stack (ablation); the page. Every step goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 _DEMO_EXPLAINED = 2  # clips of the package
 TITLE = "French homophony"
 SYNTHETIC = (
-    "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two members of a pair are "
-    "bit-identical except around the cue, so only the cue tells the number. No evidence about real speech models."
+    "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two "
+    "members of a pair are "
+    "bit-identical except around the cue, so only the cue tells the number. No evidence about real "
+    "speech models."
 )
 
 
@@ -64,19 +67,23 @@ def french_study(
     overwrite: bool = False,
     verbose: bool = False,
 ) -> Path:
-    """Score clips with models and their untrained twins, ablate the cue in each stack, and write one page.
+    """Score clips with models and their untrained twins, ablate the cue in each stack, and write
+    one page.
 
-    A study that was stopped goes on when it is called again with the same options. It prints how far it is, and its tables.
+    A study that was stopped goes on when it is called again with the same options. It prints how
+    far it is, and its tables.
 
     Parameters
     ----------
     clips : path, hub id or sequence of Clip, optional
-        A manifest of clips with cue and target, or the clips. By default they are made of `corpus`, and without one they are
-        the synthetic clips of the package.
+        A manifest of clips with cue and target, or the clips. By default they are made of `corpus`,
+        and without one they are the synthetic clips of the package.
     corpus : path or hub id, optional
-        What `mine_corpus` takes, such as a Common Voice release. Its study folder is ``out/corpus``.
+        What `mine_corpus` takes, such as a Common Voice release. Its study folder is
+        ``out/corpus``.
     models : sequence of path or hub id, optional
-        Each is scored trained and as untrained twins. By default the two tiny models of the package.
+        Each is scored trained and as untrained twins. By default the two tiny models of the
+        package.
     out : path
         Folder of the run.
     language : str
@@ -88,11 +95,13 @@ def french_study(
     measures, stacks : sequence of str
         As `mix` takes them.
     mining, selection : mapping, optional
-        Keyword arguments of `mine_corpus` (templates, split, sample, ...) and of `select_examples` (balance, most, ...).
+        Keyword arguments of `mine_corpus` (templates, split, sample, ...) and of `select_examples`
+        (balance, most, ...).
     textgrids : path, optional
         Folder of word times for the clips of a corpus.
     aligner : path or hub id, optional
-        CTC or Whisper model that aligns clips without word times; by default they are aligned by synthesis.
+        CTC or Whisper model that aligns clips without word times; by default they are aligned by
+        synthesis.
     allow_outside : bool
         Whether a manifest may name files outside its folder.
     probes : bool
@@ -132,12 +141,18 @@ def french_study(
     from .corpus_examples import corpus_examples
 
     if clips is not None and corpus is not None:
-        raise InputError("expected clips or a corpus that they are made of, found both: leave one out")
+        raise InputError(
+            "expected clips or a corpus that they are made of, found both: leave one out"
+        )
     print(said_twins(len(seeds)))
     sources = models or list(bundled.models().values())
     load_on_device = partial(load, device=device)
     trained = [partial(load_on_device, source) for source in sources]
-    twins = [partial(load_on_device, source, init="random", seed=seed) for source in sources for seed in seeds]
+    twins = [
+        partial(load_on_device, source, init="random", seed=seed)
+        for source in sources
+        for seed in seeds
+    ]
     load_aligner = partial(load_on_device, aligner) if aligner else None
     loaded_aligner = load_aligner() if load_aligner else None
     skipped: list[tuple[str, str]] = []
@@ -157,10 +172,17 @@ def french_study(
     elif clips is None:
         study_clips, explain = bundled.clips(), _DEMO_EXPLAINED if explain is None else explain
     else:
-        listed = _listed(clips, allow_outside, skipped) if isinstance(clips, (str, PathLike)) else clips
-        study_clips = [clip if clip.language else clip.replace(language=language) for clip in listed]
+        listed = (
+            _listed(clips, allow_outside, skipped) if isinstance(clips, (str, PathLike)) else clips
+        )
+        study_clips = [
+            clip if clip.language else clip.replace(language=language) for clip in listed
+        ]
     if twin_clips and len(seeds) > 1 and len(study_clips) > twin_clips:
-        print(f"To save time, twins after the first are scored on {twin_clips} of the {len(study_clips)} clips.")
+        print(
+            f"To save time, twins after the first are scored on {twin_clips} of the "
+            f"{len(study_clips)} clips."
+        )
     options: dict[str, Any] = {
         "measures": measures,
         "stacks": stacks,
@@ -177,19 +199,33 @@ def french_study(
     loaders = [*trained, *twins]
     if workers > 1:
         run = score_in_workers(
-            loaders, study_clips, Path(out), aligner=load_aligner, workers=workers, device=device, **options
+            loaders,
+            study_clips,
+            Path(out),
+            aligner=load_aligner,
+            workers=workers,
+            device=device,
+            **options,
         )
     else:
         run = score_clips(loaders, study_clips, Path(out), aligner=loaded_aligner, **options)
     if published_ablation:
         try:
-            speech_ablation(loaders, study_clips, Path(out), aligner=loaded_aligner, twin_clips=twin_clips or None)
+            speech_ablation(
+                loaders,
+                study_clips,
+                Path(out),
+                aligner=loaded_aligner,
+                twin_clips=twin_clips or None,
+            )
         except InputError as error:
             print(f"no ablation as published: {error}")
     return _report(run, corpus if clips is None else clips, seeds, is_mined=corpus is not None)
 
 
-def _listed(manifest: str | PathLike, allow_outside: bool, skipped: list[tuple[str, str]]) -> list[Clip]:
+def _listed(
+    manifest: str | PathLike, allow_outside: bool, skipped: list[tuple[str, str]]
+) -> list[Clip]:
     """Clips of the manifest or set; rows that cannot be used are recorded."""
     return listed_clips(
         manifest,
@@ -212,7 +248,8 @@ def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
 
 
 def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence[int]) -> None:
-    """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a title or notes of its own.
+    """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a
+    title or notes of its own.
 
     Parameters
     ----------
@@ -230,14 +267,23 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
     if path.exists():
         former = read_json_object(path)
         (of_no_twins,) = study_notes(clips, [])
-        is_ours = [str(note).startswith(of_no_twins.removesuffix("none.")) for note in former.get("notes") or ()]
+        is_ours = [
+            str(note).startswith(of_no_twins.removesuffix("none."))
+            for note in former.get("notes") or ()
+        ]
         if former.get("title") != TITLE or is_ours != [True]:
             return
     chosen = {"selection": facts} if (facts := selection_facts(Path(examples))) else {}
     write_json(path, {"title": TITLE, "notes": study_notes(clips, seeds), **chosen})
 
 
-def _report(run: Run, source: str | PathLike | Sequence[Clip] | None, seeds: Sequence[int], *, is_mined: bool) -> Path:
+def _report(
+    run: Run,
+    source: str | PathLike | Sequence[Clip] | None,
+    seeds: Sequence[int],
+    *,
+    is_mined: bool,
+) -> Path:
     """Print the run's tables and write its page."""
     from ...reporting.pages.study_page import write_study
     from ...reporting.pages.study_results import Study
@@ -255,14 +301,19 @@ def _report(run: Run, source: str | PathLike | Sequence[Clip] | None, seeds: Seq
     notes = study_notes(clips, seeds)
     notes = [SYNTHETIC, *notes] if source is None else notes
     chosen = selection_facts(run.out / "corpus" / EXAMPLES) if is_mined else {}
-    write_json(RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen})
+    write_json(
+        RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen}
+    )
     study = Study.of(run)
     for note in transcription_notes(study.run):
         print(note)
     if study.table.empty:
         print("no clip has both cue and target, so there is no cue contribution to report")
     else:
-        print("\ncue contribution in %, over whole stacks, at the deciding position where it is known:")
+        print(
+            "\ncue contribution in %, over whole stacks, at the deciding position where it is "
+            "known:"
+        )
         print(shown(study.headline).to_string(index=False))
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")

@@ -1,4 +1,5 @@
-"""What is kept of a row of a corpus that is mined: its pairs, or why it has none; and what decides that.
+"""What is kept of a row of a corpus that is mined: its pairs, or why it has none; and what decides
+that.
 
 In: a row, and the options of the mining. Out: its line of `pairs.jsonl`.
 """
@@ -23,8 +24,11 @@ from .template_tables import Template
 from .templates import load_template, load_templates
 
 
-def mined_line(row: Row | Rejected, out: Path, language: str, miners: Callable[[], Sequence[Miner]]) -> dict[str, Any]:
-    """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find), audio, words."""
+def mined_line(
+    row: Row | Rejected, out: Path, language: str, miners: Callable[[], Sequence[Miner]]
+) -> dict[str, Any]:
+    """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find),
+    audio, words."""
     if isinstance(row, Rejected):
         raise LeftOut(row.why, row.reason)
     line: dict[str, Any] = {"text": row.text, "language": language}
@@ -35,7 +39,9 @@ def mined_line(row: Row | Rejected, out: Path, language: str, miners: Callable[[
         line["pairs"] = [pair._asdict() for pair in mined.pairs]
         line["dropped_pairs"] = [pair._asdict() for pair in mined.dropped]
         if not mined.pairs:
-            reasons = "; ".join(dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped))
+            reasons = "; ".join(
+                dict.fromkeys(f"{pair.target_form}: {pair.reason}" for pair in mined.dropped)
+            )
             reasons = reasons or "no cue with a target in the sentence"
             raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
     line["path"] = audio_path(out, row)
@@ -45,8 +51,13 @@ def mined_line(row: Row | Rejected, out: Path, language: str, miners: Callable[[
 
 
 def described(template: Template) -> dict[str, Any]:
-    """A template as the options say it, its lexicon by content; what it does not use is left out."""
-    entries = {name: entry for name, entry in asdict(template).items() if entry or name in ("partner", "target_pos")}
+    """A template as the options say it, its lexicon by content; what it does not use is left
+    out."""
+    entries = {
+        name: entry
+        for name, entry in asdict(template).items()
+        if entry or name in ("partner", "target_pos")
+    }
     if template.lexicon is not None:
         entries["lexicon"] = content_digest(template.lexicon)
     return entries
@@ -57,7 +68,9 @@ def row_digest(row: Row | Rejected) -> dict[str, str]:
     if isinstance(row, Rejected):
         return {"of": digest([row.why, row.reason])}
     audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
-    return {"of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])}
+    return {
+        "of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])
+    }
 
 
 def templates_of(names: Sequence[str | Path]) -> tuple[Template, ...]:
@@ -65,7 +78,11 @@ def templates_of(names: Sequence[str | Path]) -> tuple[Template, ...]:
     templates: list[Template] = []
     for name in names:
         try:
-            templates += load_templates(str(name)) if not str(name).endswith(".toml") else [load_template(name)]
+            templates += (
+                load_templates(str(name))
+                if not str(name).endswith(".toml")
+                else [load_template(name)]
+            )
         except InputError:
             templates.append(load_template(name))
     return tuple(templates)

@@ -1,7 +1,8 @@
 """Which parser and lexicon does each template go with, and can it find anything at all?
 
-In: templates, and the names of a parser and a lexicon. Out: for each parser the templates that it reads for, each with its
-lexicon; or an error that says which template could never find a pair, and why.
+In: templates, and the names of a parser and a lexicon. Out: for each parser the templates that it
+reads for, each with its lexicon; or an error that says which template could never find a pair, and
+why.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Miner(NamedTuple):
     templates: tuple[tuple[Template, Lexicon], ...]
 
 
-def miners_of(templates: tuple[Template, ...], parser: str, lexicon: Lexicon | None) -> tuple[Miner, ...]:
+def miners_of(
+    templates: tuple[Template, ...], parser: str, lexicon: Lexicon | None
+) -> tuple[Miner, ...]:
     """Parsers of templates.
 
     Parameters
@@ -38,14 +41,21 @@ def miners_of(templates: tuple[Template, ...], parser: str, lexicon: Lexicon | N
     Raises
     ------
     InputError
-        For an unknown parser, and for a template that can find nothing: with a relation that the parser does not know, a cue
-        that is never found, targets of a part of speech, a meaning or a tense that the lexicon lacks.
+        For an unknown parser, and for a template that can find nothing: with a relation that the
+        parser does not know, a cue that is never found, targets of a part of speech, a meaning or a
+        tense that the lexicon lacks.
     """
-    return _miners_of(templates, parser, tuple(lexicon or Lexicon.load(template.lexicon) for template in templates))
+    return _miners_of(
+        templates,
+        parser,
+        tuple(lexicon or Lexicon.load(template.lexicon) for template in templates),
+    )
 
 
 @functools.lru_cache(maxsize=16)
-def _miners_of(templates: tuple[Template, ...], parser: str, lexicons: tuple[Lexicon, ...]) -> tuple[Miner, ...]:
+def _miners_of(
+    templates: tuple[Template, ...], parser: str, lexicons: tuple[Lexicon, ...]
+) -> tuple[Miner, ...]:
     """The same once each lexicon is loaded: one that was written again is another."""
     miners: dict[Parser, list[tuple[Template, Lexicon]]] = {}
     for template, words in zip(templates, lexicons, strict=True):
@@ -58,20 +68,29 @@ def _miners_of(templates: tuple[Template, ...], parser: str, lexicons: tuple[Lex
 def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> None:
     """Raise `InputError` for a template that can find nothing."""
     where = f"template {template.name!r} can find nothing"
-    if template.relation not in BESIDE and parser.relations and template.relation not in parser.relations:
+    if (
+        template.relation not in BESIDE
+        and parser.relations
+        and template.relation not in parser.relations
+    ):
         relations = ", ".join((*filter(None, parser.relations), *BESIDE))
         raise InputError(
-            f"{where}: the relation {template.relation!r} is unknown to the parser, which finds {relations}"
+            f"{where}: the relation {template.relation!r} is unknown to the parser, which finds "
+            f"{relations}"
         )
     french = template.language == "fr"
     for cue in template.cues:
         # a French clitic is cut off a word (gens-là)
         keys = [
-            token.key for token in (tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else plain_tokens(cue))
+            token.key
+            for token in (
+                tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else plain_tokens(cue)
+            )
         ]
         if keys[-1:] != [cue] or len(keys) > 1 + (cue[:1] == "-"):
             raise InputError(
-                f"{where} by the cue {cue!r}: a cue is one word, and this is read as {' '.join(keys) or 'none'}"
+                f"{where} by the cue {cue!r}: a cue is one word, and this is read as "
+                f"{' '.join(keys) or 'none'}"
             )
         reason = "" if template.relation in BESIDE else parser.refused(template.relation, cue)
         if reason:
@@ -92,5 +111,6 @@ def _refuse_absent_targets(template: Template, lexicon: Lexicon, where: str) -> 
         if absent and (name == "meaning" or len(absent) == len(asked)):
             known_ones = ", ".join(sorted(there)) or "none"
             raise InputError(
-                f"{where}: no word of the lexicon has the {name} {', '.join(absent)}; there are {known_ones}"
+                f"{where}: no word of the lexicon has the {name} {', '.join(absent)}; there are "
+                f"{known_ones}"
             )

@@ -1,7 +1,8 @@
 """Which homophone pairs are in a sentence, where, and what tells their number?
 
-In: a sentence as it is written, and templates. Out: `Pair`s with half-open character ranges in that very text, and
-every candidate that was dropped, with the reason. Positions come from the parse, never from looking a form up.
+In: a sentence as it is written, and templates. Out: `Pair`s with half-open character ranges in that
+very text, and every candidate that was dropped, with the reason. Positions come from the parse,
+never from looking a form up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .parser_interface import Link
 from .template_tables import CueForm, Template
 from .templates import load_templates
 
-# Raised whenever the same sentence and template give other pairs, foils or columns: what was mined before is mined again then.
+# Raised whenever the same sentence and template give other pairs, foils or columns: what was mined
+# before is mined again then.
 RULES = 6
 
 
@@ -60,12 +62,16 @@ def mine(
     if not isinstance(text, str):
         raise InputError(f"mine: text must be a string, found {type(text).__name__}")
     return mine_with(
-        miners_of(load_templates("french") if templates is None else tuple(templates), parser, lexicon), text
+        miners_of(
+            load_templates("french") if templates is None else tuple(templates), parser, lexicon
+        ),
+        text,
     )
 
 
 def mine_with(miners: Sequence[Miner], text: str) -> Mined:
-    """Find the pairs of one sentence of many, with parsers and lexicons that were looked for once."""
+    """Find the pairs of one sentence of many, with parsers and lexicons that were looked for
+    once."""
     pairs: list[Pair] = []
     dropped: list[Dropped] = []
     for miner in miners:
@@ -80,23 +86,34 @@ def mine_with(miners: Sequence[Miner], text: str) -> Mined:
 
 
 def mine_all(texts: Iterable[str], **options) -> Iterator[Mined]:
-    """Mine one sentence after the other, with the options of `mine`; nothing is kept, so any number will do."""
+    """Mine one sentence after the other, with the options of `mine`; nothing is kept, so any number
+    will do."""
     return (mine(text, **options) for text in texts)
 
 
 def _drop_repeated(pairs: list[Pair], dropped: list[Dropped]) -> None:
-    """Leave out determiner and noun by themselves where another template has them together with the noun's verb."""
+    """Leave out determiner and noun by themselves where another template has them together with the
+    noun's verb."""
     with_verb = {(pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues}
     if not with_verb:
         return
-    for pair in [pair for pair in pairs if with_verb.get((pair.cue, pair.target), pair.template) != pair.template]:
+    for pair in [
+        pair
+        for pair in pairs
+        if with_verb.get((pair.cue, pair.target), pair.template) != pair.template
+    ]:
         pairs.remove(pair)
         reason = f"the same pair is in the template {with_verb[pair.cue, pair.target]}"
-        dropped.append(Dropped(reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form))
+        dropped.append(
+            Dropped(reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form)
+        )
 
 
-def _apply(template: Template, text: str, tokens, links, lexicon: Lexicon, pairs: list[Pair], dropped: list) -> None:
-    """Check one template's candidates; each ends among the pairs or, with a reason, among the dropped."""
+def _apply(
+    template: Template, text: str, tokens, links, lexicon: Lexicon, pairs: list[Pair], dropped: list
+) -> None:
+    """Check one template's candidates; each ends among the pairs or, with a reason, among the
+    dropped."""
     nearest: dict[int, int] = {}
     for link in links:
         if tokens[link.cue].key in template.cues:
@@ -116,13 +133,20 @@ def _apply(template: Template, text: str, tokens, links, lexicon: Lexicon, pairs
             pairs.extend(result)
         else:
             ranges = (cue.start, cue.stop), (target.start, target.stop)
-            dropped.append(Dropped(result, template.name, *ranges, *(text[start:stop] for start, stop in ranges)))
+            dropped.append(
+                Dropped(
+                    result, template.name, *ranges, *(text[start:stop] for start, stop in ranges)
+                )
+            )
         if template.first_only:
             return
 
 
-def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon) -> list[Pair] | str:
-    """Return the pair of a link, or both where the noun is a target too; or the reason why there is none."""
+def _readings(
+    template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon
+) -> list[Pair] | str:
+    """Return the pair of a link, or both where the noun is a target too; or the reason why there is
+    none."""
     verb_form = form
     if link.coordinated:
         if not template.coordinated:
@@ -131,7 +155,9 @@ def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, 
     pair = _pair(template, verb_form, text, tokens, link, lexicon)
     if template.noun is None or link.via is None or isinstance(pair, str):
         return pair if isinstance(pair, str) else [pair]
-    of_noun = _pair(template.noun, form, text, tokens, Link("determiner", link.cue, link.via), lexicon)
+    of_noun = _pair(
+        template.noun, form, text, tokens, Link("determiner", link.cue, link.via), lexicon
+    )
     if isinstance(of_noun, str):
         return f"noun between: {of_noun}"
     noun = tokens[link.via]
@@ -139,7 +165,9 @@ def _readings(template: Template, form: CueForm, text: str, tokens, link: Link, 
     return [of_noun, pair._replace(cue_form=cue_form, further_cues=((noun.start, noun.stop),))]
 
 
-def _partner(template: Template, agreement: str, key: str, link: Link, lexicon: Lexicon) -> Partner | NoPartner:
+def _partner(
+    template: Template, agreement: str, key: str, link: Link, lexicon: Lexicon
+) -> Partner | NoPartner:
     """Return the target's other spelling, with the contrast that the two make in this sentence."""
     partner: Partner | NoPartner
     if template.inflection == "nominal":
@@ -161,7 +189,9 @@ def _partner(template: Template, agreement: str, key: str, link: Link, lexicon: 
     return partner
 
 
-def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon) -> Pair | str:
+def _pair(
+    template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon
+) -> Pair | str:
     """Return the pair, or the reason why it is none."""
     cue, target = tokens[link.cue], tokens[link.target]
     agreement = form.agreement
@@ -174,7 +204,9 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
     partner = _partner(template, agreement, target.key, link, lexicon)
     if isinstance(partner, NoPartner):
         return partner.reason
-    if partner.lemma in template.exclude_lemmas or partner.lemma.endswith(template.exclude_lemma_endings):
+    if partner.lemma in template.exclude_lemmas or partner.lemma.endswith(
+        template.exclude_lemma_endings
+    ):
         return "lemma is excluded by the template"
     if template.tenses and partner.tense and partner.tense not in template.tenses:
         return "tense is excluded by the template"
@@ -205,7 +237,8 @@ def _pair(template: Template, form: CueForm, text: str, tokens, link: Link, lexi
 
 
 def _written_like(foil: str, target: str) -> str:
-    """A foil with its target's ligature and capitals: where they differed, they would be what a model decides."""
+    """A foil with its target's ligature and capitals: where they differed, they would be what a
+    model decides."""
     if "œ" in target.lower():
         foil = foil.replace("oe", "œ")
     if len(target) > 1 and target.isupper():
@@ -213,7 +246,9 @@ def _written_like(foil: str, target: str) -> str:
     return foil[0].upper() + foil[1:] if target[0].isupper() else foil
 
 
-def _heard(template: Template, form: CueForm, contrast: str, tokens, link: Link) -> tuple[bool, bool]:
+def _heard(
+    template: Template, form: CueForm, contrast: str, tokens, link: Link
+) -> tuple[bool, bool]:
     """Whether the cue's sound tells, and whether a liaison at the target's onset may."""
     if template.meanings:
         return form.heard == "always", False
@@ -229,12 +264,15 @@ def _heard(template: Template, form: CueForm, contrast: str, tokens, link: Link)
 
 
 def _between(tokens, link: Link, number: str, lexicon: Lexicon) -> tuple[bool, bool]:
-    """Whether a number word stands between cue and target, and whether a word of the other number does."""
+    """Whether a number word stands between cue and target, and whether a word of the other number
+    does."""
     words = between(tokens, link)
     if not words or not number:
         return False, False
     other_number = "p" if number == "s" else "s"
     numeral = any(is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words)
     first = min(link.cue, link.target) + 1
-    numbers = {lexicon.number_of(token.key) for at, token in enumerate(words, first) if at != link.via}
+    numbers = {
+        lexicon.number_of(token.key) for at, token in enumerate(words, first) if at != link.via
+    }
     return numeral, other_number in numbers

@@ -1,4 +1,5 @@
-"""What mining a sentence gives: pairs of cue and target with places, candidates that were dropped with reasons, counts."""
+"""What mining a sentence gives: pairs of cue and target with places, candidates that were dropped
+with reasons, counts."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ class Pair(NamedTuple):
     ----------
     template : str
     cue, target : (int, int)
-        Half-open ranges of characters in the text as given; of a cue of several words that of the first.
+        Half-open ranges of characters in the text as given; of a cue of several words that of the
+        first.
     cue_form, target_form : str
         As written there.
     foil : str or None
-        The target's spelling in the other number (where there is none that sounds the same: in another person or tense), or
-        with another meaning; None where it is not known. Lower case, œ as written in the text's own word if that has one.
+        The target's spelling in the other number (where there is none that sounds the same: in
+        another person or tense), or with another meaning; None where it is not known. Lower case, œ
+        as written in the text's own word if that has one.
     number : {"s", "p", ""}
         "" where the cue tells a meaning.
     person : str
@@ -37,20 +40,24 @@ class Pair(NamedTuple):
     meaning : str
         What the target means, where the cue tells that and no number (there: "place").
     audible : bool
-        Whether the cue's own sound tells the contrast: les always, il and ils only before a vowel, unless the person differs.
+        Whether the cue's own sound tells the contrast: les always, il and ils only before a vowel,
+        unless the person differs.
     liaison : bool
-        Whether in one member of the contrast a liaison sounds at the target's onset (les‿amis, so une amie, too; ils‿aiment, so
-        il aime, too), so that the target's own audio can betray which it is.
+        Whether in one member of the contrast a liaison sounds at the target's onset (les‿amis, so
+        une amie, too; ils‿aiment, so il aime, too), so that the target's own audio can betray which
+        it is.
     distance : int
         From cue to target in words; 1 for neighbours.
     numeral : bool
         Whether a number word stands between and tells as much as the cue (les deux chats).
     attractor : bool
-        Whether a noun, determiner or pronoun of the other number stands between (le fils des voisins arrive; il les voit).
+        Whether a noun, determiner or pronoun of the other number stands between (le fils des
+        voisins arrive; il les voit).
     via, via_form
         The noun between, for determiner and verb.
     further_cues : tuple of (int, int)
-        Further words of the cue: the noun, where determiner and noun are the cue of the verb. `cue_form` has them all.
+        Further words of the cue: the noun, where determiner and noun are the cue of the verb.
+        `cue_form` has them all.
     """
 
     template: str
@@ -95,25 +102,34 @@ class Mined:
 
 
 def count_pairs(mined: Iterable[Mined]) -> list[dict]:
-    """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound tells.
+    """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound
+    tells.
 
     Returns
     -------
     list of dict
-        template, contrast, number, cue (lower case), pairs, audible, liaison; most frequent first within template, contrast and
-        number.
+        template, contrast, number, cue (lower case), pairs, audible, liaison; most frequent first
+        within template, contrast and number.
 
     Examples
     --------
     >>> from speechmix.studies.french import mine
     >>> count_pairs([mine("Les chats et les amis.")])
-    [{'template': 'det_noun', 'contrast': 'number', 'number': 'p', 'cue': 'les', 'pairs': 2, 'audible': 2, 'liaison': 1}]
+    [{'template': 'det_noun', 'contrast': 'number', 'number': 'p', 'cue': 'les', 'pairs': 2,
+    'audible': 2, 'liaison': 1}]
     """
     counts: dict[tuple[str, str, str, str], Counter] = {}
     for sentence in mined:
         for pair in sentence.pairs:
-            kind = (pair.template, pair.contrast, pair.number, key_of(pair.cue_form.replace("’", "'")))
-            counts.setdefault(kind, Counter()).update(pairs=1, audible=pair.audible, liaison=pair.liaison)
+            kind = (
+                pair.template,
+                pair.contrast,
+                pair.number,
+                key_of(pair.cue_form.replace("’", "'")),
+            )
+            counts.setdefault(kind, Counter()).update(
+                pairs=1, audible=pair.audible, liaison=pair.liaison
+            )
 
     def order(item: tuple[tuple[str, str, str, str], Counter]) -> tuple:
         (template, contrast, number, cue), counter = item

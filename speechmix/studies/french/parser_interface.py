@@ -1,8 +1,9 @@
 """Parsers behind one function: what links two words of a sentence, as far as the templates ask.
 
-In: the name of a parser: "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of one's own. Out: an object with ``parse(text) ->
-(tokens, links)``. A link is of a relation: "determiner" (determiner -> noun), "subject" (pronoun -> finite verb),
-"determiner+subject" (determiner -> finite verb, by way of the noun), or what a parser of one's own calls it.
+In: the name of a parser: "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of one's own. Out: an
+object with ``parse(text) -> (tokens, links)``. A link is of a relation: "determiner" (determiner ->
+noun), "subject" (pronoun -> finite verb), "determiner+subject" (determiner -> finite verb, by way
+of the noun), or what a parser of one's own calls it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Link(NamedTuple):
     via : int or None
         The noun between.
     coordinated : bool
-        Whether the noun is the first of several subjects that "et" joins (le club et Alexander se séparent): the verb is plural
-        then, whatever the determiner says.
+        Whether the noun is the first of several subjects that "et" joins (le club et Alexander se
+        séparent): the verb is plural then, whatever the determiner says.
     impersonal : bool
         Whether the cue is a subject that stands for nobody (il y avait), so that no number is told.
     """
@@ -100,16 +101,18 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
     Parameters
     ----------
     name : str
-        "lexicon" (in other languages than French it only cuts words, for the relations "before" and "after"), "spacy:MODEL", or
-        "MODULE:FUNCTION": a function, text -> (tokens, links), of a module in the working folder or installed. An attribute
-        `relations` of it, a tuple of names, says what it finds.
+        "lexicon" (in other languages than French it only cuts words, for the relations "before" and
+        "after"), "spacy:MODEL", or "MODULE:FUNCTION": a function, text -> (tokens, links), of a
+        module in the working folder or installed. An attribute `relations` of it, a tuple of names,
+        says what it finds.
     lexicon : Lexicon
     language : str
 
     Raises
     ------
     InputError
-        For another name, a spaCy model that is not installed, or a module or function that is not there.
+        For another name, a spaCy model that is not installed, or a module or function that is not
+        there.
     MissingExtraError
         If spaCy is not installed.
     """
@@ -119,11 +122,15 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
 
     if name == "lexicon":
         return (
-            LexiconParser(lexicon) if language == "fr" else ParserFunction(lambda text: (plain_tokens(text), []), ("",))
+            LexiconParser(lexicon)
+            if language == "fr"
+            else ParserFunction(lambda text: (plain_tokens(text), []), ("",))
         )
     kind, _, of_kind = str(name).partition(":")
     if not kind or not of_kind:
-        raise InputError(f"parser must be 'lexicon', 'spacy:MODEL' or 'MODULE:FUNCTION', found {name!r}")
+        raise InputError(
+            f"parser must be 'lexicon', 'spacy:MODEL' or 'MODULE:FUNCTION', found {name!r}"
+        )
     if kind == "spacy":
         return SpacyParser.load(of_kind)
     function = _function(kind, of_kind)
@@ -154,8 +161,11 @@ def _function(module: str, name: str) -> Callable:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"parser {module}:{name}: cannot be imported ({error}): name an installed module, or one in {here}"
+            f"parser {module}:{name}: cannot be imported ({error}): name an installed module, or "
+            f"one in {here}"
         ) from error
     if not callable(function):
-        raise InputError(f"parser {module}:{name} must be a function, found {type(function).__name__}")
+        raise InputError(
+            f"parser {module}:{name} must be a function, found {type(function).__name__}"
+        )
     return function

@@ -1,8 +1,10 @@
-"""Which of the pairs that may become examples are drawn: balanced, at most so many, or so many of each template.
+"""Which of the pairs that may become examples are drawn: balanced, at most so many, or so many of
+each template.
 
-In: candidates with their template and values. Out: names. What is drawn depends on the seed and the names, never on the
-corpus's order. Mohebbi et al. (2023) draw 720 Det_Noun (half singular), 257 Pronoun_Verb and 23 Det_Noun_Verb, with seed 42;
-a Det_Noun_Verb counts once, though it gives two examples (determiner -> noun, determiner + noun -> verb).
+In: candidates with their template and values. Out: names. What is drawn depends on the seed and the
+names, never on the corpus's order. Mohebbi et al. (2023) draw 720 Det_Noun (half singular), 257
+Pronoun_Verb and 23 Det_Noun_Verb, with seed 42; a Det_Noun_Verb counts once, though it gives two
+examples (determiner -> noun, determiner + noun -> verb).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Candidate:
 
     @property
     def unit(self) -> str:
-        """What the readings of one place in one sentence share: clip, template and where the cue begins."""
+        """What the readings of one place in one sentence share: clip, template and where the cue
+        begins."""
         return self.name.rpartition("-")[0]
 
 
@@ -61,17 +64,21 @@ def parse_draw(text: str) -> dict[str, int]:
         name, _, count = (part.strip() for part in entry.partition("="))
         if not name or not count.isascii() or not count.isdigit() or int(count) < 1 or name in draw:
             raise InputError(
-                f"--draw takes each template once with a count from 1, as in det_noun=720,pronoun_verb=257; found {entry!r}"
+                "--draw takes each template once with a count from 1, as in "
+                f"det_noun=720,pronoun_verb=257; found {entry!r}"
             )
         draw[name] = int(count)
     return draw
 
 
-def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: int | None, seed: int) -> set[str]:
-    """Names drawn within each template and contrast: as many of each value, at most `most`, those with the lowest lots.
+def drawn_evenly(
+    candidates: Sequence[Candidate], balance: Sequence[str], most: int | None, seed: int
+) -> set[str]:
+    """Names drawn within each template and contrast: as many of each value, at most `most`, those
+    with the lowest lots.
 
-    By "cue_pair", as many of each value of the other columns within each cue pair; a pair that lacks a value (on has no
-    plural) is left out.
+    By "cue_pair", as many of each value of the other columns within each cue pair; a pair that
+    lacks a value (on has no plural) is left out.
 
     Parameters
     ----------
@@ -85,8 +92,12 @@ def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: 
     within = ("contrast", "cue_pair") if "cue_pair" in balance else ("contrast",)
     balance = [column for column in balance if column != "cue_pair"]
     for candidate in candidates:
-        of_kind = kinds.setdefault((candidate.template, *(candidate.values.get(name, "") for name in within)), {})
-        of_kind.setdefault(tuple(candidate.values[column] for column in balance), []).append(candidate.name)
+        of_kind = kinds.setdefault(
+            (candidate.template, *(candidate.values.get(name, "") for name in within)), {}
+        )
+        of_kind.setdefault(tuple(candidate.values[column] for column in balance), []).append(
+            candidate.name
+        )
     drawn: set[str] = set()
     for groups in kinds.values():
         values = [_values(column, {key[i] for key in groups}) for i, column in enumerate(balance)]
@@ -98,8 +109,13 @@ def drawn_evenly(candidates: Sequence[Candidate], balance: Sequence[str], most: 
 
 
 def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
-    """Values of a column that must be there, or are; a contrast of one number alone has none to balance ("")."""
-    return _ALL_VALUES.get(column, ()) if set(values) & set(_ALL_VALUES.get(column, ())) else tuple(sorted(values))
+    """Values of a column that must be there, or are; a contrast of one number alone has none to
+    balance ("")."""
+    return (
+        _ALL_VALUES.get(column, ())
+        if set(values) & set(_ALL_VALUES.get(column, ()))
+        else tuple(sorted(values))
+    )
 
 
 def alone_in_sentence(names: Iterable[str]) -> set[str]:
@@ -133,10 +149,12 @@ def drawn_by_count(
     ----------
     candidates : sequence of Candidate
     draw : mapping of str to int
-        By template; "det_noun" also stands for "det_noun_paper", where only that was mined. Where a template gives two readings
-        of a sentence, they count as one and are drawn together, or, if one of them cannot be used, not at all.
+        By template; "det_noun" also stands for "det_noun_paper", where only that was mined. Where a
+        template gives two readings of a sentence, they count as one and are drawn together, or, if
+        one of them cannot be used, not at all.
     balance : mapping of str to sequence of str
-        By template, the columns of whose values as many are drawn. Where there are fewer of one value, all of them are.
+        By template, the columns of whose values as many are drawn. Where there are fewer of one
+        value, all of them are.
     readings : mapping of str to int
         How many examples each template that was mined gives of one place in a sentence.
     seed : int
@@ -179,7 +197,8 @@ def _template_meant(asked: str, templates: Collection[str]) -> str:
         if name in templates:
             return name
     raise InputError(
-        f"--draw names the template {asked!r}, which was not mined; there are {', '.join(sorted(templates))}"
+        f"--draw names the template {asked!r}, which was not mined; there are "
+        f"{', '.join(sorted(templates))}"
     )
 
 
@@ -191,10 +210,16 @@ def _units(candidates: Iterable[Candidate], readings: int) -> dict[str, list[Can
     return {name: unit for name, unit in units.items() if len(unit) == readings}
 
 
-def _groups(units: Mapping[str, Sequence[Candidate]], columns: Sequence[str]) -> dict[tuple[str, ...], list[str]]:
+def _groups(
+    units: Mapping[str, Sequence[Candidate]], columns: Sequence[str]
+) -> dict[tuple[str, ...], list[str]]:
     """Units by the values of their first reading."""
-    of_unit = {name: tuple(unit[0].values[column] for column in columns) for name, unit in units.items()}
-    values = [_values(column, {key[i] for key in of_unit.values()}) for i, column in enumerate(columns)]
+    of_unit = {
+        name: tuple(unit[0].values[column] for column in columns) for name, unit in units.items()
+    }
+    values = [
+        _values(column, {key[i] for key in of_unit.values()}) for i, column in enumerate(columns)
+    ]
     groups: dict[tuple[str, ...], list[str]] = {combination: [] for combination in product(*values)}
     for name, key in of_unit.items():
         groups.setdefault(key, []).append(name)

@@ -1,9 +1,11 @@
-"""Which pairs become examples: those that every model under study spells right, balanced if that is wanted.
+"""Which pairs become examples: those that every model under study spells right, balanced if that is
+wanted.
 
-In: a study folder with pairs, words and transcripts. Out: the annotated data set in `examples/`, with counts of what was
-dropped at each stage and why, as tables and as a figure. Cue and target must be right at their own places in the
-transcript (Mohebbi et al. 2023 asked only that the forms occur in it). What is drawn for balance depends on the seed and
-the examples' names, never on the corpus's order.
+In: a study folder with pairs, words and transcripts. Out: the annotated data set in `examples/`,
+with counts of what was dropped at each stage and why, as tables and as a figure. Cue and target
+must be right at their own places in the transcript (Mohebbi et al. 2023 asked only that the forms
+occur in it). What is drawn for balance depends on the seed and the examples' names, never on the
+corpus's order.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from .example_rows import balanced_values, cue_places, example_name, example_row
 from .mining import RULES
 from .sampling import PUBLISHED_SEED, Candidate, alone_in_sentence, drawn_by_count, drawn_evenly
 from .stage_counts import Counts, write_counts
-from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs
+from .study_folder import (
+    EXAMPLES,
+    PAIRS,
+    TRANSCRIPTS,
+    WORDS,
+    heard_digest,
+    joined,
+    refuse_other_pairs,
+)
 from .template_tables import BALANCES
 from .transcripts import Comparison, columns_and_rows, compare
 
@@ -51,35 +61,38 @@ def select_examples(
     study : path
         Study folder with pairs, words and transcripts.
     models : sequence of str, optional
-        Models that must spell cue and target right, as they are called in `transcripts/`; default: all that are there.
-        An empty one asks nobody.
+        Models that must spell cue and target right, as they are called in `transcripts/`; default:
+        all that are there. An empty one asks nobody.
     contrasts : sequence of str, optional
-        Kinds of contrast (`speechmix.studies.french.contrasts.CONTRASTS`) that become examples; default: those that a pair's
-        template says, of the study's own the number in the third person. An empty one takes all.
+        Kinds of contrast (`speechmix.studies.french.contrasts.CONTRASTS`) that become examples;
+        default: those that a pair's template says, of the study's own the number in the third
+        person. An empty one takes all.
     balance : sequence of str
-        Columns of `speechmix.studies.french.template_tables.BALANCES`. Within each template and contrast, draw the same number of
-        examples for each value, or combination of values.
+        Columns of `speechmix.studies.french.template_tables.BALANCES`. Within each template and
+        contrast, draw the same number of examples for each value, or combination of values.
     most : int, optional
         Draw at most so many examples per template and combination of values.
     draw : mapping of str to int, optional
-        How many of each template, and none of the others (`speechmix.studies.french.sampling.drawn_by_count`); half singular
-        where the template says so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `most`.
+        How many of each template, and none of the others
+        (`speechmix.studies.french.sampling.drawn_by_count`); half singular where the template says
+        so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `most`.
     seed : int, optional
         Default: 0; with `draw` the published 42.
     audible_only : bool
-        Keep only pairs whose cue can be told by ear and whose target's own onset does not betray the number, and balance the
-        numbers: the plural of a pronoun is heard far more seldom (on parle; ils y pensent).
+        Keep only pairs whose cue can be told by ear and whose target's own onset does not betray
+        the number, and balance the numbers: the plural of a pronoun is heard far more seldom (on
+        parle; ils y pensent).
     keep_doubtful : bool
         Keep clips whose word times the aligner itself doubts.
     one_pair_per_sentence : bool
-        Of what was drawn, keep only pairs that are alone in their sentence, as the published evaluation does. What is
-        left may no longer be balanced.
+        Of what was drawn, keep only pairs that are alone in their sentence, as the published
+        evaluation does. What is left may no longer be balanced.
 
     Returns
     -------
     Path
-        The folder `examples`: examples.parquet, dataset/, about.json, counts.csv, counts.png, examples.csv, models.csv,
-        dropped.csv.
+        The folder `examples`: examples.parquet, dataset/, about.json, counts.csv, counts.png,
+        examples.csv, models.csv, dropped.csv.
 
     Raises
     ------
@@ -98,7 +111,12 @@ def select_examples(
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
     refuse_other_pairs(study, study / WORDS, "words", "align again")
     counts = Counts(study, names)
-    options: dict[str, Any] = {"models": names, "balance": list(balance), "most": most, "seed": seed}
+    options: dict[str, Any] = {
+        "models": names,
+        "balance": list(balance),
+        "most": most,
+        "seed": seed,
+    }
     options |= {"audible_only": audible_only, "keep_doubtful": keep_doubtful, "contrasts": taken}
     if draw is not None:
         options["draw"] = dict(draw)
@@ -106,7 +124,9 @@ def select_examples(
         options["one_pair_per_sentence"] = True
 
     def examples(counts: Counts | None = None) -> Iterator[dict[str, Any]]:
-        return _examples(study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful)
+        return _examples(
+            study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful
+        )
 
     candidates, folders = [], set()
     for example in examples(counts):
@@ -116,7 +136,9 @@ def select_examples(
         drawn = drawn_evenly(candidates, balance, most, seed)
     else:
         columns, readings = _rules(study, candidates, balance)
-        drawn, counts.draws = drawn_by_count(candidates, draw, balance=columns, readings=readings, seed=seed)
+        drawn, counts.draws = drawn_by_count(
+            candidates, draw, balance=columns, readings=readings, seed=seed
+        )
     if one_pair_per_sentence:
         drawn = alone_in_sentence(drawn)
     root = os.path.commonpath(folders or {str(study.resolve())})
@@ -128,22 +150,40 @@ def select_examples(
                 yield {**example, "audio": Path(os.path.relpath(example["audio"], root)).as_posix()}
             else:
                 counts.drop_pair(
-                    example["name"], "not drawn", "for balance, beyond the number, or not alone in its sentence"
+                    example["name"],
+                    "not drawn",
+                    "for balance, beyond the number, or not alone in its sentence",
                 )
 
-    stages = {path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *_paths(study, names))}
-    about = {"audio_root": root, "select": options, "stages": stages, "versions": package_versions()}
+    stages = {
+        path.stem: options_of(path)
+        for path in (study / PAIRS, study / WORDS, *_paths(study, names))
+    }
+    about = {
+        "audio_root": root,
+        "select": options,
+        "stages": stages,
+        "versions": package_versions(),
+    }
     with writing_to(study):
         clear_leftovers(study, below=False)
-        return write_examples(study / EXAMPLES, rows(), about, also=lambda folder: write_counts(folder, counts))
+        return write_examples(
+            study / EXAMPLES, rows(), about, also=lambda folder: write_counts(folder, counts)
+        )
 
 
 def _check_choice(balance: Sequence[str], most: int | None, draw: Mapping[str, int] | None) -> None:
     """Raise `InputError` where nothing can be chosen so."""
     if set(balance) - set(BALANCES) or (most is not None and most < 1):
-        raise InputError(f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, {most}")
+        raise InputError(
+            f"balance takes {', '.join(BALANCES)} and most a number from 1; found {list(balance)}, "
+            f"{most}"
+        )
     if draw is not None and (most is not None or not draw or min(draw.values()) < 1):
-        raise InputError(f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, most={most}")
+        raise InputError(
+            f"draw takes counts from 1 by template, and not with most; found {dict(draw)}, "
+            f"most={most}"
+        )
 
 
 def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]:
@@ -151,11 +191,14 @@ def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]
     mined = options_of(study / PAIRS)
     if mined.get("templates") and mined.get("rules") != RULES:
         raise InputError(
-            f"{study / PAIRS} was mined by the rules of another release, whose pairs are not the same: mine again (--overwrite)"
+            f"{study / PAIRS} was mined by the rules of another release, whose pairs are not the "
+            "same: mine again (--overwrite)"
         )
     unknown = sorted(set(asked or ()) - {*CONTRASTS, INVARIANT})
     if unknown:
-        raise InputError(f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown)}")
+        raise InputError(
+            f"contrasts are {', '.join((*CONTRASTS, INVARIANT))}; found {', '.join(unknown)}"
+        )
     if asked is not None:
         return {"": list(asked)} if asked else {}
     return {
@@ -176,12 +219,18 @@ def _examples(
 ) -> Iterator[dict[str, Any]]:
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _with_transcripts(study, models, counts):
-        compared = {model: compare(line["text"], spelled["transcript"]) for model, spelled in transcripts.items()}
+        compared = {
+            model: compare(line["text"], spelled["transcript"])
+            for model, spelled in transcripts.items()
+        }
         for pair in line["pairs"]:
             example = example_row(line, pair)
             taken = contrasts.get("", contrasts.get(example["template"]))
             if taken and example["contrast"] is not None and example["contrast"] not in taken:
-                why, reason = f"contrast of {example['contrast'] or 'none'}", f"only {', '.join(taken)} is asked for"
+                why, reason = (
+                    f"contrast of {example['contrast'] or 'none'}",
+                    f"only {', '.join(taken)} is asked for",
+                )
             else:
                 why, reason = _unfit(example, pair, audible_only, keep_doubtful, line["doubts"])
             if not why:
@@ -192,8 +241,11 @@ def _examples(
                 counts.drop_pair(example["name"], why, reason)
 
 
-def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> Iterator[tuple[dict, dict[str, dict]]]:
-    """Lines with word times, each with its transcripts; lines that a model could not transcribe are counted."""
+def _with_transcripts(
+    study: Path, models: list[str], counts: Counts | None
+) -> Iterator[tuple[dict, dict[str, dict]]]:
+    """Lines with word times, each with its transcripts; lines that a model could not transcribe are
+    counted."""
     files = {model: lines(path) for model, path in zip(models, _paths(study, models), strict=True)}
     ended: dict[str, Any] = {"key": None}
     for line in joined(study):
@@ -201,13 +253,17 @@ def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> 
         for model, spelled in transcripts.items():
             if spelled["key"] != line["key"]:
                 raise InputError(
-                    f"the transcripts of {model} belong to other clips than {study / WORDS}: transcribe again"
+                    f"the transcripts of {model} belong to other clips than {study / WORDS}: "
+                    "transcribe again"
                 )
             if "of" in spelled and spelled["of"] != heard_digest(line):
                 raise InputError(
-                    f"the transcript of {line['key']} by {model} is of another recording or text: transcribe again"
+                    f"the transcript of {line['key']} by {model} is of another recording or text: "
+                    "transcribe again"
                 )
-        failed = next(((model, spelled) for model, spelled in transcripts.items() if "why" in spelled), None)
+        failed = next(
+            ((model, spelled) for model, spelled in transcripts.items() if "why" in spelled), None
+        )
         if failed is None:
             if counts is not None:
                 counts.hear(line, transcripts)
@@ -215,22 +271,35 @@ def _with_transcripts(study: Path, models: list[str], counts: Counts | None) -> 
         elif counts is not None:
             for pair in line["pairs"]:
                 model, spelled = failed
-                counts.drop_pair(example_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"])
+                counts.drop_pair(
+                    example_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"]
+                )
 
 
-def _unfit(example, pair, audible_only: bool, keep_doubtful: bool, doubts: list[str]) -> tuple[str, str]:
-    """Kind of reason and reason why a pair is no example, before anyone was asked to spell it; empty if it may be one."""
+def _unfit(
+    example, pair, audible_only: bool, keep_doubtful: bool, doubts: list[str]
+) -> tuple[str, str]:
+    """Kind of reason and reason why a pair is no example, before anyone was asked to spell it;
+    empty if it may be one."""
     indices = [*example["cue_indices"], example["target"]]
     if None in indices or len(set(indices)) < len(indices):
-        return "not two words", f"{example['cue_word']!r} and {example['target_word']!r} are not one word each"
-    for role, index in zip([*["cue"] * len(example["cue_indices"]), "target"], indices, strict=True):
+        return (
+            "not two words",
+            f"{example['cue_word']!r} and {example['target_word']!r} are not one word each",
+        )
+    for role, index in zip(
+        [*["cue"] * len(example["cue_indices"]), "target"], indices, strict=True
+    ):
         word = example["words"][index]
         if word["end"] <= word["start"]:
             return "no time", f"the {role} {word['text']!r} has no length in the alignment"
     if doubts and not keep_doubtful:
         return "doubtful alignment", " ".join(doubts)
     if audible_only and not (pair.get("audible") and not pair.get("liaison")):
-        return "not audible", "the cue cannot be told by ear, or liaison betrays the number at the target"
+        return (
+            "not audible",
+            "the cue cannot be told by ear, or liaison betrays the number at the target",
+        )
     return "", ""
 
 
@@ -240,7 +309,9 @@ def _spelled(
     """Note what each model wrote and where; say which model did not spell cue or target right."""
     why = reason = ""
     for model, spelled in transcripts.items():
-        cues = [place for place in map(compared[model].place_of, cue_places(pair)) if place is not None]
+        cues = [
+            place for place in map(compared[model].place_of, cue_places(pair)) if place is not None
+        ]
         target = compared[model].place_of(tuple(pair["target"]))
         wrong = ["cue"] * (len(cues) < len(example["cue_indices"])) + ["target"] * (target is None)
         if counts is not None:
@@ -258,17 +329,28 @@ def _spelled(
 def _rules(
     study: Path, candidates: Iterable[Candidate], balance: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-    """By template, the columns to balance (its own, and those asked for of all), and how many readings it gives."""
-    mined = {template["name"]: template for template in options_of(study / PAIRS).get("templates", ())}
-    templates = {name: mined.get(name, {}) for name in (*mined, *(candidate.template for candidate in candidates))}
-    balances = {name: tuple(dict.fromkeys((*own.get("balance", ()), *balance))) for name, own in templates.items()}
+    """By template, the columns to balance (its own, and those asked for of all), and how many
+    readings it gives."""
+    mined = {
+        template["name"]: template for template in options_of(study / PAIRS).get("templates", ())
+    }
+    templates = {
+        name: mined.get(name, {})
+        for name in (*mined, *(candidate.template for candidate in candidates))
+    }
+    balances = {
+        name: tuple(dict.fromkeys((*own.get("balance", ()), *balance)))
+        for name, own in templates.items()
+    }
     return balances, {name: 2 if own.get("noun") else 1 for name, own in templates.items()}
 
 
 def _transcribed(study: Path) -> list[str]:
     names = list(_outputs(study))
     if not names:
-        raise InputError(f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]")
+        raise InputError(
+            f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]"
+        )
     return names
 
 
@@ -279,7 +361,8 @@ def _outputs(study: Path) -> dict[str, Path]:
         model = options_of(path).get("model")
         if model is None:
             raise InputError(
-                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or delete it"
+                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or "
+                "delete it"
             )
         outputs[model] = path
     return outputs
@@ -291,6 +374,7 @@ def _paths(study: Path, models: Iterable[str]) -> list[Path]:
     missing = [model for model in models if model not in outputs]
     if missing:
         raise InputError(
-            f"no transcripts of {', '.join(missing)}: there are those of {', '.join(outputs) or 'no model'}"
+            f"no transcripts of {', '.join(missing)}: there are those of "
+            f"{', '.join(outputs) or 'no model'}"
         )
     return [outputs[model] for model in models]

@@ -1,6 +1,8 @@
-"""Which rows of a corpus does a process work on, and by what do its shards know that they are of one corpus?
+"""Which rows of a corpus does a process work on, and by what do its shards know that they are of
+one corpus?
 
-In: rows of a corpus, a shard. Out: the shard's rows with their places in the corpus; what a stage notes of its inputs.
+In: rows of a corpus, a shard. Out: the shard's rows with their places in the corpus; what a stage
+notes of its inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from ...runs.journal.stage_lines import AT
 
 
 class OwnRows:
-    """A shard's rows of a corpus, each with its place in it; and, when all were read, by what the shards know one corpus."""
+    """A shard's rows of a corpus, each with its place in it; and, when all were read, by what the
+    shards know one corpus."""
 
     def __init__(self, rows: Iterable[Row | Rejected], shard: Shard):
         self._rows, self._shard = rows, shard
@@ -35,7 +38,8 @@ class OwnRows:
 
 
 def place_noted(place: int, shard: Shard) -> dict[str, int]:
-    """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say it."""
+    """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say
+    it."""
     return {AT: place} if shard.count > 1 else {}
 
 

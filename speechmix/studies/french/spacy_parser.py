@@ -1,7 +1,9 @@
-"""The same links from a spaCy model, if one is installed: more general than the lexicon parser, slower, a download.
+"""The same links from a spaCy model, if one is installed: more general than the lexicon parser,
+slower, a download.
 
-In: a sentence and the name of a model with a dependency parser (fr_core_news_md, ...). Out: tokens and `Link`s as
-`parsing` defines them, read off universal dependencies, so that any language's UD model will do.
+In: a sentence and the name of a model with a dependency parser (fr_core_news_md, ...). Out: tokens
+and `Link`s as `parsing` defines them, read off universal dependencies, so that any language's UD
+model will do.
 """
 
 from __future__ import annotations
@@ -51,9 +53,14 @@ class SpacyParser:
         try:
             pipeline = spacy.load(model)
         except OSError as error:
-            raise InputError(f"spaCy model {model!r} is not installed: python -m spacy download {model}") from error
+            raise InputError(
+                f"spaCy model {model!r} is not installed: python -m spacy download {model}"
+            ) from error
         if "parser" not in pipeline.pipe_names:
-            raise InputError(f"spaCy model {model!r} has no dependency parser, only {pipeline.pipe_names}: use another")
+            raise InputError(
+                f"spaCy model {model!r} has no dependency parser, only {pipeline.pipe_names}: use "
+                "another"
+            )
         return cls(pipeline)
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
@@ -61,31 +68,50 @@ class SpacyParser:
         doc = self._pipeline(text)
         tokens = [
             Token(
-                key_of(token.text.replace("’", "'")), token.idx, token.idx + len(token.text), token.text[:1].isupper()
+                key_of(token.text.replace("’", "'")),
+                token.idx,
+                token.idx + len(token.text),
+                token.text[:1].isupper(),
             )
             for token in doc
         ]
         links = []
         for token in doc:
             contracted = token.dep_ == "case" and tokens[token.i].key in _CONTRACTED
-            if (token.dep_.startswith("det") or contracted) and token.head.pos_ == "NOUN" and token.i < token.head.i:
+            if (
+                (token.dep_.startswith("det") or contracted)
+                and token.head.pos_ == "NOUN"
+                and token.i < token.head.i
+            ):
                 links.append(Link("determiner", token.i, token.head.i))
                 if token.head.dep_.startswith(_SUBJECTS):
                     verb = _finite(token.head.head)
                     if verb is not None and verb.i > token.head.i:
-                        coordinated = any(child.dep_ == "conj" and child.i < verb.i for child in token.head.children)
-                        links.append(Link("determiner+subject", token.i, verb.i, token.head.i, coordinated))
+                        coordinated = any(
+                            child.dep_ == "conj" and child.i < verb.i
+                            for child in token.head.children
+                        )
+                        links.append(
+                            Link("determiner+subject", token.i, verb.i, token.head.i, coordinated)
+                        )
             elif token.pos_ == "PRON" and token.dep_.startswith(_SUBJECTS):
                 verb = _finite(token.head)
                 if verb is not None and verb.i > token.i:
-                    links.append(Link("subject", token.i, verb.i, impersonal=token.dep_.startswith("expl")))
+                    links.append(
+                        Link("subject", token.i, verb.i, impersonal=token.dep_.startswith("expl"))
+                    )
         return tokens, links
 
 
 def _finite(head):
-    """Return the word of a predicate that agrees with the subject: a finite auxiliary or copula, else the head."""
+    """Return the word of a predicate that agrees with the subject: a finite auxiliary or copula,
+    else the head."""
     auxiliaries = [child for child in head.children if child.dep_.startswith(("aux", "cop"))]
     for word in (*auxiliaries, head):
         if "Fin" in word.morph.get("VerbForm"):
             return word
-    return head if not auxiliaries and head.pos_ in ("VERB", "AUX") and not head.morph.get("VerbForm") else None
+    return (
+        head
+        if not auxiliaries and head.pos_ in ("VERB", "AUX") and not head.morph.get("VerbForm")
+        else None
+    )

@@ -1,15 +1,18 @@
-"""Word times adapted to the speakers of a corpus: their own clips say what their sounds are, with the synthetic voices.
+"""Word times adapted to the speakers of a corpus: their own clips say what their sounds are, with
+the synthetic voices.
 
-In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus` writes them. Each clip is aligned
-by synthesis, then once more with the speaker's own sounds (`speechmix.alignment.speaker_voice`). Where the first alignment trusts
-the text, a boundary moves by at most 10 ms towards the second: no clip can get worse by more. Where it does not, the less
-doubtful of the two is used. In the folder are also, so that it can be stopped and resumed like any stage:
+In: a study folder with pairs, or a corpus. Out: `words.jsonl` and TextGrids as `align_corpus`
+writes them. Each clip is aligned by synthesis, then once more with the speaker's own sounds
+(`speechmix.alignment.speaker_voice`). Where the first alignment trusts the text, a boundary moves
+by at most 10 ms towards the second: no clip can get worse by more. Where it does not, the less
+doubtful of the two is used. In the folder are also, so that it can be stopped and resumed like any
+stage:
 
     adaptation/first.jsonl               the alignment by synthesis, with phonemes
     adaptation/voices/<hash>.safetensors a voice, by what it was learnt from
 
-A clip is never judged by a voice that has heard it: a speaker's clips are in four parts, and each is aligned with a voice
-learnt from the other three.
+A clip is never judged by a voice that has heard it: a speaker's clips are in four parts, and each
+is aligned with a voice learnt from the other three.
 """
 
 from __future__ import annotations
@@ -44,11 +47,16 @@ if TYPE_CHECKING:
     from ...adapters import Model
 
 ADAPTATION = "adaptation"
-_REVISION = 3  # raised when the same two alignments become other word times; lines are then made again
+_REVISION = (
+    3  # raised when the same two alignments become other word times; lines are then made again
+)
 _OPTION = 2  # what stored headers say since there is adaptation
 _FARTHEST = 0.010  # seconds that a boundary of a trusted text moves
 PARTS = 4  # of a speaker's clips
-LEAST, MOST = 12, 200  # trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from
+LEAST, MOST = (
+    12,
+    200,
+)  # trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from
 _SPEAKER = ("speaker", "speaker_id", "client_id")  # columns that name one
 _KEPT = ("seconds", "alignment", "score", "doubts", "words")
 
@@ -73,10 +81,11 @@ def align_study(
     study, source, method, model, textgrids, shard, overwrite, progress
         As of `speechmix.studies.french.stages.align_corpus`.
     adapt : bool, optional
-        Adapt or not; default: by synthesis in one process, unless the folder holds words that were placed without.
+        Adapt or not; default: by synthesis in one process, unless the folder holds words that were
+        placed without.
     report : callable
-        Takes a sentence that says why nothing is adapted, if the options alone do not say it, and on how many clips
-        the adapted alignment is used.
+        Takes a sentence that says why nothing is adapted, if the options alone do not say it, and
+        on how many clips the adapted alignment is used.
 
     Returns
     -------
@@ -92,8 +101,10 @@ def align_study(
     other = bool(model or textgrids) or method not in ("auto", "synthesis")
     if adapt and (other or shard.count > 1):
         raise InputError(
-            "--adapt goes with alignment by synthesis, in one process, for a voice is learned from all clips of its speaker: "
-            "leave --aligner, --textgrids, --shard and other methods out. To share the work, split the corpus by "
+            "--adapt goes with alignment by synthesis, in one process, for a voice is learned from "
+            "all clips of its speaker: "
+            "leave --aligner, --textgrids, --shard and other methods out. To share the work, split "
+            "the corpus by "
             "speaker, a study for each part"
         )
     if adapt is None and not other:
@@ -102,7 +113,12 @@ def align_study(
             report(reason)
         adapt = not reason
     if not adapt:
-        options: dict[str, Any] = {"source": source, "method": method, "model": model, "textgrids": textgrids}
+        options: dict[str, Any] = {
+            "source": source,
+            "method": method,
+            "model": model,
+            "textgrids": textgrids,
+        }
         return align_corpus(study, shard=shard, overwrite=overwrite, progress=progress, **options)
     path = align_adapted(study, source=source, overwrite=overwrite, progress=progress)
     report("adapted: used on {} of {} clips".format(*adapted_count(path)))
@@ -114,19 +130,28 @@ def _why_not(study: Path, shard: Shard, overwrite: bool) -> str:
     if shard.count > 1:
         return "not adapted to the speakers: a shard does not see all clips of a speaker"
     if _has_plain_words(study) and not overwrite:
-        return f"not adapted to the speakers: {study / WORDS} was begun without; --adapt --overwrite aligns again"
+        return (
+            f"not adapted to the speakers: {study / WORDS} was begun without; --adapt "
+            "--overwrite aligns again"
+        )
     return ""
 
 
 def align_adapted(
-    study: str | PathLike, *, source: str | PathLike | None = None, overwrite: bool = False, progress: bool = False
+    study: str | PathLike,
+    *,
+    source: str | PathLike | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
 ) -> Path:
-    """Place the words by synthesis, learn the speakers' sounds from that, and place them again with these.
+    """Place the words by synthesis, learn the speakers' sounds from that, and place them again with
+    these.
 
-    Where the score of the first alignment says that the text is what is said, each boundary moves by at most 10 ms towards
-    the second; score and doubts stay. Elsewhere the less doubtful alignment is used, then the better scored.
-    Speakers are told by a column `speaker`, `speaker_id` or `client_id`; those of fewer than 12 clips without doubts are taken
-    together, as are all where there is no such column. Nothing is adapted where these are fewer than about 8 clips.
+    Where the score of the first alignment says that the text is what is said, each boundary moves
+    by at most 10 ms towards the second; score and doubts stay. Elsewhere the less doubtful
+    alignment is used, then the better scored. Speakers are told by a column `speaker`, `speaker_id`
+    or `client_id`; those of fewer than 12 clips without doubts are taken together, as are all where
+    there is no such column. Nothing is adapted where these are fewer than about 8 clips.
 
     Parameters
     ----------
@@ -146,24 +171,33 @@ def align_adapted(
     study = Path(study)
     plain: dict[str, Any] = {"method": "synthesis", "textgrids": None, "aligner": None}
     _refuse_others(study, overwrite)
-    stage = functools.partial(words_stage, study, source=source, overwrite=overwrite, progress=progress)
+    stage = functools.partial(
+        words_stage, study, source=source, overwrite=overwrite, progress=progress
+    )
     path = stage(study / ADAPTATION / "first.jsonl", _first, _of, options=plain)
     with StoredLines(path) as former:
-        again = _Again(former, _Voices(study / ADAPTATION / "voices", path, former), study / "textgrids")
-        return stage(study / WORDS, again.work, again.ingredients, options={**plain, "adapt": _OPTION})
+        again = _Again(
+            former, _Voices(study / ADAPTATION / "voices", path, former), study / "textgrids"
+        )
+        return stage(
+            study / WORDS, again.work, again.ingredients, options={**plain, "adapt": _OPTION}
+        )
 
 
 def adapted_count(path: str | PathLike) -> tuple[int, int]:
-    """On how many clips of a ``words.jsonl`` the adapted alignment is used, and how many there are."""
+    """On how many clips of a ``words.jsonl`` the adapted alignment is used, and how many there
+    are."""
     methods = [line["alignment"] for line in kept(Path(path))]
     return methods.count(ADAPTED), len(methods)
 
 
 def _refuse_others(study: Path, overwrite: bool) -> None:
-    """Refuse words that were placed otherwise before hours are spent on those that would replace them."""
+    """Refuse words that were placed otherwise before hours are spent on those that would replace
+    them."""
     if _has_plain_words(study) and not overwrite:
         raise InputError(
-            f"{study / WORDS} was made without adaptation: align again with --overwrite (overwrite=True), or in another folder"
+            f"{study / WORDS} was made without adaptation: align again with --overwrite "
+            "(overwrite=True), or in another folder"
         )
 
 
@@ -181,7 +215,9 @@ def _first(line: dict[str, Any]) -> dict[str, Any]:
     """The alignment by synthesis, or the word times that a corpus brings; and whose voice it is."""
     clip = clip_of(line)
     check_audio(clip)
-    speaker = next((line["meta"][column] for column in _SPEAKER if line.get("meta", {}).get(column)), "")
+    speaker = next(
+        (line["meta"][column] for column in _SPEAKER if line.get("meta", {}).get(column)), ""
+    )
     if "words" in line:
         alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
     else:
@@ -190,25 +226,35 @@ def _first(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _aligned(clip: Clip, own: OwnVoice | None = None) -> Alignment:
-    return align_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language or "", own=own)
+    return align_by_synthesis(
+        clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
+    )
 
 
 def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
-    phonemes = [[word.text, round(word.start, 4), round(word.end, 4)] for word in alignment.phonemes]
+    phonemes = [
+        [word.text, round(word.start, 4), round(word.end, 4)] for word in alignment.phonemes
+    ]
     return {**kept_words(clip, alignment)[1], "phonemes": phonemes}
 
 
 class _Again:
-    """What is done with each clip once there are voices: align it again, and make one alignment of the two."""
+    """What is done with each clip once there are voices: align it again, and make one alignment of
+    the two."""
 
     def __init__(self, former: StoredLines, voices: _Voices, textgrids: Path):
         self._voices, self._textgrids = voices, textgrids
-        self._former = functools.lru_cache(maxsize=2)(former.line_of)  # asked for ingredients, then for work
+        self._former = functools.lru_cache(maxsize=2)(
+            former.line_of
+        )  # asked for ingredients, then for work
 
     def ingredients(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """What decides the line: its first alignment, and the voice by what it was learnt from."""
         former = self._former(line["key"]) or {}
-        settled = [_REVISION, *(former.get(name) for name in ("why", "reason", "score", "words", "doubts"))]
+        settled = [
+            _REVISION,
+            *(former.get(name) for name in ("why", "reason", "score", "words", "doubts")),
+        ]
         return {**_of(line, settled), "voice": self._voices.name_for(former)}
 
     def work(self, line: dict[str, Any]) -> dict[str, Any]:
@@ -225,16 +271,24 @@ class _Again:
 
 
 def _adapted(clip: Clip, first: dict[str, Any], own: OwnVoice) -> dict[str, Any]:
-    """A clip's line after adaptation: near the first alignment if that trusts the text, else the less doubtful one."""
+    """A clip's line after adaptation: near the first alignment if that trusts the text, else the
+    less doubtful one."""
     if first["score"] < TRUSTED_TEXT:
-        return max(first, _kept(clip, _aligned(clip, own)), key=lambda line: (not line["doubts"], line["score"]))
-    words = words_by_synthesis(clip.audio(16_000), clip.text or "", language=clip.language or "", own=own)
+        return max(
+            first,
+            _kept(clip, _aligned(clip, own)),
+            key=lambda line: (not line["doubts"], line["score"]),
+        )
+    words = words_by_synthesis(
+        clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
+    )
     again = kept_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
     return {**first, "alignment": ADAPTED, "words": _moved(first["words"], again["words"])}
 
 
 def _moved(words: Sequence[Sequence[Any]], towards: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Words with boundaries moved towards others by at most `_FARTHEST`, which leaves them in order; their scores stay."""
+    """Words with boundaries moved towards others by at most `_FARTHEST`, which leaves them in
+    order; their scores stay."""
 
     def moved(old: float, new: float) -> float:
         return round(min(max(new, old - _FARTHEST), old + _FARTHEST), 4)
@@ -246,7 +300,8 @@ def _moved(words: Sequence[Sequence[Any]], towards: Sequence[Sequence[Any]]) -> 
 
 
 class _Voices:
-    """Voices of the speakers of the first alignment, learnt when they are needed, stored in files."""
+    """Voices of the speakers of the first alignment, learnt when they are needed, stored in
+    files."""
 
     def __init__(self, folder: Path, path: Path, former: StoredLines):
         self._folder, self._former = folder, former
@@ -254,20 +309,27 @@ class _Voices:
         for line in kept(path):
             if line["alignment"] == "synthesis" and not line["doubts"]:
                 heard = digest([line["sound"], line["phonemes"]])
-                self._trusted.setdefault(line["speaker"], []).append((lot(line["key"], 0), line["key"], heard))
+                self._trusted.setdefault(line["speaker"], []).append(
+                    (lot(line["key"], 0), line["key"], heard)
+                )
         few = [speaker for speaker, clips in self._trusted.items() if len(clips) < LEAST]
-        self._trusted[""] = [clip for speaker in {*few, ""} for clip in self._trusted.pop(speaker, [])]
+        self._trusted[""] = [
+            clip for speaker in {*few, ""} for clip in self._trusted.pop(speaker, [])
+        ]
         self._names: dict[tuple[str, int], str | None] = {}
         self._loaded = functools.lru_cache(maxsize=4 * PARTS)(self._voice)
 
     def name_for(self, line: Mapping[str, Any]) -> str | None:
-        """Hash of what the voice for a clip is learnt from; None if there is too little, or nothing to adapt."""
+        """Hash of what the voice for a clip is learnt from; None if there is too little, or nothing
+        to adapt."""
         if line.get("alignment") != "synthesis":
             return None
         of = self._of(line)
         if of not in self._names:
             clips = self._learnt_from(*of)
-            self._names[of] = digest([REVISION, VOICE_REVISION, clips]) if len(clips) >= LEAST // 2 else None
+            self._names[of] = (
+                digest([REVISION, VOICE_REVISION, clips]) if len(clips) >= LEAST // 2 else None
+            )
         return self._names[of]
 
     def voice_for(self, line: Mapping[str, Any]) -> OwnVoice | None:

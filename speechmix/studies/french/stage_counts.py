@@ -1,6 +1,8 @@
-"""What was left out at each stage of a study, and why; what the models wrote; what the examples are.
+"""What was left out at each stage of a study, and why; what the models wrote; what the examples
+are.
 
-In: a study folder and the choices of the selection. Out: tables (counts, models, examples, dropped) and a figure.
+In: a study folder and the choices of the selection. Out: tables (counts, models, examples, dropped)
+and a figure.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Counts:
         self.examples: Counter = Counter()
         self.draws: list[dict[str, Any]] = []
         self.models: dict[str, Counter] = {model: Counter() for model in models}
-        self.character_error_rates: dict[str, float] = dict.fromkeys(models, 0.0)  # summed over all transcribed clips
+        self.character_error_rates: dict[str, float] = dict.fromkeys(
+            models, 0.0
+        )  # summed over all transcribed clips
         self._heard: dict[str, str] = {}
         lost: set[str] = set()
         for line in lines(study / WORDS):
@@ -50,15 +54,25 @@ class Counts:
             for candidate in line.get("dropped_pairs", ()):
                 self.stages["mine", "pairs", _kind(candidate["reason"])] += 1
             if "why" in line:
-                # Sentences without a pair are the rule: they are counted, and listed in pairs.jsonl.
-                self._drop("mine", "clips", line["key"], line["why"], line["reason"], listed=line["why"] != "no pair")
+                # Sentences without a pair are the rule: they are counted, and listed in
+                # pairs.jsonl.
+                self._drop(
+                    "mine",
+                    "clips",
+                    line["key"],
+                    line["why"],
+                    line["reason"],
+                    listed=line["why"] != "no pair",
+                )
                 continue
             self.stages["mine", "clips", _KEPT] += 1
             self.stages["mine", "pairs", _KEPT] += len(line["pairs"])
             if line["key"] in lost:
                 self.stages["select", "pairs", "words not placed"] += len(line["pairs"])
 
-    def _drop(self, stage: str, unit: str, name: str, why: str, reason: str, *, listed: bool = True) -> None:
+    def _drop(
+        self, stage: str, unit: str, name: str, why: str, reason: str, *, listed: bool = True
+    ) -> None:
         self.stages[stage, unit, why] += 1
         if listed:
             self.dropped.append((stage, name, why, reason))
@@ -67,10 +81,13 @@ class Counts:
         self._drop("select", "pairs", name, why, reason)
 
     def hear(self, line: dict[str, Any], transcripts: dict[str, dict[str, Any]]) -> None:
-        """Note the errors of all models in one transcribed clip, whether or not a pair of it is chosen."""
+        """Note the errors of all models in one transcribed clip, whether or not a pair of it is
+        chosen."""
         for model, spelled in transcripts.items():
             rate = character_error_rate(line["text"], spelled["transcript"])
-            self.models[model].update(all_clips=1, all_errors=spelled["errors"], all_words=spelled["words"])
+            self.models[model].update(
+                all_clips=1, all_errors=spelled["errors"], all_words=spelled["words"]
+            )
             self.character_error_rates[model] += rate
 
     def judge(self, model: str, clip: str, spelled: dict[str, Any], wrong: list[str]) -> None:
@@ -79,7 +96,12 @@ class Counts:
         if self._heard.get(model) != clip:
             self._heard[model] = clip
             counter.update(clips=1, errors=spelled["errors"], words=spelled["words"])
-        counter.update(pairs=1, cue_right="cue" not in wrong, target_right="target" not in wrong, both_right=not wrong)
+        counter.update(
+            pairs=1,
+            cue_right="cue" not in wrong,
+            target_right="target" not in wrong,
+            both_right=not wrong,
+        )
 
     def example(self, row: dict[str, Any]) -> None:
         self.stages["select", "pairs", _KEPT] += 1
@@ -87,17 +109,27 @@ class Counts:
         self.examples[(*key, str(row["audible"]), str(row["liaison"]))] += 1
 
     def stage_table(self) -> pd.DataFrame:
-        """stage, unit (clips or pairs), outcome ("kept", or why not), count; most frequent reasons first."""
+        """stage, unit (clips or pairs), outcome ("kept", or why not), count; most frequent reasons
+        first."""
         order = ("mine", "align", "select")
         rows = sorted(
             self.stages.items(),
-            key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2] != _KEPT, -item[1], item[0][2]),
+            key=lambda item: (
+                order.index(item[0][0]),
+                item[0][1],
+                item[0][2] != _KEPT,
+                -item[1],
+                item[0][2],
+            ),
         )
-        return pd.DataFrame([(*key, count) for key, count in rows], columns=["stage", "unit", "outcome", "count"])
+        return pd.DataFrame(
+            [(*key, count) for key, count in rows], columns=["stage", "unit", "outcome", "count"]
+        )
 
     def model_table(self) -> pd.DataFrame:
-        """model; clips with pairs that were compared, word error rate, pairs, and the share of them (%) whose cue, target, both
-        are right; all clips that were transcribed, and their word and mean character error rate."""
+        """model; clips with pairs that were compared, word error rate, pairs, and the share of them
+        (%) whose cue, target, both are right; all clips that were transcribed, and their word and
+        mean character error rate."""
         shares = ("cue_right", "target_right", "both_right")
         of_all = ("transcribed_clips", "transcribed_wer_percent", "transcribed_cer_percent")
         rows = []
@@ -107,14 +139,25 @@ class Counts:
             all_wer = round(100 * c["all_errors"] / max(1, c["all_words"]), 2)
             all_cer = round(100 * self.character_error_rates[model] / max(1, c["all_clips"]), 2)
             everything = dict(zip(of_all, (c["all_clips"], all_wer, all_cer), strict=True))
-            row = {"model": model, "clips": c["clips"], "wer_percent": wer, "pairs": c["pairs"], **right, **everything}
+            row = {
+                "model": model,
+                "clips": c["clips"],
+                "wer_percent": wer,
+                "pairs": c["pairs"],
+                **right,
+                **everything,
+            }
             rows.append(row)
-        return pd.DataFrame(rows, columns=["model", "clips", "wer_percent", "pairs", *shares, *of_all])
+        return pd.DataFrame(
+            rows, columns=["model", "clips", "wer_percent", "pairs", *shares, *of_all]
+        )
 
     def example_table(self) -> pd.DataFrame:
         """template, number, cue, audible, liaison, count."""
         rows = sorted((*key, count) for key, count in self.examples.items())
-        return pd.DataFrame(rows, columns=["template", "number", "cue", "audible", "liaison", "count"])
+        return pd.DataFrame(
+            rows, columns=["template", "number", "cue", "audible", "liaison", "count"]
+        )
 
 
 def write_counts(folder: Path, counts: Counts) -> None:
@@ -124,7 +167,10 @@ def write_counts(folder: Path, counts: Counts) -> None:
     write_csv(counts.example_table(), folder / "examples.csv")
     if counts.draws:
         write_csv(pd.DataFrame(counts.draws), folder / "draws.csv")
-    write_csv(pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]), folder / "dropped.csv")
+    write_csv(
+        pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]),
+        folder / "dropped.csv",
+    )
     from ...reporting.plots.panels import write_figure
 
     write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
@@ -148,9 +194,13 @@ def count_figure(table: pd.DataFrame):
     groups = list(table.groupby(["stage", "unit"], sort=False))
     heights = [len(part) for _, part in groups] or [1]
     figure = Figure(
-        figsize=(8.5, 0.9 + 0.27 * sum(heights) + 0.75 * len(heights)), layout="constrained", facecolor="white"
+        figsize=(8.5, 0.9 + 0.27 * sum(heights) + 0.75 * len(heights)),
+        layout="constrained",
+        facecolor="white",
     )
-    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=[h + 0.6 for h in heights])[:, 0]
+    panels = figure.subplots(
+        len(heights), 1, squeeze=False, height_ratios=[h + 0.6 for h in heights]
+    )[:, 0]
     for axes, ((stage, unit), part) in zip(panels, groups, strict=False):
         labels = [label if len(label) <= 60 else label[:57] + "..." for label in part.outcome]
         colours = ["#2a6f97" if outcome == _KEPT else "#c9ced6" for outcome in part.outcome]
@@ -177,8 +227,11 @@ def summary(folder: Path) -> str:
         parts["draws"] = draws.to_string(index=False)
         few = draws[draws["drawn"] < draws["asked"]]
         parts["few"] = "\n".join(
-            f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there are, of {asked}"
-            for template, value, drawn, asked in few[["template", "value", "drawn", "asked"]].itertuples(index=False)
+            f"fewer than asked for: {template}{f' {value}' if value else ''}: all {drawn} there "
+            f"are, of {asked}"
+            for template, value, drawn, asked in few[
+                ["template", "value", "drawn", "asked"]
+            ].itertuples(index=False)
         )
     examples = read_csv(folder / "examples.csv")
     if len(examples):
@@ -187,7 +240,8 @@ def summary(folder: Path) -> str:
 
 
 def selection_facts(folder: Path) -> dict[str, Any]:
-    """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates of all transcribed clips.
+    """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates
+    of all transcribed clips.
 
     Parameters
     ----------
@@ -197,18 +251,25 @@ def selection_facts(folder: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        "stages": rows of counts.csv, [stage, unit, outcome, count]; "models": rows of models.csv by column. Empty for a data
-        set without these tables.
+        "stages": rows of counts.csv, [stage, unit, outcome, count]; "models": rows of models.csv by
+        column. Empty for a data set without these tables.
     """
     paths = [Path(folder) / f"{name}.csv" for name in ("counts", "models")]
     if not all(path.is_file() for path in paths):
         return {}
     stages, models = map(read_csv, paths)
     rows = (
-        stages[["stage", "unit", "outcome"]].astype(str).assign(count=stages["count"].astype(int)).to_numpy().tolist()
+        stages[["stage", "unit", "outcome"]]
+        .astype(str)
+        .assign(count=stages["count"].astype(int))
+        .to_numpy()
+        .tolist()
     )
     numbers = models.drop(columns="model").astype(float)
-    return {"stages": rows, "models": numbers.assign(model=models["model"].astype(str)).to_dict("records")}
+    return {
+        "stages": rows,
+        "models": numbers.assign(model=models["model"].astype(str)).to_dict("records"),
+    }
 
 
 def _kind(reason: str) -> str:

@@ -1,16 +1,20 @@
-"""From a corpus to homophone pairs, word times and transcripts: the stages of the study, clip by clip.
+"""From a corpus to homophone pairs, word times and transcripts: the stages of the study, clip by
+clip.
 
-In: a corpus (see `speechmix.inputs.corpora.corpus_reading.read_corpus`), an aligner, recognisers. Out: a study folder
+In: a corpus (see `speechmix.inputs.corpora.corpus_reading.read_corpus`), an aligner, recognisers.
+Out: a study folder
 
     pairs.jsonl                    mine:        sentences with their cue-target pairs
     audio/<clip>                                the recordings of a data set that holds them itself
     words.jsonl                    align:       written words with times
     textgrids/<clip>.TextGrid                   the same, for Praat
     transcripts/<model>.jsonl      transcribe:  what each recogniser writes
-    examples/                      select:      the annotated data set (see `speechmix.studies.french.selection`)
+    examples/                      select:      the annotated data set (see
+    `speechmix.studies.french.selection`)
 
-Each stage goes one clip at a time and can be stopped, resumed and done again alone; see `stages.journal`. One that is
-done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it would have one; see `stages.stage_files`.
+Each stage goes one clip at a time and can be stopped, resumed and done again alone; see
+`stages.journal`. One that is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it
+would have one; see `stages.stage_files`.
 """
 
 from __future__ import annotations
@@ -37,7 +41,15 @@ from .miners import miners_of
 from .mining import RULES
 from .parser_interface import parser_code
 from .shard_rows import OwnRows, place_noted, where_is
-from .study_folder import PAIRS, TRANSCRIPTS, WORDS, heard_digest, joined, refuse_other_pairs, sound_of
+from .study_folder import (
+    PAIRS,
+    TRANSCRIPTS,
+    WORDS,
+    heard_digest,
+    joined,
+    refuse_other_pairs,
+    sound_of,
+)
 
 if TYPE_CHECKING:
     from ...adapters import Model
@@ -64,13 +76,16 @@ def mine_corpus(
     Parameters
     ----------
     source : path or hub id
-        A corpus; see `speechmix.inputs.corpora.corpus_reading.read_corpus`, also for `split`, `sample`, `seed` and `allow_outside`.
+        A corpus; see `speechmix.inputs.corpora.corpus_reading.read_corpus`, also for `split`,
+        `sample`, `seed` and `allow_outside`.
     out : path
         Study folder.
     templates : sequence of str or Path
-        Names of sets ("french", "french_paper", "english", ...), of templates, or paths of .toml files.
+        Names of sets ("french", "french_paper", "english", ...), of templates, or paths of .toml
+        files.
     parser : str
-        "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of your own (`speechmix.studies.french.parser_interface.find_parser`).
+        "lexicon", "spacy:MODEL", or "MODULE:FUNCTION" of your own
+        (`speechmix.studies.french.parser_interface.find_parser`).
     lexicon : path, optional
         A table of one's own; default: each template's, or Lexique.
     language : str
@@ -83,23 +98,35 @@ def mine_corpus(
     Returns
     -------
     Path
-        ``pairs.jsonl``, or the shard's ``pairs/3-of-48.jsonl``. Rows with a cue and target of their own (manifest, the
-        paper's data set) are used as they are.
+        ``pairs.jsonl``, or the shard's ``pairs/3-of-48.jsonl``. Rows with a cue and target of their
+        own (manifest, the paper's data set) are used as they are.
 
     Raises
     ------
     InputError
-        If the corpus or an option cannot be used, or the folder holds pairs mined with other options.
+        If the corpus or an option cannot be used, or the folder holds pairs mined with other
+        options.
     """
     out = Path(out)
     asked = templates_of(templates)
     words = Lexicon.load(Path(lexicon)) if lexicon else None
-    options: dict[str, Any] = {"source": where_is(source), "templates": [described(template) for template in asked]}
-    options |= {"parser": parser, "lexicon": lexicon and content_digest(lexicon), "language": language, "split": split}
+    options: dict[str, Any] = {
+        "source": where_is(source),
+        "templates": [described(template) for template in asked],
+    }
+    options |= {
+        "parser": parser,
+        "lexicon": lexicon and content_digest(lexicon),
+        "language": language,
+        "split": split,
+    }
     options |= {"sample": sample, "seed": seed, "rules": RULES}
     if code := parser_code(parser):
         options["parser_code"] = code
-    rows = OwnRows(read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside), shard)
+    rows = OwnRows(
+        read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside),
+        shard,
+    )
 
     # Looked for once, and only if a row brings no pairs of its own.
     miners = functools.cache(lambda: miners_of(asked, parser, words))
@@ -111,9 +138,17 @@ def mine_corpus(
         return {**row_digest(item[1]), **place_noted(item[0], shard)}
 
     return run_stage(
-        out / PAIRS, ((row.name, (place, row)) for place, row in rows), work, options=options, ingredients=ingredients,
-        unimportant=(AT,), inputs=rows.inputs, shard=shard, overwrite=overwrite, progress=progress,
-    )  # fmt: skip
+        out / PAIRS,
+        ((row.name, (place, row)) for place, row in rows),
+        work,
+        options=options,
+        ingredients=ingredients,
+        unimportant=(AT,),
+        inputs=rows.inputs,
+        shard=shard,
+        overwrite=overwrite,
+        progress=progress,
+    )
 
 
 def align_corpus(
@@ -140,10 +175,11 @@ def align_corpus(
     model : Model, optional
         The CTC or Whisper model that aligns.
     textgrids : path, optional
-        Folder of TextGrids named after the clips (an output folder of the Montreal Forced Aligner, speakers in
-        subfolders or not), to be used instead.
+        Folder of TextGrids named after the clips (an output folder of the Montreal Forced Aligner,
+        speakers in subfolders or not), to be used instead.
     shard : Shard
-        Align only the clips that it holds; of the shards that were mined only those must be done which hold some of them.
+        Align only the clips that it holds; of the shards that were mined only those must be done
+        which hold some of them.
 
     Returns
     -------
@@ -153,8 +189,8 @@ def align_corpus(
     Raises
     ------
     InputError
-        If nothing was mined yet, or not all of it (the message names the shards), or the folder holds words aligned with
-        other options.
+        If nothing was mined yet, or not all of it (the message names the shards), or the folder
+        holds words aligned with other options.
     """
     from .alignments import align_line, textgrid_bytes
 
@@ -166,11 +202,15 @@ def align_corpus(
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
 
     def work(line: dict[str, Any]) -> dict[str, Any]:
-        return align_line(line, study / "textgrids", method=method, model=model, textgrids=textgrids)
+        return align_line(
+            line, study / "textgrids", method=method, model=model, textgrids=textgrids
+        )
 
     def placed(line: dict[str, Any]) -> dict[str, Any]:
         times = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
-        return {"of": digest([line["text"], line["language"], REVISION if times is None else times])}
+        return {
+            "of": digest([line["text"], line["language"], REVISION if times is None else times])
+        }
 
     return words_stage(
         study,
@@ -194,7 +234,8 @@ def transcribe_corpus(
     overwrite: bool = False,
     progress: bool = False,
 ) -> list[Path]:
-    """Let recognisers transcribe the clips that have pairs and words; greedy, Whisper with language and task fixed.
+    """Let recognisers transcribe the clips that have pairs and words; greedy, Whisper with language
+    and task fixed.
 
     Parameters
     ----------
@@ -210,12 +251,14 @@ def transcribe_corpus(
     Returns
     -------
     list of Path
-        ``transcripts/<model>.jsonl`` of each model, or the shard's ``transcripts/<model>/3-of-48.jsonl``.
+        ``transcripts/<model>.jsonl`` of each model, or the shard's
+        ``transcripts/<model>/3-of-48.jsonl``.
 
     Raises
     ------
     InputError
-        If the words were not placed yet, a model cannot spell, or the folder holds other transcripts of it.
+        If the words were not placed yet, a model cannot spell, or the folder holds other
+        transcripts of it.
     MissingExtraError
         If jiwer is not installed.
     """
@@ -229,7 +272,10 @@ def transcribe_corpus(
         model = model() if callable(model) else model
         label = same_file(model.label)
         if label in labels:
-            raise InputError(f"two models are called {model.label!r} or alike: give them folders of their own names")
+            raise InputError(
+                f"two models are called {model.label!r} or alike: give them folders of their own "
+                "names"
+            )
         labels.add(label)
         options = {
             "model": model.label,
@@ -242,18 +288,33 @@ def transcribe_corpus(
         def work(line: dict[str, Any], model=model) -> dict[str, Any]:
             if sound_of(line["path"], {})["sound"] != line["sound"]:
                 raise LeftOut(
-                    "other recording", f"{line['path']} was replaced since its words were placed: align again"
+                    "other recording",
+                    f"{line['path']} was replaced since its words were placed: align again",
                 )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
         def heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-            """What decides a transcript and its errors: text, language, and the sound, now and when its words were placed."""
-            return {"of": heard_digest(line), **sound_of(line["path"], stored or line), **place_noted(line[AT], shard)}
+            """What decides a transcript and its errors: text, language, and the sound, now and when
+            its words were placed."""
+            return {
+                "of": heard_digest(line),
+                **sound_of(line["path"], stored or line),
+                **place_noted(line[AT], shard),
+            }
 
         path = run_stage(
-            transcripts_of(study, model), items, work, options=options, ingredients=heard, unimportant=("file", AT),
-            inputs={"pairs": mined}, why="not transcribed", shard=shard, overwrite=overwrite, progress=progress,
-        )  # fmt: skip
+            transcripts_of(study, model),
+            items,
+            work,
+            options=options,
+            ingredients=heard,
+            unimportant=("file", AT),
+            inputs={"pairs": mined},
+            why="not transcribed",
+            shard=shard,
+            overwrite=overwrite,
+            progress=progress,
+        )
         paths.append(path)
     return paths
 

@@ -1,4 +1,5 @@
-"""What the French study does by default, for its function and for the command line, which imports nothing heavy."""
+"""What the French study does by default, for its function and for the command line, which imports
+nothing heavy."""
 
 from ...evaluation.statistics.rank_test import TWINS_NEEDED
 

@@ -1,6 +1,7 @@
 """The study folder: which file holds what, and what one line of it is.
 
-In: rows of a corpus. Out: lines (dictionaries that go to JSON) that the stages hand on, and back to a `Clip`.
+In: rows of a corpus. Out: lines (dictionaries that go to JSON) that the stages hand on, and back to
+a `Clip`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts
 
 
 def joined(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
-    """Mined sentences that have word times, both lines in one; `words` are those of the alignment."""
+    """Mined sentences that have word times, both lines in one; `words` are those of the
+    alignment."""
     placed = kept(study / WORDS, shard)
     word_line = next(placed, None)
     for line in numbered_lines(study / PAIRS, shard):
@@ -38,12 +40,15 @@ def joined(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
             word_line = next(placed, None)
     if word_line is not None:
         raise InputError(
-            f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks or has at another place: align "
+            f"{study / WORDS} has the clip {word_line['key']!r}, which {study / PAIRS} lacks or "
+            "has at another place: align "
             "again"
         )
 
 
-def refuse_other_pairs(study: Path, output: Path, what: str, advice: str, shard: Shard = WHOLE) -> None:
+def refuse_other_pairs(
+    study: Path, output: Path, what: str, advice: str, shard: Shard = WHOLE
+) -> None:
     """Refuse an output, or a shard of it, that belongs to other pairs than those at hand.
 
     Raises
@@ -52,22 +57,29 @@ def refuse_other_pairs(study: Path, output: Path, what: str, advice: str, shard:
         If it does, or one of them is not complete.
     """
     parts = shards_needed(output, shard)
-    for part, mined in zip(parts, input_digests(study / PAIRS, "text", "path", shards=parts), strict=True):
+    for part, mined in zip(
+        parts, input_digests(study / PAIRS, "text", "path", shards=parts), strict=True
+    ):
         file = shard_file(output, part)
         if inputs_of(file).get("pairs") != mined:
             again = f"{advice} (--shard {part})" if part.count > 1 else advice
-            raise InputError(f"the {what} in {file} belong to other pairs than {study / PAIRS}: {again}")
+            raise InputError(
+                f"the {what} in {file} belong to other pairs than {study / PAIRS}: {again}"
+            )
 
 
 def clip_of(line: dict[str, Any]) -> Clip:
     """Return the clip of a line, without words."""
-    return Clip.from_file(line["path"], text=line["text"], language=line["language"], name=line["key"])
+    return Clip.from_file(
+        line["path"], text=line["text"], language=line["language"], name=line["key"]
+    )
 
 
 def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Hash of a recording's sound, and its file's marks: size, times of change, place on the disk.
 
-    A file with the marks of a stored line is still the same and is not read again: times of change cannot be set by hand.
+    A file with the marks of a stored line is still the same and is not read again: times of change
+    cannot be set by hand.
     """
     try:
         marks = file_marks(path)
@@ -82,7 +94,8 @@ def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def heard_digest(line: Mapping[str, Any]) -> str:
-    """Hash of what a transcript is of: text, language, and the sound that the words were placed in."""
+    """Hash of what a transcript is of: text, language, and the sound that the words were placed
+    in."""
     return digest([line["text"], line["language"], line.get("sound")])
 
 
@@ -90,13 +103,18 @@ def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
     """Line of a row whose pairs nobody asked for."""
     if isinstance(row, Rejected):
         return {"why": row.why, "reason": row.reason}
-    line: dict[str, Any] = {"key": row.name, "text": row.text, "language": row.meta.get("language") or "fr"}
+    line: dict[str, Any] = {
+        "key": row.name,
+        "text": row.text,
+        "language": row.meta.get("language") or "fr",
+    }
     line |= {"path": audio_path(study, row), "meta": row.meta}
     return line if row.words is None else {**line, "words": [word.as_list() for word in row.words]}
 
 
 def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
-    """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is one cue in two parts."""
+    """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
+    one cue in two parts."""
     from ...adapters.generation.word_positions import places_in_text
     from .language.spoken import text_of, written_words
 
@@ -109,27 +127,45 @@ def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
         counted = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written)]
         words, roles = words_and_roles(counted, requests, where=row.name)
         held = [[range(int(start), int(end)) for start, end in word.intervals] for word in words]
-        places = [tuple((written[i].start, written[i].stop) for run in runs for i in run) for runs in held]
-    cues, target = [places[index] for index in cue_words(roles["cue"])], places[roles["target"] or 0]
+        places = [
+            tuple((written[i].start, written[i].stop) for run in runs for i in run) for runs in held
+        ]
+    cues, target = (
+        [places[index] for index in cue_words(roles["cue"])],
+        places[roles["target"] or 0],
+    )
     missing = ["cue"] * (() in cues) + ["target"] * (target == ())
     if missing:
-        raise LeftOut("pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence")
+        raise LeftOut(
+            "pair not found", f"the {' and '.join(missing)} of its alignment is not in the sentence"
+        )
     if len(target) > 1 or (len(cues) > 1 and max(map(len, cues)) > 1):
         raise LeftOut(
-            "pair not found", "of the words of cue and target only the cue may be in several parts, and then is one"
+            "pair not found",
+            "of the words of cue and target only the cue may be in several parts, and then is one",
         )
-    (first, *further), joined_cue = [place for of_word in cues for place in of_word], len(cues[0]) > 1
+    (first, *further), joined_cue = (
+        [place for of_word in cues for place in of_word],
+        len(cues[0]) > 1,
+    )
     ranges: dict[str, Any] = {"cue": first, "target": target[0]}
-    spelled = (GAP if joined_cue else " ").join(row.text[slice(*place)] for place in (first, *further))
+    spelled = (GAP if joined_cue else " ").join(
+        row.text[slice(*place)] for place in (first, *further)
+    )
     forms = {"cue_form": spelled, "target_form": row.text[slice(*target[0])]}
     if further:
         ranges["further_cues"] = further
-    facts = {"template": pair.get("template") or "given", "number": pair.get("number"), "foil": pair.get("foil")}
+    facts = {
+        "template": pair.get("template") or "given",
+        "number": pair.get("number"),
+        "foil": pair.get("foil"),
+    }
     return {**facts, **ranges, **forms, **({"joined_cue": True} if joined_cue else {})}
 
 
 def audio_path(study: Path, row: Row) -> str:
-    """Return where a row's audio is; what is streamed from the hub is written into the study, whole or not at all."""
+    """Return where a row's audio is; what is streamed from the hub is written into the study, whole
+    or not at all."""
     if row.path is not None:
         return os.path.abspath(os.path.join(row.root, row.path))
     return str(recording_file(row, study / "audio"))

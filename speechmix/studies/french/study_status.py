@@ -1,7 +1,9 @@
-"""Where a study stands: of each stage and model, which shards are done, missing or stopped, and what was left out and why.
+"""Where a study stands: of each stage and model, which shards are done, missing or stopped, and
+what was left out and why.
 
-In: a study folder. Out: a table with a row a stage and model, the same as a text, and the numbers of the shards to submit
-again. Nothing is written, and no lock is taken: it may be asked while shards are at work.
+In: a study folder. Out: a table with a row a stage and model, the same as a text, and the numbers
+of the shards to submit again. Nothing is written, and no lock is taken: it may be asked while
+shards are at work.
 """
 
 from __future__ import annotations
@@ -43,13 +45,23 @@ from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
 _OF_CLIPS = ("mine", "align")  # stages without a model of their own
 COLUMNS = (
-    "stage", "model", "shards_done", "shards", "clips_done", "left_out", "reasons", "missing", "unfinished", "damaged",
+    "stage",
+    "model",
+    "shards_done",
+    "shards",
+    "clips_done",
+    "left_out",
+    "reasons",
+    "missing",
+    "unfinished",
+    "damaged",
     "outdated",
-)  # fmt: skip
+)
 _STATES = {
     "unfinished": "at work, or stopped",
     "damaged": "made again by the stage",
-    "outdated": "of other options or another corpus than what was written last, or of other pairs than those at hand",
+    "outdated": "of other options or another corpus than what was written last, or of other pairs "
+    "than those at hand",
 }
 
 
@@ -78,14 +90,15 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
         A row for each stage ("mine", "align", "transcribe") and model, with the columns
 
         shards_done, shards
-            How many are complete, of how many; a stage that one process does alone is one shard. A stage that was not
-            begun has as many as the one before it.
+            How many are complete, of how many; a stage that one process does alone is one shard. A
+            stage that was not begun has as many as the one before it.
         clips_done, left_out, reasons
             Clips in complete and in unfinished shards, those that were left out, and why.
         missing, unfinished, damaged, outdated
-            Numbers of shards, as `sbatch --array` takes them ("7,12,20-31"): not complete; of those, begun and at work, or
-            stopped; complete, but with a line that was changed; complete, but of other options or another corpus than the
-            shard that was written last, or of other pairs than those at hand. Damaged and outdated ones count as missing.
+            Numbers of shards, as `sbatch --array` takes them ("7,12,20-31"): not complete; of
+            those, begun and at work, or stopped; complete, but with a line that was changed;
+            complete, but of other options or another corpus than the shard that was written last,
+            or of other pairs than those at hand. Damaged and outdated ones count as missing.
 
     Raises
     ------
@@ -104,7 +117,9 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
     """
     study = Path(study)
     if not is_study(study):
-        raise InputError(f"{study} is no study folder: expected {PAIRS} or {PAIRS.removesuffix('.jsonl')}/ in it")
+        raise InputError(
+            f"{study} is no study folder: expected {PAIRS} or {PAIRS.removesuffix('.jsonl')}/ in it"
+        )
     rows, former = [], StageFiles(0)
     digests = cache(partial(_digests_of_pairs, study / PAIRS))
     for output in (study / PAIRS, study / WORDS, *outputs_in(study / TRANSCRIPTS, begun=True)):
@@ -121,7 +136,8 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
 
 
 def trial_status(folder: str | PathLike) -> pd.DataFrame:
-    """Where the trials of a folder stand (`speechmix faithfulness --out`): a row a model, with the columns of `study_status`.
+    """Where the trials of a folder stand (`speechmix faithfulness --out`): a row a model, with the
+    columns of `study_status`.
 
     Examples
     --------
@@ -152,9 +168,12 @@ def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
         reasons = f" ({row['reasons']})" if row["reasons"] else ""
         model = f" {row['model']}" if row["model"] else ""
         told.append(
-            f"{row['stage']}{model}: {state}; {row['clips_done']} clips done, {row['left_out']} left out{reasons}"
+            f"{row['stage']}{model}: {state}; {row['clips_done']} clips done, {row['left_out']} "
+            f"left out{reasons}"
         )
-        told += [f"    {name}: {row[name]} ({meaning})" for name, meaning in _STATES.items() if row[name]]
+        told += [
+            f"    {name}: {row[name]} ({meaning})" for name, meaning in _STATES.items() if row[name]
+        ]
         if row["missing"] and row["shards"] > 1:
             told.append(f"    missing: {row['missing']}")
     if not any(table["missing"]):
@@ -178,7 +197,8 @@ def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
 
 
 def missing_shards(table: pd.DataFrame, stage: str) -> str:
-    """Return the shards of a stage to submit again, of all models together: "7,12,20-31", or "" if there are none.
+    """Return the shards of a stage to submit again, of all models together: "7,12,20-31", or "" if
+    there are none.
 
     Parameters
     ----------
@@ -189,24 +209,33 @@ def missing_shards(table: pd.DataFrame, stage: str) -> str:
     Raises
     ------
     InputError
-        If there is no such stage, or it is not done in shards, or in another number of them for another model.
+        If there is no such stage, or it is not done in shards, or in another number of them for
+        another model.
     """
     rows = table[table["stage"] == stage]
     if rows.empty:
         begun = ", ".join(dict.fromkeys(table["stage"]))
         expected = f"expected one of {begun}" if begun else "no stage was begun"
-        raise InputError(f"no shards of {stage!r} here: {expected}; a stage is known when one shard has begun")
+        raise InputError(
+            f"no shards of {stage!r} here: {expected}; a stage is known when one shard has begun"
+        )
     counts = set(rows["shards"])
     if counts == {1}:
-        raise InputError(f"{stage} is done by one process, not in shards: the same command without --shard goes on")
+        raise InputError(
+            f"{stage} is done by one process, not in shards: the same command without --shard goes "
+            "on"
+        )
     if len(counts) > 1:
         raise InputError(
-            f"{stage} is done in {' and '.join(map(str, sorted(counts)))} shards, a model each: see the table"
+            f"{stage} is done in {' and '.join(map(str, sorted(counts)))} shards, a model each: "
+            "see the table"
         )
     return index_list({index for text in rows["missing"] for index in _indices(text)})
 
 
-def _row(output: Path, files: StageFiles, expected: int, outdated: Collection[int]) -> dict[str, object]:
+def _row(
+    output: Path, files: StageFiles, expected: int, outdated: Collection[int]
+) -> dict[str, object]:
     """Status of one output."""
     n_kept, dropped = 0, Counter[str]()
     damaged: set[int] = set()
@@ -219,19 +248,30 @@ def _row(output: Path, files: StageFiles, expected: int, outdated: Collection[in
             damaged.add(index)
             continue
         n_kept, dropped = n_kept + shard_kept, dropped + shard_dropped
-    missing = {index for index in range(1, expected + 1) if index not in files.done} | damaged | {*outdated}
+    missing = (
+        {index for index in range(1, expected + 1) if index not in files.done}
+        | damaged
+        | {*outdated}
+    )
     command = command_of(output)
     return {
         "stage": command,
         "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
-        "shards_done": expected - len(missing), "shards": expected, "clips_done": n_kept, "left_out": dropped.total(),
-        "reasons": said_reasons(dropped), "missing": index_list(missing), "unfinished": index_list(files.unfinished),
-        "damaged": index_list(damaged), "outdated": index_list(outdated),
-    }  # fmt: skip
+        "shards_done": expected - len(missing),
+        "shards": expected,
+        "clips_done": n_kept,
+        "left_out": dropped.total(),
+        "reasons": said_reasons(dropped),
+        "missing": index_list(missing),
+        "unfinished": index_list(files.unfinished),
+        "damaged": index_list(damaged),
+        "outdated": index_list(outdated),
+    }
 
 
 def _unlike_the_last(output: Path, files: StageFiles) -> set[int]:
-    """Complete shards that are of other options or another corpus than the one that was written last."""
+    """Complete shards that are of other options or another corpus than the one that was written
+    last."""
     made, written = {}, {}
     for index in files.done:
         file = shard_file(output, Shard(index, files.count))
@@ -265,7 +305,9 @@ def _lines_so_far(file: Path) -> Iterator[dict]:
     """Whole lines of a file that is not finished."""
     try:
         with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:
-            yield from (line for line in map(line_of, unfinished) if line is not None and "key" in line)
+            yield from (
+                line for line in map(line_of, unfinished) if line is not None and "key" in line
+            )
     except FileNotFoundError:  # finished since
         return
     except OSError as error:

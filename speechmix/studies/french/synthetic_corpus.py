@@ -1,9 +1,10 @@
 """Synthetic French in pairs: one sentence in the singular and in the plural, spoken by espeak-ng.
 
-Out: `Example`s with audio, word times, cue and target. The two members of a pair are bit-identical from the target's
-start on (right cue: up to the cue's start), at the same sample positions and with the same length, so that nothing
-but the cue can tell the number. Both members are synthesised; one of them, drawn at random, lends the other the shared
-stretch, with a short cross-fade on the cue's side of the joint. Needs the extra `synthesis`.
+Out: `Example`s with audio, word times, cue and target. The two members of a pair are bit-identical
+from the target's start on (right cue: up to the cue's start), at the same sample positions and with
+the same length, so that nothing but the cue can tell the number. Both members are synthesised; one
+of them, drawn at random, lends the other the shared stretch, with a short cross-fade on the cue's
+side of the joint. Needs the extra `synthesis`.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Example:
     def labels(self) -> dict[str, str]:
         """Side, number, pair, template, noun, voice, control and the other text, as strings."""
         names = ("side", "number", "pair", "template", "noun", "voice", "other_text")
-        return {name: getattr(self, name) for name in names} | {"control": "yes" if self.control else "no"}
+        return {name: getattr(self, name) for name in names} | {
+            "control": "yes" if self.control else "no"
+        }
 
 
 def pairs(
@@ -143,7 +146,9 @@ def pairs(
     ['une plante', 'des plantes']
     """
     for index in range(count):
-        yield random_pair(index, seed=seed, nouns_of=nouns_of, voices_of=voices_of, sides=sides, control=control)
+        yield random_pair(
+            index, seed=seed, nouns_of=nouns_of, voices_of=voices_of, sides=sides, control=control
+        )
 
 
 def random_pair(
@@ -157,18 +162,26 @@ def random_pair(
 ) -> tuple[Example, Example]:
     """Pair number `index` of `pairs`, without making those before it."""
     if not sides or not 0 <= control <= 1:
-        raise InputError(f"expected at least one side and control between 0 and 1, found {sides!r} and {control!r}")
+        raise InputError(
+            f"expected at least one side and control between 0 and 1, found {sides!r} and "
+            f"{control!r}"
+        )
     random = np.random.default_rng([seed, index])
     side = sides[index % len(sides)]
-    text = random_pair_text(random, side=side, nouns_of=nouns_of, control=bool(random.random() < control))
+    text = random_pair_text(
+        random, side=side, nouns_of=nouns_of, control=bool(random.random() < control)
+    )
     choices = voices(voices_of)
-    return speak_pair(text, voice=choices[random.integers(len(choices))], random=random, pair=f"pair_{index:05d}")
+    return speak_pair(
+        text, voice=choices[random.integers(len(choices))], random=random, pair=f"pair_{index:05d}"
+    )
 
 
 def speak_pair(
     text: PairText, *, voice: str, random: np.random.Generator, pair: str = "pair"
 ) -> tuple[Example, Example]:
-    """Speak one pair with a rate, pitch, loudness, silence and noise drawn at random, the same for both members.
+    """Speak one pair with a rate, pitch, loudness, silence and noise drawn at random, the same for
+    both members.
 
     Returns
     -------
@@ -200,7 +213,10 @@ def speak_pair(
             number=NUMBERS[i],
             pair=pair,
             voice=voice,
-            **{name: getattr(text, name) for name in ("cue", "target", "side", "template", "noun", "control")},
+            **{
+                name: getattr(text, name)
+                for name in ("cue", "target", "side", "template", "noun", "control")
+            },
         )
         for i in range(2)
     )
@@ -208,19 +224,23 @@ def speak_pair(
 
 
 def _joined_left(member, donor, target: int) -> tuple[np.ndarray, list[Word], int]:
-    """The member's own sound before the target, the donor's from there on; and the sample where they meet."""
+    """The member's own sound before the target, the donor's from there on; and the sample where
+    they meet."""
     own, lent = _sample(member.words[target].start), _sample(donor.words[target].start)
     fade = min(_FADE, own, lent)
     rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
     head = member.audio[:own].copy()
-    head[own - fade :] = (1 - rising) * head[own - fade :] + rising * donor.audio[lent - fade : lent]
+    head[own - fade :] = (1 - rising) * head[own - fade :] + rising * donor.audio[
+        lent - fade : lent
+    ]
     words = [*member.words[: target - 1], replace(member.words[target - 1], end=own / SAMPLE_RATE)]
     words += _moved(_named(donor.words, member.words)[target:], own - lent)
     return np.concatenate([head, donor.audio[lent:]]), words, own
 
 
 def _joined_right(member, donor, cue: int) -> tuple[np.ndarray, list[Word], int]:
-    """The donor's sound up to the cue, the member's own from there on; and the sample where they meet."""
+    """The donor's sound up to the cue, the member's own from there on; and the sample where they
+    meet."""
     own, lent = _sample(member.words[cue].start), _sample(donor.words[cue].start)
     fade = min(_FADE, len(member.audio) - own, len(donor.audio) - lent)
     rising = np.linspace(0, 1, fade, endpoint=False, dtype=np.float32)
@@ -231,7 +251,8 @@ def _joined_right(member, donor, cue: int) -> tuple[np.ndarray, list[Word], int]
 
 
 def _recorded(audios: list[np.ndarray], random: np.random.Generator) -> list[np.ndarray]:
-    """Give both members the same gain and the same noise, so that what they share stays bit-identical."""
+    """Give both members the same gain and the same noise, so that what they share stays
+    bit-identical."""
     peak = random.uniform(*_PEAKS)
     gain = np.float32(peak / max(np.abs(audio).max() for audio in audios))
     level = peak * 10 ** (random.uniform(*_NOISE_DB) / 20)
@@ -245,8 +266,13 @@ def _named(times: Sequence[Word], names: Sequence[Word]) -> list[Word]:
 
 def _moved(words: Sequence[Word], samples: int) -> tuple[Word, ...]:
     """Shift words; their times come to lie on samples, so that neighbours meet exactly."""
-    moved = [[(_sample(edge) + samples) / SAMPLE_RATE for edge in (word.start, word.end)] for word in words]
-    return tuple(replace(word, start=start, end=end) for word, (start, end) in zip(words, moved, strict=True))
+    moved = [
+        [(_sample(edge) + samples) / SAMPLE_RATE for edge in (word.start, word.end)]
+        for word in words
+    ]
+    return tuple(
+        replace(word, start=start, end=end) for word, (start, end) in zip(words, moved, strict=True)
+    )
 
 
 def _sample(seconds: float) -> int:

@@ -1,12 +1,16 @@
-"""What the synthetic French corpus says: pairs of sentences that differ in number, and in sound only at the cue.
+"""What the synthetic French corpus says: pairs of sentences that differ in number, and in sound
+only at the cue.
 
-Out: `PairText`s, the singular and the plural wording of one sentence with the places of target and cue. The target is
-the first word that is spelled, but not pronounced, differently in the plural:
-left cue   la **carte** (tombe) / les **cartes** (tombent)               the determiner tells, before the target
-right cue  sans **livre** royal / sans **livres** royaux                 the adjective tells, after the target
-           **leur** chat est là / **leurs** chats sont là                the verb tells; leur/leurs, quel/quels are homophones
-For leur and quel the target is the determiner, not the noun: once a decoder has written "leurs", its own text gives the
-noun's number away, and only the first homophone depends on the sound that follows.
+Out: `PairText`s, the singular and the plural wording of one sentence with the places of target and
+cue. The target is the first word that is spelled, but not pronounced, differently in the plural:
+left cue   la **carte** (tombe) / les **cartes** (tombent)               the determiner tells,
+before the target right cue  sans **livre** royal / sans **livres** royaux                 the
+adjective tells, after the target
+           **leur** chat est là / **leurs** chats sont là                the verb tells; leur/leurs,
+           quel/quels are homophones
+For leur and quel the target is the determiner, not the noun: once a decoder has written "leurs",
+its own text gives the noun's number away, and only the first homophone depends on the sound that
+follows.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from ...errors import InputError
 SPLITS = ("train", "test")
 SIDES = ("left", "right")
 
-# Consonant first (no liaison), plural = singular + s with the same sound, no two of them homophones.
+# Consonant first (no liaison), plural = singular + s with the same sound, no two of them
+# homophones.
 _MASCULINE = """
     livre volet chat voisin jardin ballon bouton camion numéro carton citron crayon dessin facteur garçon jouet lapin
     mouton fantôme papillon parfum panier secret poisson poulet bâton robot tambour tigre violon médecin fruit légume
@@ -97,7 +102,8 @@ class PairText:
 
 
 def nouns(split: str, *, gender: str | None = None) -> list[str]:
-    """Nouns (singular) of a split; every ninth is held out for "test". Invariant nouns are not among them.
+    """Nouns (singular) of a split; every ninth is held out for "test". Invariant nouns are not
+    among them.
 
     Parameters
     ----------
@@ -109,7 +115,12 @@ def nouns(split: str, *, gender: str | None = None) -> list[str]:
     if gender is not None:
         by_gender = {gender: by_gender[gender]}
     is_test = split == "test"
-    return [noun for listed in by_gender.values() for i, noun in enumerate(listed) if (i % 9 == 8) == is_test]
+    return [
+        noun
+        for listed in by_gender.values()
+        for i, noun in enumerate(listed)
+        if (i % 9 == 8) == is_test
+    ]
 
 
 def voices(split: str) -> list[str]:
@@ -120,12 +131,16 @@ def voices(split: str) -> list[str]:
 
 def invariant_nouns(*, gender: str | None = None) -> list[str]:
     """Nouns whose plural is spelled like the singular (*souris*)."""
-    return {"m": _MASCULINE_INVARIANT, "f": _FEMININE_INVARIANT, None: _MASCULINE_INVARIANT + _FEMININE_INVARIANT}[
-        gender
-    ]
+    return {
+        "m": _MASCULINE_INVARIANT,
+        "f": _FEMININE_INVARIANT,
+        None: _MASCULINE_INVARIANT + _FEMININE_INVARIANT,
+    }[gender]
 
 
-def random_pair_text(random: np.random.Generator, *, side: str, nouns_of: str, control: bool = False) -> PairText:
+def random_pair_text(
+    random: np.random.Generator, *, side: str, nouns_of: str, control: bool = False
+) -> PairText:
     """Draw a template and its words.
 
     Parameters
@@ -143,7 +158,9 @@ def random_pair_text(random: np.random.Generator, *, side: str, nouns_of: str, c
     gender = "m" if template == "noun adjective" or random.random() < 0.5 else "f"
     choices = invariant_nouns(gender=gender) if control else nouns(nouns_of, gender=gender)
     noun = choices[random.integers(len(choices))]
-    singular, plural, cue, target = _WORDINGS[template](random, noun, noun if control else f"{noun}s", gender)
+    singular, plural, cue, target = _WORDINGS[template](
+        random, noun, noun if control else f"{noun}s", gender
+    )
     return PairText(singular, plural, cue, target, side, template, noun, control)
 
 
@@ -162,7 +179,12 @@ def _noun_adjective(random, noun, nouns, gender):
     before = _BARE[random.integers(len(_BARE))]
     adjective = _ADJECTIVES[random.integers(len(_ADJECTIVES))]
     target = len(before.split())
-    return f"{before} {noun} {adjective}", f"{before} {nouns} {adjective[:-1]}ux", target + 1, target
+    return (
+        f"{before} {noun} {adjective}",
+        f"{before} {nouns} {adjective[:-1]}ux",
+        target + 1,
+        target,
+    )
 
 
 def _leur(random, noun, nouns, gender):

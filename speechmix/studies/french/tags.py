@@ -1,6 +1,8 @@
-"""Universal parts of speech, and what of a verb's features the lexicon's tables call finite, participle, infinitive.
+"""Universal parts of speech, and what of a verb's features the lexicon's tables call finite,
+participle, infinitive.
 
-In: nothing. Out: the names that templates, lexicons and parsers share (universaldependencies.org/u/pos; moods as in Lexique).
+In: nothing. Out: the names that templates, lexicons and parsers share
+(universaldependencies.org/u/pos; moods as in Lexique).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ PARTS_OF_SPEECH = (
     *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
 VERBAL = ("VERB", "AUX")
-# Of a form that can be several, the first is meant (Lexique calls étaient a present, too). The imperative has no
-# subject, so it is never meant.
+# Of a form that can be several, the first is meant (Lexique calls étaient a present, too). The
+# imperative has no subject, so it is never meant.
 TENSES = ("ind:imp", "cnd:pre", "ind:fut", "ind:pre", "ind:pas", "sub:pre", "sub:imp")
 PARTICIPLES = ("par:pas", "par:pre")

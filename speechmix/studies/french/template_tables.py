@@ -1,7 +1,9 @@
-"""A template says which cue forms there are, what links cue and target, and what the target must be; its table is checked.
+"""A template says which cue forms there are, what links cue and target, and what the target must
+be; its table is checked.
 
-In: a table as TOML has it (data_templates/french/README.md describes it). Out: an immutable `Template`, or an error that names
-the entry that is misspelt and what was expected. Nothing about French is in this file.
+In: a table as TOML has it (data_templates/french/README.md describes it). Out: an immutable
+`Template`, or an error that names the entry that is misspelt and what was expected. Nothing about
+French is in this file.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ BALANCES = (
     *("distance", "position", "attractor", "numeral"),
 )
 AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
-_ENTRIES = "name language description relation balance contrasts lexicon cues between noun target sentence".split()
+_ENTRIES = (
+    "name language description relation balance contrasts lexicon cues between noun target sentence"
+).split()
 
 
 @dataclass(frozen=True)
 class CueForm:
-    """What a cue's form says (`agreement`: "p", "3s", ..., or a meaning) and when that can be heard (`heard`)."""
+    """What a cue's form says (`agreement`: "p", "3s", ..., or a meaning) and when that can be heard
+    (`heard`)."""
 
     agreement: str
     heard: str
@@ -43,23 +48,26 @@ class Template:
     ----------
     name, language, description : str
     relation : str
-        What the parser must have found between cue and target: "determiner", "subject", "determiner+subject", or what a parser
-        of one's own finds. "before" and "after" need none: the cue is the nearest that stands there.
+        What the parser must have found between cue and target: "determiner", "subject",
+        "determiner+subject", or what a parser of one's own finds. "before" and "after" need none:
+        the cue is the nearest that stands there.
     cues : mapping of str to CueForm
         By spelling, lower case.
     target_pos : tuple of str
         Universal tags.
     partner : tuple of str
-        Contrasts (`speechmix.studies.french.contrasts.CONTRASTS`) that the target and its other spelling may make; empty: no partner
-        is asked for. "invariant": only nouns that are spelled alike in both numbers, a control.
+        Contrasts (`speechmix.studies.french.contrasts.CONTRASTS`) that the target and its other
+        spelling may make; empty: no partner is asked for. "invariant": only nouns that are spelled
+        alike in both numbers, a control.
     without_partner : {"drop", "keep"}
     words_between : int
         Most words between cue and target.
     between_pos : tuple of str
         Tags that may stand between; empty: whatever the parser's relation allows.
     meanings : tuple of str
-        What the target's spellings can mean, where the cue tells a meaning and no number (there: "place", their: "owner"):
-        entries of the lexicon's column `meaning`, or moods ("inf", "par:pas").
+        What the target's spellings can mean, where the cue tells a meaning and no number (there:
+        "place", their: "owner"): entries of the lexicon's column `meaning`, or moods ("inf",
+        "par:pas").
     contrasts : tuple of str
         Those that become examples unless `select --contrast` says otherwise; empty: all.
     lexicon : Path, optional
@@ -67,13 +75,15 @@ class Template:
     balance : tuple of str
         Where so many examples are drawn (`select --draw`), as many of each value.
     coordinated : bool
-        With "determiner+subject": whether the noun may be the first of several subjects that "et" joins. The number is then the
-        verb's, plural, and not what the determiner says.
+        With "determiner+subject": whether the noun may be the first of several subjects that "et"
+        joins. The number is then the verb's, plural, and not what the determiner says.
     noun : Template, optional
-        With "determiner+subject": the noun is a target of its own. A sentence gives two pairs, determiner -> noun, by these
-        rules, and determiner + noun -> verb, or none (Det_Noun_Verb as published, which is counted twice).
+        With "determiner+subject": the noun is a target of its own. A sentence gives two pairs,
+        determiner -> noun, by these rules, and determiner + noun -> verb, or none (Det_Noun_Verb as
+        published, which is counted twice).
     noun_may_tell : bool
-        With "determiner+subject": whether the noun between may give the number away (les chevaux mangent).
+        With "determiner+subject": whether the noun between may give the number away (les chevaux
+        mangent).
     tenses : tuple of str
         Mood and tense of a verbal target, such as "ind:pre"; empty: all.
     endings : mapping of str to tuple of str
@@ -114,7 +124,8 @@ class Template:
 
     @cached_property
     def inflection(self) -> str:
-        """How the target's other spelling is looked for: as a "meaning", a "finite" verb, or a "nominal" form."""
+        """How the target's other spelling is looked for: as a "meaning", a "finite" verb, or a
+        "nominal" form."""
         if self.meanings:
             return "meaning"
         participle = bool(self.tenses) and set(self.tenses) <= set(PARTICIPLES)
@@ -144,23 +155,30 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
     _known(between, ("words_at_most", "pos", "noun_may_tell", "coordinated"), f"{where}: [between]")
     _known(
         target,
-        "pos partner without_partner meanings tenses endings exclude_lemmas exclude_lemma_endings exclude_forms".split(),
+        "pos partner without_partner meanings tenses endings exclude_lemmas exclude_lemma_endings "
+        "exclude_forms".split(),
         f"{where}: [target]",
     )
     _known(sentence, ("capital_cue", "first_only"), f"{where}: [sentence]")
     words_between = between.get("words_at_most", 8)
     if not isinstance(words_between, int) or isinstance(words_between, bool) or words_between < 0:
-        raise InputError(f"{where}: words_at_most must be a whole number from 0, found {words_between!r}")
+        raise InputError(
+            f"{where}: words_at_most must be a whole number from 0, found {words_between!r}"
+        )
     meanings = _strings(target, "meanings", where)
     template = Template(
         name=_text(table, "name", where),
         language=_text(table, "language", where),
-        description=_text(table, "description", where) if table.get("description", "") != "" else "",
+        description=_text(table, "description", where)
+        if table.get("description", "") != ""
+        else "",
         relation=_text(table, "relation", where),
         cues=_cues(_section(table, "cues", where), meanings, where),
         target_pos=_tags(target, where, required=True),
         partner=_choices(target, "partner", (*CONTRASTS, INVARIANT), where),
-        without_partner=_choice(target.get("without_partner", "drop"), ("drop", "keep"), f"{where}: without_partner"),
+        without_partner=_choice(
+            target.get("without_partner", "drop"), ("drop", "keep"), f"{where}: without_partner"
+        ),
         words_between=words_between,
         between_pos=_tags(between, where),
         noun_may_tell=_flag(between, "noun_may_tell", where, default=False),
@@ -175,12 +193,16 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
         balance=_choices(table, "balance", BALANCES, where),
         meanings=meanings,
         contrasts=_choices(table, "contrasts", (*CONTRASTS, INVARIANT), where),
-        lexicon=Path(os.path.abspath(folder / _text(table, "lexicon", where))) if "lexicon" in table else None,
+        lexicon=Path(os.path.abspath(folder / _text(table, "lexicon", where)))
+        if "lexicon" in table
+        else None,
     )
     if "noun" not in table:
         return template
     if template.relation != "determiner+subject":
-        raise InputError(f"{where}: [noun] needs relation = 'determiner+subject', found {template.relation!r}")
+        raise InputError(
+            f"{where}: [noun] needs relation = 'determiner+subject', found {template.relation!r}"
+        )
     rules = {"pos": ["NOUN"], **_section(table, "noun", where)}
     of_noun = {**table, "relation": "determiner", "target": rules, "between": {}}
     of_noun = {name: of_noun[name] for name in of_noun if name not in ("noun", "contrasts")}
@@ -189,7 +211,9 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
 
 def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:
     return {
-        _choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): _strings(table, agreement, where)
+        _choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): _strings(
+            table, agreement, where
+        )
         for agreement in table
     }
 
@@ -206,26 +230,35 @@ def _cues(table: dict, meanings: tuple[str, ...], where: str) -> dict[str, CueFo
     for agreement, by_sound in table.items():
         _choice(agreement, meanings or AGREEMENTS, f"{where}: [cues.{agreement}]")
         if not isinstance(by_sound, dict):
-            raise InputError(f"{where}: [cues.{agreement}] must be a table of {HEARD}, found {by_sound!r}")
+            raise InputError(
+                f"{where}: [cues.{agreement}] must be a table of {HEARD}, found {by_sound!r}"
+            )
         for heard in by_sound:
             _choice(heard, HEARD, f"{where}: [cues.{agreement}]")
             for form in _strings(by_sound, heard, where):
                 if form in cues:
-                    raise InputError(f"{where}: cue {form!r} is listed twice: a form can say only one thing")
+                    raise InputError(
+                        f"{where}: cue {form!r} is listed twice: a form can say only one thing"
+                    )
                 if form != form.strip().lower():
                     raise InputError(
-                        f"{where}: cue {form!r} would never be found: write cues in lower case, {form.lower()!r}"
+                        f"{where}: cue {form!r} would never be found: write cues in lower case, "
+                        f"{form.lower()!r}"
                     )
                 cues[form] = CueForm(agreement, heard)
     if not cues:
-        raise InputError(f"{where}: no cue forms; expected for example [cues.p] with always = ['les']")
+        raise InputError(
+            f"{where}: no cue forms; expected for example [cues.p] with always = ['les']"
+        )
     return cues
 
 
 def _known(table: dict, names, where: str) -> None:
     unknown = sorted(set(table) - set(names))
     if unknown:
-        raise InputError(f"{where}: unknown entry {', '.join(unknown)}; expected some of {', '.join(names)}")
+        raise InputError(
+            f"{where}: unknown entry {', '.join(unknown)}; expected some of {', '.join(names)}"
+        )
 
 
 def _section(table: dict, name: str, where: str) -> dict:
@@ -244,7 +277,11 @@ def _text(table: dict, name: str, where: str) -> str:
 
 def _strings(table: dict, name: str, where: str, *, required: bool = False) -> tuple[str, ...]:
     texts = table.get(name, [])
-    if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts) or (required and not texts):
+    if (
+        not isinstance(texts, list)
+        or not all(isinstance(item, str) for item in texts)
+        or (required and not texts)
+    ):
         raise InputError(f"{where}: {name} must be a list of texts, found {texts!r}")
     return tuple(texts)
 
@@ -256,7 +293,9 @@ def _choice(entry: object, choices: tuple[str, ...], where: str) -> str:
 
 
 def _choices(table: dict, name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
-    return tuple(_choice(entry, choices, f"{where}: {name}") for entry in _strings(table, name, where))
+    return tuple(
+        _choice(entry, choices, f"{where}: {name}") for entry in _strings(table, name, where)
+    )
 
 
 def _tags(table: dict, where: str, *, required: bool = False) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Which pairs of words does a study look for? Templates by the names of their files, of their sets, or by path.
+"""Which pairs of words does a study look for? Templates by the names of their files, of their sets,
+or by path.
 
-In: a TOML file (data_templates/french/README.md describes it), or the name of a set that comes with the package.
-Out: checked, immutable `Template`s.
+In: a TOML file (data_templates/french/README.md describes it), or the name of a set that comes with
+the package. Out: checked, immutable `Template`s.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _FOLDER = Path(__file__).parent / "template_files"
 def load_templates(language: str = "french") -> tuple[Template, ...]:
     """Load every template of a set that comes with the package.
 
-    "french" is the study's, "french_paper" has the published rules, "french_control" targets without a contrast;
-    "french_spelling", "english" and "dutch" have other homophones, with small lexicons of their own.
+    "french" is the study's, "french_paper" has the published rules, "french_control" targets
+    without a contrast; "french_spelling", "english" and "dutch" have other homophones, with small
+    lexicons of their own.
 
     Raises
     ------
@@ -36,7 +38,10 @@ def load_templates(language: str = "french") -> tuple[Template, ...]:
     """
     sets = sorted(folder.name for folder in _FOLDER.iterdir() if folder.is_dir())
     if language not in sets:
-        raise InputError(f"template set {language!r} is not one of {sets}: choose one, or load_template(path) your own")
+        raise InputError(
+            f"template set {language!r} is not one of {sets}: choose one, or load_template(path) "
+            "your own"
+        )
     return tuple(load_template(path) for path in sorted((_FOLDER / language).glob("*.toml")))
 
 
@@ -46,7 +51,8 @@ def load_template(source: str | Path) -> Template:
     Raises
     ------
     InputError
-        If there is no such file or name, or it is not a template; the message names the entry that is wrong.
+        If there is no such file or name, or it is not a template; the message names the entry that
+        is wrong.
 
     Examples
     --------
@@ -57,12 +63,17 @@ def load_template(source: str | Path) -> Template:
     if path.suffix != ".toml":
         shipped = {file.stem: file for file in sorted(_FOLDER.glob("*/*.toml"))}
         if str(source) not in shipped:
-            raise InputError(f"template {str(source)!r} is not one of {sorted(shipped)}: give a name or a .toml file")
+            raise InputError(
+                f"template {str(source)!r} is not one of {sorted(shipped)}: give a name or a .toml "
+                "file"
+            )
         path = shipped[str(source)]
     try:
         table = tomllib.loads(read_bounded(path).decode("utf-8"))
     except OSError as error:
-        raise InputError(f"template {path}: cannot be read ({error.strerror}): give the path of a TOML file") from error
+        raise InputError(
+            f"template {path}: cannot be read ({error.strerror}): give the path of a TOML file"
+        ) from error
     except RecursionError as error:
         raise InputError(f"template {path}: not valid TOML: nested too deeply") from error
     except ValueError as error:  # no TOML, no UTF-8, a null byte in the path

@@ -1,9 +1,10 @@
-"""What recognisers write, against what was said: word error rate, and whether one word is right at its own place.
+"""What recognisers write, against what was said: word error rate, and whether one word is right at
+its own place.
 
-In: a recogniser and a clip, or two texts. Out: transcript, errors, and character ranges of reference words in the
-transcript, through the edit operations that turn one into the other (jiwer); a word that only occurs elsewhere is not
-right. The normaliser is French-safe: case, punctuation, hyphens, the apostrophe's form and figures against words make no
-difference, accents do.
+In: a recogniser and a clip, or two texts. Out: transcript, errors, and character ranges of
+reference words in the transcript, through the edit operations that turn one into the other (jiwer);
+a word that only occurs elsewhere is not right. The normaliser is French-safe: case, punctuation,
+hyphens, the apostrophe's form and figures against words make no difference, accents do.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ class Comparison(NamedTuple):
     places: list[tuple[Range, Range | None]]
 
     def place_of(self, stretch: Range) -> Range | None:
-        """Characters in the transcript of a stretch of the reference; None unless every word of it is right."""
-        places = [place for there, place in self.places if there[0] < stretch[1] and stretch[0] < there[1]]
+        """Characters in the transcript of a stretch of the reference; None unless every word of it
+        is right."""
+        places = [
+            place for there, place in self.places if there[0] < stretch[1] and stretch[0] < there[1]
+        ]
         right = [place for place in places if place is not None]
         if not places or len(right) < len(places):
             return None
@@ -48,7 +52,8 @@ class Comparison(NamedTuple):
 
 
 def compare(reference: str, transcript: str) -> Comparison:
-    """Compare two texts word by word. Where several edits cost the same, jiwer's choice decides which words are right.
+    """Compare two texts word by word. Where several edits cost the same, jiwer's choice decides
+    which words are right.
 
     Raises
     ------
@@ -73,15 +78,23 @@ def compare(reference: str, transcript: str) -> Comparison:
     reference_words, written = normalised(reference), normalised(transcript)
     if not reference_words:
         raise InputError(f"the reference {reference!r} has no words to compare with")
-    output = jiwer.process_words([" ".join(w for w, _ in reference_words)], [" ".join(w for w, _ in written)])
+    output = jiwer.process_words(
+        [" ".join(w for w, _ in reference_words)], [" ".join(w for w, _ in written)]
+    )
     right: dict[int, int] = {}
     for chunk in output.alignments[0]:
         if chunk.type == "equal":
             right |= {
-                i: i - chunk.ref_start_idx + chunk.hyp_start_idx for i in range(chunk.ref_start_idx, chunk.ref_end_idx)
+                i: i - chunk.ref_start_idx + chunk.hyp_start_idx
+                for i in range(chunk.ref_start_idx, chunk.ref_end_idx)
             }
-    places = [(place, written[right[i]][1] if i in right else None) for i, (_, place) in enumerate(reference_words)]
-    return Comparison(output.substitutions + output.deletions + output.insertions, len(reference_words), places)
+    places = [
+        (place, written[right[i]][1] if i in right else None)
+        for i, (_, place) in enumerate(reference_words)
+    ]
+    return Comparison(
+        output.substitutions + output.deletions + output.insertions, len(reference_words), places
+    )
 
 
 def normalised(text: str) -> list[tuple[str, Range]]:
@@ -109,7 +122,10 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
         If the model cannot spell, or the audio is longer than it hears.
     """
     if not model.can_spell:
-        raise InputError(f"{model.label} cannot transcribe: it needs a CTC or language-model head and its processor")
+        raise InputError(
+            f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
+            "processor"
+        )
     clip = clip_of(line)
     transcript = transcribe(model, clip, max_tokens=max_tokens)
     compared = compare(line["text"], transcript)
@@ -119,7 +135,8 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
 
 
 def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None] | None:
-    """Characters of the transcript that each decoder input position holds; None for the prefix, or without a decoder."""
+    """Characters of the transcript that each decoder input position holds; None for the prefix, or
+    without a decoder."""
     if "decoder" not in model.stacks:
         return None
     from ...adapters.generation.decoder_prefix import decoder_prefix
@@ -136,7 +153,8 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
 def columns_and_rows(
     tokens: Sequence[Range | None] | None, cues: Sequence[Range], target: Range
 ) -> tuple[list[int], list[int]]:
-    """Input positions that hold the cue, and those that predict the target: one before those that hold it.
+    """Input positions that hold the cue, and those that predict the target: one before those that
+    hold it.
 
     Parameters
     ----------
@@ -155,6 +173,12 @@ def columns_and_rows(
 
     def holding(word: Range) -> list[int]:
         places = enumerate(tokens or ())
-        return [position for position, p in places if p and p[0] < word[1] and word[0] < p[1] and p[0] < p[1]]
+        return [
+            position
+            for position, p in places
+            if p and p[0] < word[1] and word[0] < p[1] and p[0] < p[1]
+        ]
 
-    return [position for cue in cues for position in holding(cue)], [position - 1 for position in holding(target)]
+    return [position for cue in cues for position in holding(cue)], [
+        position - 1 for position in holding(target)
+    ]

@@ -1,6 +1,8 @@
-"""The words of a sentence in any language, as written: for templates that ask only which word stands beside which.
+"""The words of a sentence in any language, as written: for templates that ask only which word
+stands beside which.
 
-In: a sentence. Out: tokens with their places; an apostrophe or hyphen within a word does not cut it (it's, well-known).
+In: a sentence. Out: tokens with their places; an apostrophe or hyphen within a word does not cut it
+(it's, well-known).
 """
 
 from __future__ import annotations

@@ -11,7 +11,13 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import joint_blank_out
 from tests.conftest import trained
-from tests.evaluation.faithfulness.planted_texts import CHAMPION, PLANTED_SENTENCE, WINNER, listens_to, planted_bert
+from tests.evaluation.faithfulness.planted_texts import (
+    CHAMPION,
+    PLANTED_SENTENCE,
+    WINNER,
+    listens_to,
+    planted_bert,
+)
 from tests.models import text_models
 
 SENTENCES = [
@@ -55,7 +61,9 @@ def test_masked_model_token_by_token(fill):
             drops.append(intact - probability(model.module, blanked, place, token))
         here = found.drops[found.drops["item"] == sentence.text].set_index("unit")["drop"]
         np.testing.assert_allclose(here.loc[others], drops, rtol=0, atol=1e-10)
-        maps = speechmix.mix(model, {"input_ids": ids}, measures="value_zeroing")["value_zeroing", "encoder"].scores
+        maps = speechmix.mix(model, {"input_ids": ids}, measures="value_zeroing")[
+            "value_zeroing", "encoder"
+        ].scores
         rows = {f"layer {layer}": row[place, others] for layer, row in enumerate(maps)}
         rows["rollout"] = rolled_by_hand(maps)[place, others]
         rows["residual rollout"] = rolled_by_hand(maps, identity=0.5)[place, others]
@@ -76,10 +84,14 @@ def test_causal_model_at_the_row_that_predicts_the_target():
     text = "a cat is"
     sentence = speechmix.Sentence(text, target="is")
     model.tokenizer.unk_token = "<unk>"
-    found = speechmix.blank_out(model, [sentence], measures="attention", fills="unk", value="log_probability")
+    found = speechmix.blank_out(
+        model, [sentence], measures="attention", fills="unk", value="log_probability"
+    )
     ids = model.tokenizer(text, return_tensors="pt")["input_ids"]
     pieces = model.tokenizer.convert_ids_to_tokens(ids[0].tolist())
-    first = 1 + max(place for place, piece in enumerate(pieces) if piece == "Ġ")  # a space alone belongs to no word
+    first = 1 + max(
+        place for place, piece in enumerate(pieces) if piece == "Ġ"
+    )  # a space alone belongs to no word
     target = range(first, len(pieces))
 
     def log_probability(tokens):
@@ -95,7 +107,9 @@ def test_causal_model_at_the_row_that_predicts_the_target():
         drops.append(log_probability(ids) - log_probability(blanked))
     assert max(others) < first
     np.testing.assert_allclose(found.drops["drop"], drops, rtol=0, atol=1e-10)
-    maps = speechmix.mix(model, {"input_ids": ids}, measures="attention")["attention", "decoder"].scores
+    maps = speechmix.mix(model, {"input_ids": ids}, measures="attention")[
+        "attention", "decoder"
+    ].scores
     value = found.table.set_index(["measure", "layers"])["spearman"]
     row = maps[2, [place - 1 for place in target]][:, others]
     shares = (row / row.sum(axis=-1, keepdims=True)).mean(axis=0)
@@ -104,7 +118,9 @@ def test_causal_model_at_the_row_that_predicts_the_target():
 
 def test_words_and_one_fill_are_the_trial_s_protocol():
     model = text_models.bert()
-    found = speechmix.blank_out(model, SENTENCES, measures=MEASURES, fills="mask", units="word", layers="rollout")
+    found = speechmix.blank_out(
+        model, SENTENCES, measures=MEASURES, fills="mask", units="word", layers="rollout"
+    )
     options = {"measures": MEASURES, "protocol": "blank-out", "judges": "blank (mask)"}
     trial = speechmix.faithfulness(model, SENTENCES, **options).table.set_index("measure")["value"]
     ours = found.table.set_index("measure")["spearman"]
@@ -115,7 +131,10 @@ def test_words_and_one_fill_are_the_trial_s_protocol():
 
 def test_a_classifier_that_listens_to_one_word_is_found_out():
     model = listens_to("play")
-    sentences = [speechmix.Sentence("the cat is here play ."), speechmix.Sentence("play the very cats")]
+    sentences = [
+        speechmix.Sentence("the cat is here play ."),
+        speechmix.Sentence("play the very cats"),
+    ]
     found = speechmix.blank_out(
         model, sentences, measures=["value_zeroing", "attention", "attention_norm"], fills="unk"
     )
@@ -133,7 +152,9 @@ def test_a_classifier_that_listens_to_one_word_is_found_out():
 
 
 def drops_of(case: str) -> dict[int, float]:
-    found = speechmix.blank_out(planted_bert(case), [PLANTED_SENTENCE], measures="value_zeroing", fills="unk")
+    found = speechmix.blank_out(
+        planted_bert(case), [PLANTED_SENTENCE], measures="value_zeroing", fills="unk"
+    )
     return dict(zip(found.drops["unit"], found.drops["drop"], strict=True))
 
 
@@ -183,8 +204,12 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     assert found.left_out.iloc[-1]["what"] in ("globenc", "blank (mask, unk, remove)")
     bert = found.table[found.table["model"] == "BertForMaskedLM"]
     assert list(dict.fromkeys(bert["fill"])) == ["mean of fills", "mask", "unk", "remove"]
-    drops = found.drops[found.drops["model"] == "BertForMaskedLM"].pivot(index="unit", columns="fill", values="drop")
-    np.testing.assert_allclose(drops[["mask", "unk", "remove"]].mean(axis=1), drops["mean of fills"])
+    drops = found.drops[found.drops["model"] == "BertForMaskedLM"].pivot(
+        index="unit", columns="fill", values="drop"
+    )
+    np.testing.assert_allclose(
+        drops[["mask", "unk", "remove"]].mean(axis=1), drops["mean of fills"]
+    )
     text = found.text()
     assert "BertForMaskedLM: 1 sentence, mean of fills" in text
     assert "globenc" in text
@@ -196,7 +221,9 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
 
 def test_models_of_one_name_stay_two():
     bert = text_models.bert()
-    found = speechmix.blank_out([bert, bert], SENTENCES, measures="attention", fills="mask", layers="mean")
+    found = speechmix.blank_out(
+        [bert, bert], SENTENCES, measures="attention", fills="mask", layers="mean"
+    )
     assert list(found.table["model"].unique()) == ["BertForMaskedLM", "BertForMaskedLM (2)"]
     one, two = (part["spearman"].tolist() for _, part in found.table.groupby("model"))
     assert one == two
@@ -205,19 +232,25 @@ def test_models_of_one_name_stay_two():
 def test_a_mask_as_the_target_asks_for_the_likeliest_token():
     model = text_models.bert()
     sentence = speechmix.Sentence("the cat <mask> very here", target="<mask>")
-    found = speechmix.blank_out(model, [sentence], measures="attention", fills="unk", layers="rollout")
+    found = speechmix.blank_out(
+        model, [sentence], measures="attention", fills="unk", layers="rollout"
+    )
     ids = model.tokenizer("the cat [MASK] very here", return_tensors="pt")["input_ids"]
     with torch.no_grad():
         token = model.module(input_ids=ids).logits[0, 3].argmax().item()
     blanked = ids.clone()
     blanked[0, 1] = model.tokenizer.unk_token_id
-    expected = probability(model.module, ids, 3, token) - probability(model.module, blanked, 3, token)
+    expected = probability(model.module, ids, 3, token) - probability(
+        model.module, blanked, 3, token
+    )
     assert found.drops.set_index("unit")["drop"][1] == pytest.approx(expected, abs=1e-10)
 
 
 def test_margin_needs_a_foil_and_the_others_are_still_judged():
     sentences = [SENTENCES[0], SENTENCES[1].replace(foil=None)]
-    found = speechmix.blank_out(text_models.bert(), sentences, measures="attention", fills="mask", value="margin")
+    found = speechmix.blank_out(
+        text_models.bert(), sentences, measures="attention", fills="mask", value="margin"
+    )
     assert set(found.values["item"]) == {SENTENCES[0].text}
     assert "the margin needs foil=" in found.left_out["reason"].iloc[0]
 
@@ -235,12 +268,15 @@ def test_margin_needs_a_foil_and_the_others_are_still_judged():
 )
 def test_options_that_cannot_be_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        speechmix.blank_out(text_models.bert(), SENTENCES[:1], **{"measures": "attention", **options})
+        speechmix.blank_out(
+            text_models.bert(), SENTENCES[:1], **{"measures": "attention", **options}
+        )
 
 
 def test_models_that_hear_and_no_sentences_are_refused():
     with pytest.raises(
-        InputError, match="expected masked or causal models or classifiers of texts, found tiny-french-ctc"
+        InputError,
+        match="expected masked or causal models or classifiers of texts, found tiny-french-ctc",
     ):
         speechmix.blank_out(trained("tiny-french-ctc"), SENTENCES)
     with pytest.raises(InputError, match="expected items"):

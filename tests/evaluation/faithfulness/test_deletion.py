@@ -1,4 +1,5 @@
-"""deletion_curves against one plain forward pass for each removal, and on a classifier that listens to one word."""
+"""deletion_curves against one plain forward pass for each removal, and on a classifier that listens
+to one word."""
 
 from __future__ import annotations
 
@@ -22,11 +23,17 @@ def classifier(**changes):
     """A BERT of random weights with a head of three labels."""
     config = build("bert", vocab_size=len(text_models.WORDS)).config
     config.update(
-        {"id2label": dict(enumerate("abc")), "label2id": {name: i for i, name in enumerate("abc")}, **changes}
+        {
+            "id2label": dict(enumerate("abc")),
+            "label2id": {name: i for i, name in enumerate("abc")},
+            **changes,
+        }
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = transformers.BertForSequenceClassification(config).double().eval().requires_grad_(False)
+        module = (
+            transformers.BertForSequenceClassification(config).double().eval().requires_grad_(False)
+        )
     return speechmix.load(module, processor=text_models.bert().tokenizer)
 
 
@@ -45,7 +52,9 @@ def test_every_point_is_a_plain_forward_pass(fill, bins):
     ids = model.tokenizer(TEXT, return_tensors="pt")["input_ids"]
     intact = probabilities(model.module, ids)
     label, count = int(intact.argmax()), ids.shape[1] - 2
-    maps = speechmix.mix(model, {"input_ids": ids}, measures="attention")["attention", "encoder"].scores
+    maps = speechmix.mix(model, {"input_ids": ids}, measures="attention")[
+        "attention", "encoder"
+    ].scores
     rolled = np.eye(ids.shape[1])
     for layer in maps:  # attention leaves the residual stream out: half of it is added
         rolled = (layer / layer.sum(-1, keepdims=True) + np.eye(len(layer))) / 2 @ rolled
@@ -56,10 +65,16 @@ def test_every_point_is_a_plain_forward_pass(fill, bins):
         if fill == "mask":
             changed[0, list(places)] = model.tokenizer.mask_token_id
         else:
-            changed = changed[:, [place for place in range(ids.shape[1]) if place not in set(places)]]
+            changed = changed[
+                :, [place for place in range(ids.shape[1]) if place not in set(places)]
+            ]
         return probabilities(model.module, changed)[label]
 
-    counts = range(count + 1) if bins is None else [0, *(math.ceil(percent * count / 100) for percent in bins)]
+    counts = (
+        range(count + 1)
+        if bins is None
+        else [0, *(math.ceil(percent * count / 100) for percent in bins)]
+    )
     removed = [left(order[:k]) for k in counts]
     kept = [left(order[k:]) for k in counts]
     points = found.points[found.points["measure"] == "attention"]
@@ -70,15 +85,24 @@ def test_every_point_is_a_plain_forward_pass(fill, bins):
     assert found.texts["probability"][0] == pytest.approx(intact[label], abs=1e-10)
     value = found.table[found.table["measure"] == "attention"].set_index("metric")["value"]
     inner = slice(1, -1) if bins is None else slice(1, None)
-    assert value["comprehensiveness"] == pytest.approx(np.mean(removed[0] - np.array(removed)[inner]), abs=1e-10)
+    assert value["comprehensiveness"] == pytest.approx(
+        np.mean(removed[0] - np.array(removed)[inner]), abs=1e-10
+    )
     shares = 100 * np.arange(count + 1) / count if bins is None else np.array([0, *bins])
     assert value["deletion"] == pytest.approx(np.trapezoid(removed, shares) / shares[-1], abs=1e-10)
     assert value["insertion"] == pytest.approx(np.trapezoid(kept, shares) / shares[-1], abs=1e-10)
 
 
 def test_the_one_word_that_counts_goes_first():
-    texts = ["the cat is here play", "play the very cats", "the cats are very play here .", "cats play"]
-    found = speechmix.deletion_curves(listens_to("play"), texts, measures=["value_zeroing", "attention"], fill="unk")
+    texts = [
+        "the cat is here play",
+        "play the very cats",
+        "the cats are very play here .",
+        "cats play",
+    ]
+    found = speechmix.deletion_curves(
+        listens_to("play"), texts, measures=["value_zeroing", "attention"], fill="unk"
+    )
     assert found.left_out["item"].tolist() == ["cats play"]  # two tokens have hardly an order
     means = found.mean_curves().set_index(["measure", "share"])
     for measure in ("value_zeroing", "oracle"):
@@ -101,13 +125,17 @@ def test_labels_that_texts_come_with_are_compared_and_not_asked_for():
 
 def test_a_word_at_the_mask_is_a_label_too():
     sentence = speechmix.Sentence("the cat is very here", target="is", foil="are")
-    found = speechmix.deletion_curves(text_models.bert(), [sentence], measures="gradient_input", bins=None)
+    found = speechmix.deletion_curves(
+        text_models.bert(), [sentence], measures="gradient_input", bins=None
+    )
     assert set(found.table["aggregation"]) == {"to the output", ""}
     assert found.texts["label"].tolist() == ["is"]
     curve = found.mean_curves()
     assert len(curve["share"].unique()) == 21
     ends = found.points[found.points["count"].isin([0, 4])].groupby("count")["removed"]
-    assert (ends.agg(np.ptp) < 1e-12).all()  # with none and with all removed, the order plays no part
+    assert (
+        ends.agg(np.ptp) < 1e-12
+    ).all()  # with none and with all removed, the order plays no part
 
 
 def test_a_text_that_is_too_long_is_left_out():
@@ -119,10 +147,19 @@ def test_a_text_that_is_too_long_is_left_out():
 
 
 def test_a_causal_classifier_reads_its_last_token():
-    config = text_models.gpt2().config.to_dict() | {"id2label": {0: "no", 1: "yes"}, "pad_token_id": None}
-    module = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**config)).double().eval()
+    config = text_models.gpt2().config.to_dict() | {
+        "id2label": {0: "no", 1: "yes"},
+        "pad_token_id": None,
+    }
+    module = (
+        transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**config))
+        .double()
+        .eval()
+    )
     model = speechmix.load(module, processor=text_models.gpt2().tokenizer)
-    found = speechmix.deletion_curves(model, ["a cat sat"], measures="attention", bins=(50,), fill="remove")
+    found = speechmix.deletion_curves(
+        model, ["a cat sat"], measures="attention", bins=(50,), fill="remove"
+    )
     ids = model.tokenizer("a cat sat", return_tensors="pt")["input_ids"]
     expected = probabilities(module.requires_grad_(False), ids).max()
     assert found.texts["probability"][0] == pytest.approx(expected, abs=1e-10)
@@ -148,5 +185,7 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_a_model_that_hears_is_sent_elsewhere():
-    with pytest.raises(InputError, match=r"found tiny-french-ctc: speechmix\.faithfulness has the curves of others"):
+    with pytest.raises(
+        InputError, match=r"found tiny-french-ctc: speechmix\.faithfulness has the curves of others"
+    ):
         speechmix.deletion_curves(trained("tiny-french-ctc"), [TEXT])

@@ -1,4 +1,5 @@
-"""The leaderboard: who wins on made-up numbers, by hand; and a measure that knows nothing is not named winner."""
+"""The leaderboard: who wins on made-up numbers, by hand; and a measure that knows nothing is not
+named winner."""
 
 from __future__ import annotations
 
@@ -15,14 +16,23 @@ from speechmix.evaluation.faithfulness.words import LAYER
 from speechmix.evaluation.statistics.sign_flips import corrected_p
 
 
-def values_of(rows: dict[tuple[str, str], np.ndarray], metric: str = "spearman", per_group: int = 1) -> pd.DataFrame:
+def values_of(
+    rows: dict[tuple[str, str], np.ndarray], metric: str = "spearman", per_group: int = 1
+) -> pd.DataFrame:
     """Numbers of items by (measure, aggregation), `per_group` items of a group in a row."""
     parts = []
     for (measure, aggregation), numbers in rows.items():
         part = pd.DataFrame({"value": numbers, "item": [f"i{i}" for i in range(len(numbers))]})
         part["group"] = [f"g{i // per_group:02d}" for i in range(len(numbers))]
         parts.append(part.assign(measure=measure, aggregation=aggregation))
-    shared = {"stack": "encoder", "judge": "silence", "metric": metric, "words": 3, "layer": None, "chance": 0.0}
+    shared = {
+        "stack": "encoder",
+        "judge": "silence",
+        "metric": metric,
+        "words": 3,
+        "layer": None,
+        "chance": 0.0,
+    }
     return pd.concat(parts, ignore_index=True).assign(**shared)[boards.VALUE_COLUMNS]
 
 
@@ -45,14 +55,18 @@ def test_a_measure_that_is_better_is_named_with_its_numbers():
     assert good["p"] == max(good[["p_random", "p_length", "p_position"]])
     assert not board[board["measure"] == "bad"].iloc[0]["better"]
     said = boards.sentence(board, judge="silence", metric="spearman")
-    assert said.startswith("By silence (spearman, 20 clips in 20 groups) good (encoder, mean) with 0.9")
+    assert said.startswith(
+        "By silence (spearman, 20 clips in 20 groups) good (encoder, mean) with 0.9"
+    )
     assert "corrected for all 2 ways" in said
 
 
 def test_small_numbers_win_where_they_are_good():
     generator = np.random.default_rng(1)
     rows = baselines(generator, 20) | {("good", "mean"): generator.uniform(-1.2, -1, 20)}
-    board = boards.leaderboard(values_of(rows, "sufficiency"), judge="silence", metric="sufficiency")
+    board = boards.leaderboard(
+        values_of(rows, "sufficiency"), judge="silence", metric="sufficiency"
+    )
     assert board["measure"].iloc[0] == "good"
     assert board["better"].iloc[0]
     assert board["over_length"].iloc[0] > 0
@@ -82,7 +96,9 @@ def test_with_few_groups_nothing_is_compared_and_the_sentence_says_how_many_are_
     assert (good["groups"], good["note"], good["better"]) == (4, "too few groups", False)
     assert np.isnan(good[["low", "high", "p"]].astype(float)).all()
     said = boards.sentence(board, judge="silence", metric="spearman")
-    assert said.startswith("By silence (spearman, 8 clips in 4 groups) no measure can be compared: that needs 8 groups")
+    assert said.startswith(
+        "By silence (spearman, 8 clips in 4 groups) no measure can be compared: that needs 8 groups"
+    )
 
 
 def study_with_a_perfect_measure(seed: int, count: int = 20) -> dict[tuple[str, str], np.ndarray]:
@@ -119,10 +135,14 @@ def test_a_row_with_just_enough_groups_silences_nobody_either():
 
 
 def test_order_of_rows_doubled_clips_and_names_of_measures_change_nothing():
-    rows = study_with_a_perfect_measure(2, count=30) | {("good", "mean"): np.random.default_rng(9).uniform(0, 1, 30)}
+    rows = study_with_a_perfect_measure(2, count=30) | {
+        ("good", "mean"): np.random.default_rng(9).uniform(0, 1, 30)
+    }
     values = values_of(rows, per_group=2)
     layers = [
-        values_of({("m", LAYER): np.random.default_rng(layer).normal(0.1, 1, 30)}, per_group=2).assign(layer=layer)
+        values_of(
+            {("m", LAYER): np.random.default_rng(layer).normal(0.1, 1, 30)}, per_group=2
+        ).assign(layer=layer)
         for layer in range(3)
     ]
     values = pd.concat([values, *layers], ignore_index=True)
@@ -131,28 +151,43 @@ def test_order_of_rows_doubled_clips_and_names_of_measures_change_nothing():
     pd.testing.assert_frame_equal(board_of(with_best_layer(shuffled)), board)
     doubled = values[values["group"].isin(["g03", "g08"])]
     doubled = doubled.assign(item=doubled["item"] + " (2)")
-    more = board_of(with_best_layer(pd.concat([values, doubled, doubled.assign(item=doubled["item"] + " (3)")])))
+    more = board_of(
+        with_best_layer(pd.concat([values, doubled, doubled.assign(item=doubled["item"] + " (3)")]))
+    )
     pd.testing.assert_frame_equal(more.drop(columns="clips"), board.drop(columns="clips"))
-    renamed = values.assign(measure=values["measure"].replace({"perfect": "a", "good": "zz", "guess 2": "b"}))
-    expected = board.assign(measure=board["measure"].replace({"perfect": "a", "good": "zz", "guess 2": "b"}))
+    renamed = values.assign(
+        measure=values["measure"].replace({"perfect": "a", "good": "zz", "guess 2": "b"})
+    )
+    expected = board.assign(
+        measure=board["measure"].replace({"perfect": "a", "good": "zz", "guess 2": "b"})
+    )
     pd.testing.assert_frame_equal(board_of(with_best_layer(renamed)), expected)
 
 
 @pytest.mark.parametrize("count", [10, 30])
-@pytest.mark.parametrize(("values", "chance"), [((-1, -0.5, -0.5, 0.5, 0.5, 1), 0), ((0, 0, 1), 1 / 3)])
+@pytest.mark.parametrize(
+    ("values", "chance"), [((-1, -0.5, -0.5, 0.5, 0.5, 1), 0), ((0, 0, 1), 1 / 3)]
+)
 def test_measures_that_know_nothing_are_not_named_winners(values, chance, count):
     generator = np.random.default_rng(4)
     named, runs = 0, 60
     for _ in range(runs):
         rows = baselines(generator, count) | {("random", ""): np.full(count, chance)}
         guesses = generator.choice(values, (8, count))
-        named += bool((np.max([corrected_p(guesses - baseline) for baseline in rows.values()], axis=0) < 0.05).any())
+        named += bool(
+            (
+                np.max([corrected_p(guesses - baseline) for baseline in rows.values()], axis=0)
+                < 0.05
+            ).any()
+        )
     assert named <= 0.05 * runs
 
 
 @pytest.mark.parametrize(("count", "share"), [(12, 0.95), (20, 1.0)])
 def test_a_perfect_measure_is_nearly_always_named_from_twelve_groups_on(count, share):
-    better = [board_of(values_of(study_with_a_perfect_measure(seed, count))).iloc[0] for seed in range(20)]
+    better = [
+        board_of(values_of(study_with_a_perfect_measure(seed, count))).iloc[0] for seed in range(20)
+    ]
     assert np.mean([row["measure"] == "perfect" and row["better"] for row in better]) >= share
 
 
@@ -162,7 +197,11 @@ def test_p_is_the_smallest_p_of_all_rows_by_its_definition():
     flips = np.array(list(itertools.product((1, -1), repeat=6)))
     t = np.array(
         [
-            [_t_of(flip[known] * row[known]) for row in differences if (known := np.isfinite(row)).any()]
+            [
+                _t_of(flip[known] * row[known])
+                for row in differences
+                if (known := np.isfinite(row)).any()
+            ]
             for flip in flips
         ]
     )
@@ -201,9 +240,17 @@ def test_groups_that_miss_a_row_are_left_out_of_it_alone():
 
 
 def test_the_best_layer_is_chosen_on_the_other_half():
-    numbers = {0: [1.0, 0.0, 1.0, 0.0], 1: [0.0, 0.9, 0.0, 0.9]}  # layer 0 is best for even groups, 1 for odd ones
-    parts = [values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer) for layer, of_layer in numbers.items()]
-    best = with_best_layer(pd.concat([*parts, values_of({("m", "mean"): np.ones(4)})], ignore_index=True))
+    numbers = {
+        0: [1.0, 0.0, 1.0, 0.0],
+        1: [0.0, 0.9, 0.0, 0.9],
+    }  # layer 0 is best for even groups, 1 for odd ones
+    parts = [
+        values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer)
+        for layer, of_layer in numbers.items()
+    ]
+    best = with_best_layer(
+        pd.concat([*parts, values_of({("m", "mean"): np.ones(4)})], ignore_index=True)
+    )
     assert set(best["aggregation"]) == {"mean", "best layer"}
     chosen = best[best["aggregation"] == "best layer"].set_index("group").sort_index()
     assert chosen["layer"].tolist() == [1, 0, 1, 0]
@@ -212,14 +259,24 @@ def test_the_best_layer_is_chosen_on_the_other_half():
 
 def test_a_group_with_many_clips_counts_once_in_the_choice_of_a_layer():
     numbers = {0: [1.0, 0.0, 0.0, 0.0], 1: [0.0, 0.5, 0.5, 0.5]}
-    parts = [values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer) for layer, of_layer in numbers.items()]
+    parts = [
+        values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer)
+        for layer, of_layer in numbers.items()
+    ]
     values = pd.concat(parts, ignore_index=True)
-    many = pd.concat([values, *(values[values["group"] == "g00"].assign(item=f"i0 ({n})") for n in range(9))])
-    layers = [with_best_layer(table).groupby("group")["layer"].first().to_dict() for table in (values, many)]
+    many = pd.concat(
+        [values, *(values[values["group"] == "g00"].assign(item=f"i0 ({n})") for n in range(9))]
+    )
+    layers = [
+        with_best_layer(table).groupby("group")["layer"].first().to_dict()
+        for table in (values, many)
+    ]
     assert layers[0] == layers[1]
     assert with_best_layer(values[values["group"] == "g00"]).empty  # no other half
 
 
 def test_an_unknown_judge_is_refused_with_those_there_are():
-    with pytest.raises(InputError, match=r"nothing by 'jury' and 'spearman'; there is \('silence', 'spearman'\)"):
+    with pytest.raises(
+        InputError, match=r"nothing by 'jury' and 'spearman'; there is \('silence', 'spearman'\)"
+    ):
         boards.leaderboard(values_of({("m", "mean"): np.ones(4)}), judge="jury", metric="spearman")

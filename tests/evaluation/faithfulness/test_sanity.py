@@ -1,4 +1,5 @@
-"""Cascading randomisation ends at the random twin and leaves the model alone; agreement of seeds."""
+"""Cascading randomisation ends at the random twin and leaves the model alone; agreement of
+seeds."""
 
 from __future__ import annotations
 
@@ -34,11 +35,15 @@ def test_the_last_copy_is_the_twin_and_the_model_is_as_before(clip):
     assert model.fingerprint == before
     twin.feature_extractor = model.feature_extractor
     maps = [speechmix.mix(one, clip, measures=MEASURES, stacks="encoder") for one in (last, twin)]
-    assert np.array_equal(maps[0]["attention", "encoder"].scores, maps[1]["attention", "encoder"].scores)
+    assert np.array_equal(
+        maps[0]["attention", "encoder"].scores, maps[1]["attention", "encoder"].scores
+    )
 
 
 def test_maps_change_from_where_layers_were_exchanged(clip):
-    table = sanity.cascading_randomisation(trained("tiny-french-whisper"), [clip], measures=MEASURES)
+    table = sanity.cascading_randomisation(
+        trained("tiny-french-whisper"), [clip], measures=MEASURES
+    )
     rho = table.set_index(["randomised", "stack", "measure"])["rho"]
     for measure in MEASURES:
         assert rho["nothing", "decoder", measure] == pytest.approx(1)

@@ -32,11 +32,16 @@ def test_the_judge_itself_gets_one_and_its_reverse_minus_one():
 def test_correlations_are_those_of_their_definitions():
     generator = np.random.default_rng(0)
     for _ in range(20):
-        scores, drops = generator.permutation(6).astype(float), generator.permutation(6).astype(float)
+        scores, drops = (
+            generator.permutation(6).astype(float),
+            generator.permutation(6).astype(float),
+        )
         squares = ((scores - drops) ** 2).sum()  # permutations of 0 to 5 are their own ranks
         assert spearman(scores, drops) == pytest.approx(1 - 6 * squares / (6 * (36 - 1)))
         pairs = list(itertools.combinations(range(6), 2))
-        agreeing = sum(np.sign(scores[i] - scores[j]) == np.sign(drops[i] - drops[j]) for i, j in pairs)
+        agreeing = sum(
+            np.sign(scores[i] - scores[j]) == np.sign(drops[i] - drops[j]) for i, j in pairs
+        )
         assert kendall(scores, drops) == pytest.approx((2 * agreeing - len(pairs)) / len(pairs))
 
 

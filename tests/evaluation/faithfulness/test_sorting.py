@@ -1,4 +1,5 @@
-"""Measures of a real trained model whose task is known: one that sorts digits (skipped where its weights are not)."""
+"""Measures of a real trained model whose task is known: one that sorts digits (skipped where its
+weights are not)."""
 
 from __future__ import annotations
 
@@ -46,24 +47,39 @@ def test_drops_are_one_forward_pass_for_each_exchanged_digit(model):
 
             expected = []
             for position in range(DIGITS):
-                changed = [np.where(np.arange(len(ids)) == position, other, ids) for other in range(3)]
-                lost = [probability(ids) - probability(c) for c in changed if c[position] != ids[position]]
+                changed = [
+                    np.where(np.arange(len(ids)) == position, other, ids) for other in range(3)
+                ]
+                lost = [
+                    probability(ids) - probability(c)
+                    for c in changed
+                    if c[position] != ids[position]
+                ]
                 expected.append(np.mean(lost))
-            np.testing.assert_allclose(study.drops_of(model, ids, place, int(solution[place])), expected, atol=1e-5)
+            np.testing.assert_allclose(
+                study.drops_of(model, ids, place, int(solution[place])), expected, atol=1e-5
+            )
 
 
 def test_value_zeroing_points_to_the_digit_that_is_written(table):
-    """As the page says: in layer 0 most of the row, where an even row has a third; random scores do not."""
+    """As the page says: in layer 0 most of the row, where an even row has a third; random scores do
+    not."""
     even = table["even"].mean()
     assert mean_of(table, "share", "value_zeroing", "layer 0") > 0.6 > 1.5 * even
-    assert mean_of(table, "share", "value_zeroing", "layer 0") > mean_of(table, "share", "attention", "layer 0")
+    assert mean_of(table, "share", "value_zeroing", "layer 0") > mean_of(
+        table, "share", "attention", "layer 0"
+    )
     assert abs(mean_of(table, "share", "random", "layer 0") - even) < 0.05
 
 
 def test_the_digits_that_the_answer_needs_are_better_ranked_by_alti(table):
-    """Equal digits are one question, what the answer needs another: it depends on how many smaller ones there are, too."""
+    """Equal digits are one question, what the answer needs another: it depends on how many smaller
+    ones there are, too."""
     assert mean_of(table, "spearman", "alti", "layer 1") > 0.25
-    assert mean_of(table, "spearman", "alti", "rollout") > mean_of(table, "spearman", "value_zeroing", "rollout") + 0.2
+    assert (
+        mean_of(table, "spearman", "alti", "rollout")
+        > mean_of(table, "spearman", "value_zeroing", "rollout") + 0.2
+    )
     assert abs(table.loc[table["measure"] == "random", "spearman"].mean()) < 0.15
     known = mean_of(table, "spearman", study.KNOWN, "")
     assert 0 < known < 0.9

@@ -1,4 +1,5 @@
-"""The judge "states": its numbers by hand, what it says where there is no head, and that it knows nothing of chance."""
+"""The judge "states": its numbers by hand, what it says where there is no head, and that it knows
+nothing of chance."""
 
 from __future__ import annotations
 
@@ -19,8 +20,12 @@ ASKED = {"judges": "states (zeros)", "metrics": ["spearman", "top_1"]}
 
 def test_a_measure_s_number_by_hand():
     model, clip = trained("tiny-french-ctc"), CLIPS[0]
-    trial = speechmix.faithfulness(model, [clip], measures="value_zeroing", aggregations=["last"], **ASKED)
-    scores = speechmix.mix(model, clip, measures="value_zeroing")["value_zeroing", "encoder"].scores[-1]
+    trial = speechmix.faithfulness(
+        model, [clip], measures="value_zeroing", aggregations=["last"], **ASKED
+    )
+    scores = speechmix.mix(model, clip, measures="value_zeroing")[
+        "value_zeroing", "encoder"
+    ].scores[-1]
     moved = state_shifts(model, clip).scores[-1]
     by_target = []
     for target in range(len(clip.words)):
@@ -40,9 +45,15 @@ def test_a_model_without_a_head_is_judged_by_its_states():
     trial = speechmix.faithfulness(headless, CLIPS, measures="attention", aggregations=["last"])
     assert trial.judges == ["states"]  # the mean over all fills
     with_head = speechmix.faithfulness(
-        trained("tiny-french-ctc"), CLIPS, judges="states", measures="attention", aggregations=["last"]
+        trained("tiny-french-ctc"),
+        CLIPS,
+        judges="states",
+        measures="attention",
+        aggregations=["last"],
     )
-    assert trial.values["value"].to_numpy() == pytest.approx(with_head.values["value"].to_numpy(), abs=1e-6)
+    assert trial.values["value"].to_numpy() == pytest.approx(
+        with_head.values["value"].to_numpy(), abs=1e-6
+    )
 
 
 def test_beside_a_judge_of_decisions():
@@ -55,7 +66,9 @@ def test_beside_a_judge_of_decisions():
     )
     assert trial.judges == ["states (zeros)", "silence (zeros)"]
     to_output = ("gradient_input", "lrp", "occlusion")
-    assert set(trial.left_out["reason"]) == {f"{name} explains an output, and no states" for name in to_output}
+    assert set(trial.left_out["reason"]) == {
+        f"{name} explains an output, and no states" for name in to_output
+    }
     by_silence = trial.values.query("judge == 'silence (zeros)'")
     assert "gradient_input" in set(by_silence["measure"])
 
@@ -66,8 +79,12 @@ def test_text_and_what_cannot_be_judged():
         bert(), [speechmix.Sentence(text)], measures="alti", **{**ASKED, "judges": "states (mask)"}
     )
     assert {"alti", "oracle", "length", "position", "random"} == set(trial.values["measure"])
-    short = speechmix.faithfulness(bert(), [speechmix.Sentence("the cats play")], measures="alti", **ASKED)
+    short = speechmix.faithfulness(
+        bert(), [speechmix.Sentence("the cats play")], measures="alti", **ASKED
+    )
     assert short.values.empty
     assert "fill should be one of" in short.left_out["reason"].iloc[0]
-    few = speechmix.faithfulness(bert(), [speechmix.Sentence("the cats play")], measures="alti", judges="states (mask)")
+    few = speechmix.faithfulness(
+        bert(), [speechmix.Sentence("the cats play")], measures="alti", judges="states (mask)"
+    )
     assert few.left_out["reason"].tolist() == ["no word has 3 others beside it"]

@@ -1,4 +1,5 @@
-"""Trials of tiny and bundled models: against brute force, and what is recorded when something cannot be judged."""
+"""Trials of tiny and bundled models: against brute force, and what is recorded when something
+cannot be judged."""
 
 from __future__ import annotations
 
@@ -48,15 +49,24 @@ def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
     with pytest.raises(InputError, match="needs 8 groups of items, there is 1"):
         nothing.sentence()
     options = {"metrics": ["spearman"], "aggregations": ["last"]}
-    judged = speechmix.faithfulness(model, clips()[:2], measures="attention", judges="silence (zeros)", **options)
-    assert "2 items in 1 group judged by silence (zeros); a comparison of measures needs 8 groups" in repr(judged)
-    assert "2 clips in 1 group) no measure can be compared: that needs 8 groups" in judged.sentence()
+    judged = speechmix.faithfulness(
+        model, clips()[:2], measures="attention", judges="silence (zeros)", **options
+    )
+    assert (
+        "2 items in 1 group judged by silence (zeros); a comparison of measures needs 8 groups"
+        in repr(judged)
+    )
+    assert (
+        "2 clips in 1 group) no measure can be compared: that needs 8 groups" in judged.sentence()
+    )
 
 
 @pytest.mark.long
 def test_the_judge_as_its_own_oracle_gets_one():
     table = trial_of("tiny-french-whisper").table
-    of_ranks = table[(table["measure"] == "oracle") & table["metric"].isin(["top_1", "spearman", "kendall"])]
+    of_ranks = table[
+        (table["measure"] == "oracle") & table["metric"].isin(["top_1", "spearman", "kendall"])
+    ]
     assert set(of_ranks["judge"]) == {"silence", "patch", "knock-out"}
     assert np.allclose(of_ranks["value"], 1)
 
@@ -74,7 +84,9 @@ def test_every_way_to_aggregate_is_a_row_beside_its_baselines():
         for measure in ("value_zeroing", "attention"):
             assert {(stack, measure, aggregation) for aggregation in aggregations} <= rows
         assert {(stack, name, "") for name in ("random", "length", "position", "oracle")} <= rows
-    assert not {row for row in rows if row[1] == "gradient_input" and row[2] in ("rollout", "composed")}
+    assert not {
+        row for row in rows if row[1] == "gradient_input" and row[2] in ("rollout", "composed")
+    }
     assert not {row for row in rows if row[0] == "decoder"}  # silence says nothing of tokens
     assert trial.judges[-1] == "knock-out"
     assert "4 clips in 2 groups" in trial.sentence()
@@ -91,7 +103,9 @@ def test_drops_are_those_of_input_ablation():
     table = speechmix.ablate_input(model, clip, sides=["sound"]).table
     expected = table.groupby("word")["drop"].mean()
     assert clip.target not in verdict.drops
-    assert verdict.drops == pytest.approx({word: expected[word] for word in verdict.drops}, abs=1e-3)
+    assert verdict.drops == pytest.approx(
+        {word: expected[word] for word in verdict.drops}, abs=1e-3
+    )
     (zeros,) = verdicts("silence (zeros)", decision)
     expected = table[table["intervention"] == "silence (zeros)"].set_index("word")["drop"]
     assert zeros.drops == pytest.approx({word: expected[word] for word in zeros.drops}, abs=1e-3)
@@ -106,10 +120,12 @@ def test_numbers_of_a_row_are_those_of_its_item():
     row = speechmix.mix(model, clip, measures="value_zeroing")["value_zeroing", "encoder"].scores[
         -1, clip.target, words
     ]
-    values = trial.values[(trial.values["item"] == clip.name) & (trial.values["judge"] == "silence")]
-    last = values[(values["measure"] == "value_zeroing") & (values["aggregation"] == "last")].set_index("metric")[
-        "value"
+    values = trial.values[
+        (trial.values["item"] == clip.name) & (trial.values["judge"] == "silence")
     ]
+    last = values[
+        (values["measure"] == "value_zeroing") & (values["aggregation"] == "last")
+    ].set_index("metric")["value"]
     assert last["spearman"] == pytest.approx(spearmanr(row, verdict.of(words))[0])
     removed, kept = curves.curves_of(verdict, words, np.argsort(-row).tolist())
     assert last["comprehensiveness"] == pytest.approx(np.mean(removed[0] - removed[1:-1]))
@@ -125,7 +141,9 @@ def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
     assert together[2] == together[3]
     inputs, places = inputs_without(decision, [1, 3], side="sound", fill="zeros")
     assert decision.of_inputs(inputs, places=places) == pytest.approx(together[2], abs=1e-3)
-    decision.__dict__["of_many_inputs"] = lambda changed: [np.nan] * len(changed)  # nothing new is run
+    decision.__dict__["of_many_inputs"] = lambda changed: (
+        [np.nan] * len(changed)
+    )  # nothing new is run
     assert np.isfinite(removals.margins([(3, 1), ()])).all()
 
 
@@ -144,7 +162,9 @@ def test_silencing_several_words_leaves_the_others_and_fills_with_none_of_them()
 
 def test_soft_versions_end_where_the_hard_ones_are():
     clip = clips()[0]
-    assert np.array_equal(attenuated(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000))
+    assert np.array_equal(
+        attenuated(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
+    )
     decision = Decision.of(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
     removals = Removals(decision, "sound", "zeros")
@@ -158,7 +178,12 @@ def test_soft_versions_end_where_the_hard_ones_are():
 
 def test_soft_metrics_are_rows_when_asked_for():
     metrics = ("spearman", "soft_comprehensiveness", "soft_sufficiency")
-    options = {"measures": "attention", "aggregations": ["last"], "metrics": metrics, "judges": ["silence (zeros)"]}
+    options = {
+        "measures": "attention",
+        "aggregations": ["last"],
+        "metrics": metrics,
+        "judges": ["silence (zeros)"],
+    }
     trial = speechmix.faithfulness(trained("tiny-french-ctc"), clips()[:2], **options)
     assert set(trial.table["metric"]) == set(metrics)
     assert set(trial.judges) == {"silence (zeros)"}
@@ -170,7 +195,12 @@ SENTENCE = speechmix.Sentence("the cat is very here", cue="cat", target="is", fo
 def test_blank_out_is_the_published_protocol():
     model = text_models.bert()
     trial = speechmix.faithfulness(
-        model, [SENTENCE], measures="attention", protocol="blank-out", judges=["blank (unk)"], fewest=3
+        model,
+        [SENTENCE],
+        measures="attention",
+        protocol="blank-out",
+        judges=["blank (unk)"],
+        fewest=3,
     )
     masked = SENTENCE.replace(text="the cat <mask> very here", target="<mask>", foil=None)
     ids = model.tokenizer("the cat [MASK] very here", return_tensors="pt")["input_ids"]
@@ -185,7 +215,9 @@ def test_blank_out_is_the_published_protocol():
         blanked = ids.clone()
         blanked[0, place] = model.tokenizer.unk_token_id
         drops.append(probability(ids) - probability(blanked))
-    rolled = speechmix.mix(model, masked, measures="attention", units="token")["attention", "encoder"].rollout()
+    rolled = speechmix.mix(model, masked, measures="attention", units="token")[
+        "attention", "encoder"
+    ].rollout()
     row = rolled.scores[-1, 3, [1, 2, 4, 5]]
     values = trial.values.set_index("measure")["value"]
     assert values["attention"] == pytest.approx(spearmanr(row, drops)[0])
@@ -197,9 +229,16 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
     model = text_models.gpt2()
     sentence = SENTENCE.replace(text="the very cat here is", foil="are")
     trial = speechmix.faithfulness(
-        model, [sentence], measures=["value_zeroing", "alti"], judges=["blank"], metrics=["spearman"]
+        model,
+        [sentence],
+        measures=["value_zeroing", "alti"],
+        judges=["blank"],
+        metrics=["spearman"],
     )
-    assert set(trial.values.query("measure == 'value_zeroing'")["aggregation"]) >= {"rollout", "strength rollout"}
+    assert set(trial.values.query("measure == 'value_zeroing'")["aggregation"]) >= {
+        "rollout",
+        "strength rollout",
+    }
     assert "strength rollout" not in set(trial.values.query("measure == 'alti'")["aggregation"])
     decision = Decision.of(model, sentence)
     mixing_map = speechmix.mix(model, sentence, measures="value_zeroing", units="token")
@@ -213,7 +252,9 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
 def test_causal_models_compare_the_words_before():
     model = text_models.gpt2()
     sentence = SENTENCE.replace(text="the very cat here is", foil="are")
-    trial = speechmix.faithfulness(model, [sentence], measures="value_zeroing", judges=["blank", "knock-out"])
+    trial = speechmix.faithfulness(
+        model, [sentence], measures="value_zeroing", judges=["blank", "knock-out"]
+    )
     assert set(trial.values["stack"]) == {"decoder"}
     assert set(trial.values["words"]) == {4}
     assert set(trial.judges) == {"blank", "knock-out"}
@@ -240,7 +281,10 @@ def test_what_cannot_be_judged_is_recorded_and_not_lost():
     assert "wordless" in reasons
     assert "no other member of its pair" in reasons[alone.name]
     assert trial.judges == ["silence"]
-    assert set(trial.values["item"]) == {alone.name, f"{alone.name} (2)"}  # two clips of one name stay two
+    assert set(trial.values["item"]) == {
+        alone.name,
+        f"{alone.name} (2)",
+    }  # two clips of one name stay two
 
 
 def test_a_trial_of_nothing_says_why():
@@ -254,15 +298,20 @@ def test_a_trial_of_nothing_says_why():
 
 
 def test_a_measure_that_fails_is_noted_and_the_others_are_judged():
-    @speechmix.register_measure("broken", description="fails", citation="none", no_heads=": it fails")
+    @speechmix.register_measure(
+        "broken", description="fails", citation="none", no_heads=": it fails"
+    )
     def broken(block, units):
         raise InputError("broken as it is")
 
     try:
         trial = speechmix.faithfulness(
-            trained("tiny-french-ctc"), clips()[:1], measures=["attention", "broken"], judges="silence (zeros)",
+            trained("tiny-french-ctc"),
+            clips()[:1],
+            measures=["attention", "broken"],
+            judges="silence (zeros)",
             metrics=["spearman"],
-        )  # fmt: skip
+        )
     finally:
         forget_measure("broken")
     assert set(trial.values["measure"]) == {"attention", "random", "length", "position", "oracle"}

@@ -1,4 +1,5 @@
-"""SYNTHETIC tables of probes, drawn with a known accuracy in every layer; no model was run for them."""
+"""SYNTHETIC tables of probes, drawn with a known accuracy in every layer; no model was run for
+them."""
 
 from __future__ import annotations
 
@@ -27,15 +28,29 @@ def synthetic_probes(
     """Table and answers of two clips a group, each right with the accuracy of its layer."""
     generator, rows, answers = np.random.default_rng(seed), [], []
     names = np.repeat([f"word {number}" for number in range(groups)], 2)
-    for init, number, accuracies in [("trained", pd.NA, trained), *(("random", twin, random) for twin in range(twins))]:
+    for init, number, accuracies in [
+        ("trained", pd.NA, trained),
+        *(("random", twin, random) for twin in range(twins)),
+    ]:
         for layer, accuracy in zip(LAYERS, accuracies, strict=True):
             right = (generator.random(len(names)) < accuracy).astype(float)
-            control = generator.integers(2, size=(3, len(names))).mean(axis=0) if init == "trained" else np.nan
+            control = (
+                generator.integers(2, size=(3, len(names))).mean(axis=0)
+                if init == "trained"
+                else np.nan
+            )
             low, high = share_interval(right, names)
             place = {
-                "model": model, "init": init, "seed": number, "part": part, "stack": stack, "position": position,
-                "layer": layer, "depth": layer / 4, "label": label,
-            }  # fmt: skip
+                "model": model,
+                "init": init,
+                "seed": number,
+                "part": part,
+                "stack": stack,
+                "position": position,
+                "layer": layer,
+                "depth": layer / 4,
+                "label": label,
+            }
             rows.append(
                 {
                     **place,
@@ -52,7 +67,9 @@ def synthetic_probes(
                     "groups": groups,
                 }
             )
-            items = pd.DataFrame({"item": [f"clip {i:03d}" for i in range(len(names))], "group": names})
+            items = pd.DataFrame(
+                {"item": [f"clip {i:03d}" for i in range(len(names))], "group": names}
+            )
             told = {"true": "sg", "predicted": "sg", "right": right, "control": control}
             answers.append(items.assign(**place, **told))
     table = pd.DataFrame(rows).astype({"seed": "Int64"})

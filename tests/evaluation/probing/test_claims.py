@@ -1,4 +1,5 @@
-"""What is said of probes follows their tests: on drawn answers, on the null, and with too little to tell."""
+"""What is said of probes follows their tests: on drawn answers, on the null, and with too little to
+tell."""
 
 from __future__ import annotations
 
@@ -12,24 +13,35 @@ from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 def test_what_is_read_from_a_layer_on_is_said_so():
     claims = probe_claims(*synthetic_probes())
-    assert claims.set_index("layer").read.to_dict() == {-1: False, 0: False, 1: False, 2: True, 3: True, 4: True}
+    assert claims.set_index("layer").read.to_dict() == {
+        -1: False,
+        0: False,
+        1: False,
+        2: True,
+        3: True,
+        4: True,
+    }
     assert claims.more.tolist() == claims.read.tolist()
     (sentence,) = sentences(claims, {"synthetic": "the model"})
     assert sentence.startswith(
-        "the model: number can be read off the target in the encoder from layer 2 on (at best 100 % right"
+        "the model: number can be read off the target in the encoder from layer 2 on (at best 100 "
+        "% right"
     )
     assert "better than off untrained models (" in sentence
 
 
 def test_a_state_that_tells_it_untrained_is_read_but_not_learned():
     claims = probe_claims(
-        *synthetic_probes((0.95,) * 6, (0.95,) * 6, groups=60, stack="decoder", position="deciding", part="left")
+        *synthetic_probes(
+            (0.95,) * 6, (0.95,) * 6, groups=60, stack="decoder", position="deciding", part="left"
+        )
     )
     assert claims.read.all()
     assert not claims.more.any()
     (sentence,) = sentences(claims)
     assert (
-        "synthetic, left cue: number can be read off the deciding position in the decoder from its input on" in sentence
+        "synthetic, left cue: number can be read off the deciding position in the decoder from its "
+        "input on" in sentence
     )
     assert "but whether better than off untrained models is inconclusive (9" in sentence
 
@@ -50,12 +62,14 @@ def test_few_groups_and_few_twins_say_less():
         assert not claims.more.any()
         (sentence,) = sentences(claims)
         assert sentence.endswith(
-            f"with {twins} untrained twins nothing is claimed of what training added (39 are needed)."
+            f"with {twins} untrained twins nothing is claimed of what training added (39 are "
+            "needed)."
         )
 
 
 def test_reading_is_corrected_over_all_layers_of_a_model():
-    """An accuracy whose own 95 % interval leaves out chance, in one of six layers, is not enough."""
+    """An accuracy whose own 95 % interval leaves out chance, in one of six layers, is not
+    enough."""
     table, answers = synthetic_probes((0.5, 0.5, 0.5, 0.5, 0.5, 0.66), twins=2, seed=27)
     of_layer = answers[(answers["init"] == "trained") & (answers["layer"] == 4)]
     means = of_layer.groupby("group")["right"].mean()

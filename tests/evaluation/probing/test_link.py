@@ -1,4 +1,5 @@
-"""Mixing against probing over layers: the published curves' known correlations, and curves made to agree."""
+"""Mixing against probing over layers: the published curves' known correlations, and curves made to
+agree."""
 
 from __future__ import annotations
 
@@ -19,12 +20,23 @@ BY = ["model", "init", "stack", "measure"]
 @pytest.mark.parametrize(
     ("model", "pearson", "spearman"),
     [
-        ("XLSR-53, published", {"value_zeroing": 0.89, "attention_norm": 0.80, "attention": 0.60}, (0.72, 0.60, 0.54)),
-        ("Whisper-medium, published", {"value_zeroing": 0.52, "attention_norm": 0.50, "attention": 0.38}, None),
+        (
+            "XLSR-53, published",
+            {"value_zeroing": 0.89, "attention_norm": 0.80, "attention": 0.60},
+            (0.72, 0.60, 0.54),
+        ),
+        (
+            "Whisper-medium, published",
+            {"value_zeroing": 0.52, "attention_norm": 0.50, "attention": 0.38},
+            None,
+        ),
     ],
 )
 def test_the_published_curves_agree_in_gain_as_was_computed_from_them(model, pearson, spearman):
-    mixing, read = (table[table["init"] == "trained"] for table in (published_contributions(), published_probing()))
+    mixing, read = (
+        table[table["init"] == "trained"]
+        for table in (published_contributions(), published_probing())
+    )
     mixing = mixing[(mixing["model"] == model) & (mixing["stack"] == "encoder")]
     table = probing_agreement(mixing, read).set_index(["measure", "against"])
     for place, (measure, expected) in enumerate(pearson.items()):

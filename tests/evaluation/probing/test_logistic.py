@@ -9,7 +9,12 @@ from sklearn.model_selection import cross_validate
 
 from speechmix.errors import InputError
 from speechmix.evaluation.probing.fits import Settings, fitted
-from speechmix.evaluation.probing.logistic import PUBLISHED, control_labels, folds_of, predicted_labels
+from speechmix.evaluation.probing.logistic import (
+    PUBLISHED,
+    control_labels,
+    folds_of,
+    predicted_labels,
+)
 from speechmix.evaluation.probing.scores import ratio_interval, share_interval
 from speechmix.evaluation.probing.task import Task
 
@@ -43,7 +48,9 @@ def row_of(states, task: Task, **settings):
     assert len(rows) == 1
     assert not left_out
     if settings.get("grouped", True):
-        assert np.mean([answer["right"] for answer in answers]) == pytest.approx(rows[0]["accuracy"])
+        assert np.mean([answer["right"] for answer in answers]) == pytest.approx(
+            rows[0]["accuracy"]
+        )
     return rows[0]
 
 
@@ -59,7 +66,9 @@ def test_a_separable_label_is_read_whatever_the_word():
     states[:, 0] = np.where(np.array(labels) == "pl", 4.0, -4.0)
     row = row_of(states, task_of(labels, groups))
     assert row["accuracy"] == row["macro_f1"] == row["high"] == 1
-    assert row["low"] == pytest.approx(0.025 ** (1 / GROUPS))  # no bootstrap knows of errors that were not made
+    assert row["low"] == pytest.approx(
+        0.025 ** (1 / GROUPS)
+    )  # no bootstrap knows of errors that were not made
     assert row["majority"] == 0.5
     assert 0.3 < row["control"] < 0.65
     assert row["memorised"] > 0.7
@@ -68,8 +77,12 @@ def test_a_separable_label_is_read_whatever_the_word():
 
 def test_a_control_below_chance_adds_nothing_to_the_gain():
     labels, groups = pairs()
-    states = np.repeat(np.random.default_rng(1).standard_normal((GROUPS, 2)) * 0.01, 2, axis=0)  # nothing but the word
-    states[:, 0] += 3.0 * (np.array(labels) == "pl") * (np.arange(2 * GROUPS) < 8)  # the number in a quarter of them
+    states = np.repeat(
+        np.random.default_rng(1).standard_normal((GROUPS, 2)) * 0.01, 2, axis=0
+    )  # nothing but the word
+    states[:, 0] += (
+        3.0 * (np.array(labels) == "pl") * (np.arange(2 * GROUPS) < 8)
+    )  # the number in a quarter of them
     row = row_of(states, task_of(labels, groups), controls=3, seed=7)
     assert row["control"] < row["majority"] == 0.5
     assert row["accuracy"] > 0.5
@@ -87,7 +100,12 @@ def test_random_labels_are_at_chance_and_the_interval_says_so():
     for seed in range(12):
         generator = np.random.default_rng(seed)
         labels = [label for _ in range(GROUPS) for label in generator.permutation(["sg", "pl"])]
-        row = row_of(generator.standard_normal((2 * GROUPS, WIDTH)), task_of(labels, groups), seed=seed, controls=0)
+        row = row_of(
+            generator.standard_normal((2 * GROUPS, WIDTH)),
+            task_of(labels, groups),
+            seed=seed,
+            controls=0,
+        )
         accuracies.append(row["accuracy"])
         covered += row["low"] <= 0.5 <= row["high"]
     assert covered >= 10
@@ -99,14 +117,17 @@ def test_a_label_that_the_word_alone_tells_looks_learnable_until_words_are_kept_
     labels = np.repeat(generator.permutation(["sg", "pl"] * (GROUPS // 2)), 2).tolist()
     _, groups = pairs()
     states, task = words_and_noise(generator), task_of(labels, groups)
-    apart, together = (row_of(states, task, grouped=grouped, controls=0) for grouped in (False, True))
+    apart, together = (
+        row_of(states, task, grouped=grouped, controls=0) for grouped in (False, True)
+    )
     assert apart["accuracy"] > 0.8
     assert together["accuracy"] < 0.65
     assert together["low"] < 0.5
 
 
 def newton(x, y, c=1.0, steps=60):
-    """Weights and intercept of L2 logistic regression, the intercept free, by damped Newton steps in double precision."""
+    """Weights and intercept of L2 logistic regression, the intercept free, by damped Newton steps
+    in double precision."""
     x1 = np.column_stack([x, np.ones(len(x))])
     penalty = np.diag([1.0] * x.shape[1] + [0.0])
     weights = np.zeros(x1.shape[1])
@@ -130,7 +151,9 @@ def test_predictions_are_those_of_a_plain_newton_solver():
         test, train = fold == number, fold != number
         mean, deviation = states[train].mean(axis=0), states[train].std(axis=0)
         deviation[deviation == 0] = 1
-        weights = newton((states[train] - mean) / deviation, (np.array(labels)[train] == "sg").astype(float))
+        weights = newton(
+            (states[train] - mean) / deviation, (np.array(labels)[train] == "sg").astype(float)
+        )
         margin = ((states[test] - mean) / deviation) @ weights[:-1] + weights[-1]
         assert np.abs(margin).min() > 1e-3
         wanted[test] = np.where(margin > 0, "sg", "pl")
@@ -140,12 +163,18 @@ def test_predictions_are_those_of_a_plain_newton_solver():
 @pytest.mark.parametrize("plurals", [16, 11, 5])
 def test_the_published_recipe_is_liblinear_unscaled_in_stratified_folds_after_a_shuffle(plurals):
     generator = np.random.default_rng(plurals)
-    labels = np.array(["sg"] * (32 - plurals) + ["pl"] * plurals)  # sorted: without a shuffle the folds would differ
+    labels = np.array(
+        ["sg"] * (32 - plurals) + ["pl"] * plurals
+    )  # sorted: without a shuffle the folds would differ
     states = generator.standard_normal((32, 8)) * 3 + 0.8 * (labels == "pl")[:, None]
     order = np.random.default_rng(12).permutation(32)  # Dataset.shuffle(12) of the released code
     classifier = LogisticRegression(solver="liblinear", random_state=42)
     scores = cross_validate(
-        classifier, states[order], (labels[order] == "pl").astype(int), cv=3, scoring=("accuracy", "f1_macro")
+        classifier,
+        states[order],
+        (labels[order] == "pl").astype(int),
+        cv=3,
+        scoring=("accuracy", "f1_macro"),
     )
     names = [f"clip {index}" for index in range(32)]
     row = row_of(states, task_of(labels.tolist(), names), **PUBLISHED, controls=0)
@@ -202,10 +231,16 @@ def test_what_cannot_be_probed_is_said_and_one_type_has_no_control():
 @pytest.mark.parametrize("share", [0.5, 0.9])
 @pytest.mark.parametrize("count", [4, 8, 20])
 def test_an_interval_of_a_share_covers_with_few_groups(count, share):
-    generator, covered, groups = np.random.default_rng(count), 0, np.repeat(np.arange(count), 4).astype(str)
+    generator, covered, groups = (
+        np.random.default_rng(count),
+        0,
+        np.repeat(np.arange(count), 4).astype(str),
+    )
     for _ in range(200):
         right = generator.random((count, 4)) < share
-        right = np.where(generator.random(count)[:, None] < 0.3, right[:, :1], right)  # some groups are all alike
+        right = np.where(
+            generator.random(count)[:, None] < 0.3, right[:, :1], right
+        )  # some groups are all alike
         low, high = share_interval(right.ravel(), groups)
         covered += low <= share <= high
     assert covered >= 186  # 93 %
@@ -213,7 +248,10 @@ def test_an_interval_of_a_share_covers_with_few_groups(count, share):
 
 def test_intervals_are_over_groups_and_not_over_items():
     right = [1.0] * 20 + [0.0] * 20
-    many, few = share_interval(right, list(map(str, range(40)))), share_interval(right, ["a"] * 20 + ["b"] * 20)
+    many, few = (
+        share_interval(right, list(map(str, range(40)))),
+        share_interval(right, ["a"] * 20 + ["b"] * 20),
+    )
     assert many[1] - many[0] < 0.35
     assert few == pytest.approx((0.0, 1.0), abs=1e-6)
     assert np.isnan(ratio_interval([1, 2], ["a", "a"])).all()

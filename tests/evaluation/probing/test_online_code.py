@@ -1,4 +1,5 @@
-"""The online code on probes whose cost is known: a constant one, a perfect one, one that never learns."""
+"""The online code on probes whose cost is known: a constant one, a perfect one, one that never
+learns."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def softmax_of_states(states, classes, count, scored):
 def test_a_constant_probe_compresses_nothing_in_bits_and_1_44_as_published():
     labels, states = labels_of(PUBLISHED_ITEMS), np.zeros((PUBLISHED_ITEMS, 2))
     correct = online_code(states, labels, predictors=even)
-    reference = online_code(states, labels, mode="reference", network=lambda width, count: Constant(count))
+    reference = online_code(
+        states, labels, mode="reference", network=lambda width, count: Constant(count)
+    )
     assert correct.length == pytest.approx(PUBLISHED_ITEMS)
     assert correct.compression == pytest.approx(1, abs=1e-6)
     assert reference.compression == pytest.approx(1.44, abs=0.005)
@@ -69,7 +72,9 @@ def test_a_perfect_probe_is_at_the_ceiling_as_published():
     assert reference.compression == pytest.approx(3.14, abs=0.005)
     assert reference.length == pytest.approx(17 + 2119 * np.log(1 + np.exp(-1)), rel=1e-5)
     correct = online_code(states, labels, predictors=sure)
-    assert correct.length == pytest.approx(18, abs=1e-3)  # ceil(0.008 x 2138): the first block alone costs
+    assert correct.length == pytest.approx(
+        18, abs=1e-3
+    )  # ceil(0.008 x 2138): the first block alone costs
     assert correct.compression == pytest.approx(PUBLISHED_ITEMS / 18, rel=1e-3)
 
 
@@ -105,7 +110,8 @@ def test_what_can_be_read_is_cheap_and_what_cannot_is_not():
 
 
 def drawn(kind: str, count: int, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """States and labels 0 and 1, as many of each: separable, with overlap, or labels that no state says anything of."""
+    """States and labels 0 and 1, as many of each: separable, with overlap, or labels that no state
+    says anything of."""
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.arange(count) % 2)
     states = generator.standard_normal((count, width))
@@ -129,8 +135,12 @@ def bits_of_one_regression(states, classes, strength: float) -> float:
             total += len(scored)
             continue
         scaler = StandardScaler().fit(states[sent])
-        fitted = LogisticRegression(C=strength, max_iter=5000).fit(scaler.transform(states[sent]), classes[sent])
-        margins = fitted.decision_function(scaler.transform(states[scored])) * (2 * classes[scored] - 1)
+        fitted = LogisticRegression(C=strength, max_iter=5000).fit(
+            scaler.transform(states[sent]), classes[sent]
+        )
+        margins = fitted.decision_function(scaler.transform(states[scored])) * (
+            2 * classes[scored] - 1
+        )
         total += np.logaddexp(0, -margins).sum() / np.log(2)
     return total
 
@@ -146,9 +156,13 @@ def test_the_code_is_as_short_as_that_of_logistic_regression_on_the_same_blocks(
     best = min(bits_of_one_regression(states, classes, strength) for strength in (0.01, 1.0, 100.0))
     blocks_predicted = len(blocks(count)[1]) - 1
     predictors = 2 + len(STRENGTHS)
-    overhead = np.log2(predictors) - (blocks_predicted - 1) * np.log2(1 - SWITCH + SWITCH / predictors)
+    overhead = np.log2(predictors) - (blocks_predicted - 1) * np.log2(
+        1 - SWITCH + SWITCH / predictors
+    )
     assert overhead < 4
-    assert length <= best + overhead + 1.5  # where all sent labels are alike the two codes differ by a bit or so
+    assert (
+        length <= best + overhead + 1.5
+    )  # where all sent labels are alike the two codes differ by a bit or so
 
 
 @pytest.mark.parametrize(("count", "width"), [(40, 64), (40, 1024), (200, 256), (600, 64)])
@@ -178,9 +192,12 @@ def test_a_third_label_that_was_not_sent_yet_costs_bits_and_not_infinitely_many(
 
 def test_the_published_schedule_makes_fifteen_epochs_one():
     labels, generator = labels_of(300), np.random.default_rng(0)
-    states = generator.standard_normal((300, 6)) + np.where(np.array(labels) == "sg", 1.0, -1.0)[:, None]
+    states = (
+        generator.standard_normal((300, 6)) + np.where(np.array(labels) == "sg", 1.0, -1.0)[:, None]
+    )
     many, one = (
-        online_code(states, labels, mode="reference", training=Training(epochs=epochs)).length for epochs in (15, 1)
+        online_code(states, labels, mode="reference", training=Training(epochs=epochs)).length
+        for epochs in (15, 1)
     )
     assert many == one
 
@@ -190,7 +207,9 @@ def test_blocks_end_with_a_group_and_hold_their_shares():
     order, ends = blocks(400, groups, seed=1)
     assert sorted(order.tolist()) == list(range(400))
     assert ends[-1] == 400
-    assert all(end >= share * 400 for end, share in zip(reversed(ends), reversed(FRACTIONS), strict=False))
+    assert all(
+        end >= share * 400 for end, share in zip(reversed(ends), reversed(FRACTIONS), strict=False)
+    )
     for end in ends[:-1]:
         assert not {groups[item] for item in order[:end]} & {groups[item] for item in order[end:]}
 

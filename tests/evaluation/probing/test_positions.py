@@ -1,4 +1,5 @@
-"""Which states are read: held against what transformers hands out, frame by frame and token by token."""
+"""Which states are read: held against what transformers hands out, frame by frame and token by
+token."""
 
 from __future__ import annotations
 
@@ -21,10 +22,18 @@ def clip_named(name: str) -> speechmix.Clip:
 
 def whisper_states(model, clip, ids):
     """All states of encoder and decoder [L + 1, T, D], the last of each behind the final norm."""
-    features = model.feature_extractor(clip.audio(16_000), sampling_rate=16_000, return_tensors="pt")
+    features = model.feature_extractor(
+        clip.audio(16_000), sampling_rate=16_000, return_tensors="pt"
+    )
     with torch.no_grad():
-        out = model.base(features["input_features"], decoder_input_ids=torch.tensor([ids]), output_hidden_states=True)
-    return torch.cat(out.encoder_hidden_states).numpy(), torch.cat(out.decoder_hidden_states).numpy()
+        out = model.base(
+            features["input_features"],
+            decoder_input_ids=torch.tensor([ids]),
+            output_hidden_states=True,
+        )
+    return torch.cat(out.encoder_hidden_states).numpy(), torch.cat(
+        out.decoder_hidden_states
+    ).numpy()
 
 
 def test_whisper_frames_rows_and_the_deciding_position():
@@ -45,8 +54,12 @@ def test_whisper_frames_rows_and_the_deciding_position():
     held = [len(prefix) + text.index("maisons") + place for place in range(len("maisons"))]
     assert np.allclose(states.at["decoder", 1], decoder[:, held].mean(axis=1), atol=1e-5)
     predicting = [place - 1 for place in held]
-    assert np.allclose(states.at["decoder", "target"], decoder[:, predicting].mean(axis=1), atol=1e-5)
-    assert np.allclose(states.at["decoder", "deciding"], decoder[:, held[-1] - 1], atol=1e-5)  # n, before s or nothing
+    assert np.allclose(
+        states.at["decoder", "target"], decoder[:, predicting].mean(axis=1), atol=1e-5
+    )
+    assert np.allclose(
+        states.at["decoder", "deciding"], decoder[:, held[-1] - 1], atol=1e-5
+    )  # n, before s or nothing
     cue = [len(prefix) + text.index("nos") + place for place in range(3)]
     assert np.allclose(states.at["decoder", "cue"], decoder[:, cue].mean(axis=1), atol=1e-5)
     assert states.missing == {("encoder", "deciding"): "an encoder has no deciding position"}
@@ -54,12 +67,18 @@ def test_whisper_frames_rows_and_the_deciding_position():
 
 def test_the_deciding_state_of_a_pair_holds_the_same_letters():
     model = trained("tiny-french-whisper")
-    inputs = [states_at(model, clip_named(f"left_00_{number}"), ["deciding", "target"]).at for number in ("sg", "pl")]
+    inputs = [
+        states_at(model, clip_named(f"left_00_{number}"), ["deciding", "target"]).at
+        for number in ("sg", "pl")
+    ]
     singular, plural = (at["decoder", "deciding"][0] for at in inputs)
     length = np.abs(singular).max()
-    # One place further on ("nos" is two letters shorter than "notre"), and otherwise the same letter.
+    # One place further on ("nos" is two letters shorter than "notre"), and otherwise the same
+    # letter.
     assert np.abs(singular - plural).max() < length
-    assert not np.allclose(*(at["decoder", "target"][0] for at in inputs), atol=1e-3)  # which has a row more
+    assert not np.allclose(
+        *(at["decoder", "target"][0] for at in inputs), atol=1e-3
+    )  # which has a row more
 
 
 def test_words_between_and_one_stack_alone():
@@ -68,12 +87,17 @@ def test_words_between_and_one_stack_alone():
     first, last = sorted((clip.cue, clip.target))
     words = list(range(first + 1, last))
     at = states_at(model, clip, ["between", *words], stacks=["encoder"]).at
-    spans = {span.word: len(span) for span in word_spans(clip.words, model.grid(len(clip.audio(16_000))))}
+    spans = {
+        span.word: len(span) for span in word_spans(clip.words, model.grid(len(clip.audio(16_000))))
+    }
     weights = [spans[word] for word in words]
     expected = np.average([at["encoder", word] for word in words], axis=0, weights=weights)
     assert np.allclose(at["encoder", "between"], expected, atol=1e-5)
     neighbours = clip_named("left_00_pl")
-    assert "no word lies between" in states_at(model, neighbours, ["between"]).missing["encoder", "between"]
+    assert (
+        "no word lies between"
+        in states_at(model, neighbours, ["between"]).missing["encoder", "between"]
+    )
     with pytest.raises(InputError, match="decoder"):
         states_at(model, clip, ["target"], stacks=["decoder"])
 
@@ -98,7 +122,9 @@ def test_a_causal_model_is_read_where_it_predicts_the_target():
     ids = model.tokenizer(sentence.text, return_tensors="pt")
     with torch.no_grad():
         states = torch.cat(model.base(**ids, output_hidden_states=True).hidden_states).numpy()
-    start = sentence.text.index("are")  # a byte a token; the space before it may be counted to the word
+    start = sentence.text.index(
+        "are"
+    )  # a byte a token; the space before it may be counted to the word
     assert np.allclose(at["decoder", "deciding"], states[:, start - 1], atol=1e-6)
     predicting = list(range(start - 1, start + 2))
     assert np.allclose(at["decoder", "target"], states[:, predicting].mean(axis=1), atol=1e-6)

@@ -1,4 +1,5 @@
-"""probe() where the answer is known: a planted edge, clips whose members differ in the cue alone, labels of one's own."""
+"""probe() where the answer is known: a planted edge, clips whose members differ in the cue alone,
+labels of one's own."""
 
 from __future__ import annotations
 
@@ -26,23 +27,28 @@ ITEMS = 32
 
 
 def planted_probes(case: str, layer: int, position: int) -> pd.Series:
-    """Accuracy by layer of reading the cue's content off a position of a planted GPT-2, over random contents."""
+    """Accuracy by layer of reading the cue's content off a position of a planted GPT-2, over random
+    contents."""
     planted = plant(case, family="gpt2", layer=layer)
     contents = np.random.default_rng(0).choice([-1, 1], size=(ITEMS, 8))
     contents[:, 0] = 0
     states = [
         {
             ("decoder", "target"): np.stack(
-                hidden_states(planted.model, inputs_of("gpt2", {"decoder": row}), lambda _, h: h[0, position].numpy())[
-                    "decoder"
-                ]
+                hidden_states(
+                    planted.model,
+                    inputs_of("gpt2", {"decoder": row}),
+                    lambda _, h: h[0, position].numpy(),
+                )["decoder"]
             )
         }
         for row in contents.tolist()
     ]
     names = tuple(map(str, range(ITEMS)))
     own, parts = np.array(names), np.array(["all"] * ITEMS)
-    task = Task("content", (None,) * ITEMS, names, contents[:, CUE].astype(str), own, own, parts, "")
+    task = Task(
+        "content", (None,) * ITEMS, names, contents[:, CUE].astype(str), own, own, parts, ""
+    )
     rows, _, _ = fitted(states, task, Settings(controls=1))
     return pd.DataFrame(rows).set_index("layer").accuracy
 
@@ -51,7 +57,9 @@ def planted_probes(case: str, layer: int, position: int) -> pd.Series:
 def test_a_planted_cue_is_read_off_the_target_from_its_layer_on(layer):
     accuracy = planted_probes("copy", layer, TARGET)
     assert (accuracy[accuracy.index >= layer] == 1).all()
-    assert (accuracy[accuracy.index < layer] < 0.85).all()  # a little of everybody's content is overheard
+    assert (
+        accuracy[accuracy.index < layer] < 0.85
+    ).all()  # a little of everybody's content is overheard
     assert accuracy[-1] < 0.7
 
 
@@ -63,7 +71,11 @@ def test_a_relayed_cue_is_read_off_the_third_token_first():
 
 
 def pairs_of(side: str, count: int) -> list[speechmix.Clip]:
-    clips = [clip for clip in bundled.clips() if clip.meta["side"] == side and clip.meta["control"] == "no"]
+    clips = [
+        clip
+        for clip in bundled.clips()
+        if clip.meta["side"] == side and clip.meta["control"] == "no"
+    ]
     return clips[: 2 * count]
 
 
@@ -82,20 +94,27 @@ def by_layer(probes, init, stack, position) -> pd.DataFrame:
 
 
 def test_what_no_sound_tells_yet_is_at_chance_in_the_encoders_input():
-    probes = speechmix.probe(trained("tiny-french-whisper"), pairs_of("right", 5), stacks="encoder", controls=0)
+    probes = speechmix.probe(
+        trained("tiny-french-whisper"), pairs_of("right", 5), stacks="encoder", controls=0
+    )
     row = by_layer(probes, "trained", "encoder", "target").loc[-1]
-    assert row.accuracy == row.majority == 0.5  # where the target is, the members of a pair are one sound
+    assert (
+        row.accuracy == row.majority == 0.5
+    )  # where the target is, the members of a pair are one sound
 
 
 def test_number_is_read_where_it_must_be_and_the_control_is_at_chance():
     probes = probes_of_left_cues()
     deciding = by_layer(probes, "trained", "decoder", "deciding")
-    assert (deciding.loc[0:, "accuracy"] >= 0.9).all()  # the cue's letters are in the decoder's input
+    assert (
+        deciding.loc[0:, "accuracy"] >= 0.9
+    ).all()  # the cue's letters are in the decoder's input
     assert 0.3 < deciding.control.mean() < 0.7
     assert deciding.loc[0:, "gain_over_baseline"].mean() > 0.25
     untrained = by_layer(probes, "random", "decoder", "deciding")
     assert untrained.loc[0:, "accuracy"].mean() < deciding.loc[0:, "accuracy"].mean()
-    # The published protocol, mean over the rows of the target: a plural has a row more, which tells its number untrained.
+    # The published protocol, mean over the rows of the target: a plural has a row more, which tells
+    # its number untrained.
     assert by_layer(probes, "random", "decoder", "target").accuracy.max() >= 0.85
 
 
@@ -139,7 +158,12 @@ def sentences() -> list[speechmix.Sentence]:
     """Subject and verb in all ways to fill the words between: the verb is masked."""
     fillers = ["", "very ", "here ", "play ", "is ", "are ", "here very ", "very here "]
     return [
-        speechmix.Sentence(f"the {noun} {filler}<mask> .", cue=noun, target="<mask>", meta={"filler": filler or "none"})
+        speechmix.Sentence(
+            f"the {noun} {filler}<mask> .",
+            cue=noun,
+            target="<mask>",
+            meta={"filler": filler or "none"},
+        )
         for filler in fillers
         for noun in NOUNS
     ]
@@ -152,19 +176,29 @@ def number(sentence: speechmix.Sentence) -> str:
 @pytest.mark.long
 def test_texts_with_a_label_by_function_and_groups_by_column():
     model = text_models.bert()
-    probes = speechmix.probe(model, sentences(), label=number, position=["cue", "target", "between"], group="filler")
+    probes = speechmix.probe(
+        model, sentences(), label=number, position=["cue", "target", "between"], group="filler"
+    )
     table = probes.table.set_index(["position", "layer"])
     assert set(table.label) == {"number"}
     assert set(table.groups["cue"]) == {8}
     assert set(table.groups["between"]) == {7}
     assert (table.accuracy["cue"] >= 0.9).all()
     assert table.accuracy["target", -1] == 0.5  # the mask is the same in both
-    assert probes.left_out.value_counts("reason").to_dict() == {"no word lies between cue and target": 2}
+    assert probes.left_out.value_counts("reason").to_dict() == {
+        "no word lies between cue and target": 2
+    }
 
 
 def test_the_online_code_is_told_in_bits_beside_its_control():
     probes = speechmix.probe(
-        text_models.bert(), sentences(), label=number, position="cue", method="online_code", controls=1, group="filler"
+        text_models.bert(),
+        sentences(),
+        label=number,
+        position="cue",
+        method="online_code",
+        controls=1,
+        group="filler",
     )
     scores = ["bits", "compression", "low", "high", "frequencies", "control", "gain_over_baseline"]
     assert list(probes.table.columns[10:17]) == scores
@@ -179,20 +213,36 @@ def test_the_online_code_is_told_in_bits_beside_its_control():
 
 def test_the_published_protocol_by_name():
     probes = speechmix.probe(
-        text_models.bert(), sentences(), label=number, position="cue", protocol="published", controls=0
+        text_models.bert(),
+        sentences(),
+        label=number,
+        position="cue",
+        protocol="published",
+        controls=0,
     )
-    told = {name: probes.provenance[name] for name in ("solver", "scale", "folds", "seed", "grouped")}
+    told = {
+        name: probes.provenance[name] for name in ("solver", "scale", "folds", "seed", "grouped")
+    }
     assert told == {"solver": "liblinear", "scale": False, "folds": 3, "seed": 12, "grouped": False}
 
 
 def test_items_that_cannot_be_probed_are_recorded_and_the_rest_goes_on():
     strangers = [
-        speechmix.Sentence("nothing here", meta={"number": "sg"}), speechmix.Sentence("the cat", target="cat"),
-    ]  # fmt: skip
-    items = [sentence.replace(meta={**sentence.meta, "number": number(sentence)}) for sentence in sentences()]
-    probes = speechmix.probe(text_models.bert(), [*items, *strangers], position="target", controls=0)
+        speechmix.Sentence("nothing here", meta={"number": "sg"}),
+        speechmix.Sentence("the cat", target="cat"),
+    ]
+    items = [
+        sentence.replace(meta={**sentence.meta, "number": number(sentence)})
+        for sentence in sentences()
+    ]
+    probes = speechmix.probe(
+        text_models.bert(), [*items, *strangers], position="target", controls=0
+    )
     reasons = probes.left_out.set_index("item").reason.to_dict()
-    assert reasons == {"nothing here": "the target is not given", "the cat": "has no label 'number'"}
+    assert reasons == {
+        "nothing here": "the target is not given",
+        "the cat": "has no label 'number'",
+    }
     assert set(probes.table.n) == {16}
     clip = bundled.clips()[0]
     mixed = speechmix.probe(text_models.bert(), [*items, clip], position="target", controls=0)

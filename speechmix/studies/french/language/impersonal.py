@@ -1,7 +1,9 @@
-"""Does il stand for nobody? il y a, il faut, il fait froid, il est dix heures, il me semble voir, il peut y avoir.
+"""Does il stand for nobody? il y a, il faut, il fait froid, il est dix heures, il me semble voir,
+il peut y avoir.
 
-In: what kinds of words a sentence has, and where il and its verb are. Out: yes or no. Where both can be (il était arrivé un
-lundi, il vient des Vosges), it is taken to: a number that nobody has is worse than a pair that is left out.
+In: what kinds of words a sentence has, and where il and its verb are. Out: yes or no. Where both
+can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is
+worse than a pair that is left out.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from collections.abc import Sequence
 
 from .words import WordKind
 
-# Nobody is meant by il before these verbs (il faut), or with a clause or a noun behind (il semble que, il existe un).
+# Nobody is meant by il before these verbs (il faut), or with a clause or a noun behind (il semble
+# que, il existe un).
 IMPERSONAL_VERBS = frozenset("falloir pleuvoir neiger geler grêler venter bruiner advenir".split())
 _IMPERSONAL_BEFORE = {
     # "parer" is paraître without its circumflex (il parait que)
     "que": frozenset(
-        "sembler paraître parer arriver suffire importer convenir apparaître résulter ressortir rester être".split()
+        "sembler paraître parer arriver suffire importer convenir apparaître résulter ressortir "
+        "rester être".split()
     ),
     "de": frozenset("convenir suffire importer plaire déplaire tarder".split()),
     "un": frozenset("exister rester manquer suffire arriver venir survenir".split()),
@@ -39,7 +43,8 @@ _HOURS = frozenset("temps tard tôt midi minuit".split())
 
 
 def is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
-    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il est dix heures, il semble que.
+    """Whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il est dix heures,
+    il semble que.
 
     Parameters
     ----------
@@ -49,11 +54,17 @@ def is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     """
     lemmas = kinds[verb].verbs
     clitics = {kind.key for kind in kinds[pronoun + 1 : verb]}
-    if lemmas & IMPERSONAL_VERBS or ("y" in clitics and "avoir" in lemmas) or ("s'" in clitics and "agir" in lemmas):
+    if (
+        lemmas & IMPERSONAL_VERBS
+        or ("y" in clitics and "avoir" in lemmas)
+        or ("s'" in clitics and "agir" in lemmas)
+    ):
         return True
     if "valoir" in lemmas and verb + 1 < len(kinds) and kinds[verb + 1].key == "mieux":
         return True
-    if "en" in clitics and (kinds[verb].key in ("soit", "fût") or lemmas & {"résulter", "ressortir"}):
+    if "en" in clitics and (
+        kinds[verb].key in ("soit", "fût") or lemmas & {"résulter", "ressortir"}
+    ):
         return True  # quoi qu'il en soit, il en résulte
     if "rester" in lemmas and clitics & _EXPERIENCERS:
         return True  # il me reste
@@ -80,15 +91,31 @@ def is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     if "faire" in lemmas and behind[0].key in _SEASONS:
         return True
     second = behind[1].key if len(behind) > 1 else ""
-    if lemmas & _COPULAS and not clitics & {"se", "s'"} and behind[0].key in _OF_DEEDS and second in ("de", "d'"):
+    if (
+        lemmas & _COPULAS
+        and not clitics & {"se", "s'"}
+        and behind[0].key in _OF_DEEDS
+        and second in ("de", "d'")
+    ):
         return True
     counts = len(behind) > 1 and (second in _COUNTS or behind[1].counted)
-    if counts and "être" in lemmas and behind[0].past_participle and behind[0].verbs & _IMPERSONAL_BEFORE["un"]:
+    if (
+        counts
+        and "être" in lemmas
+        and behind[0].past_participle
+        and behind[0].verbs & _IMPERSONAL_BEFORE["un"]
+    ):
         return True  # il est arrivé un
     if "être" in lemmas:
         is_hour = second in ("heure", "heures") and not behind[0].preposition
-        return behind[0].key in _HOURS or is_hour or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
-    key = "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
+        return (
+            behind[0].key in _HOURS
+            or is_hour
+            or (bool(behind[0].adjective_bits) and second in ("que", "qu'"))
+        )
+    key = (
+        "que" if behind[0].key in ("que", "qu'") else "de" if behind[0].key in ("de", "d'") else ""
+    )
     if not key and (behind[0].key in _COUNTS or behind[0].counted):
         key = "un"
     return bool(lemmas & _IMPERSONAL_BEFORE.get(key, frozenset()))
@@ -107,12 +134,18 @@ def _infinitive_behind(kinds: Sequence[WordKind], verb: int) -> int | None:
 
 def _is_hour(behind: Sequence[WordKind]) -> bool:
     """Whether what stands behind a verb says the time: (près de) huit heures."""
-    first = next((index for index, kind in enumerate(behind) if kind.key not in _ABOUT), len(behind))
+    first = next(
+        (index for index, kind in enumerate(behind) if kind.key not in _ABOUT), len(behind)
+    )
     counted = behind[first : first + 2]
     return (
-        bool(counted) and not counted[0].preposition and [kind.key for kind in counted[1:]] in (["heure"], ["heures"])
+        bool(counted)
+        and not counted[0].preposition
+        and [kind.key for kind in counted[1:]] in (["heure"], ["heures"])
     )
 
 
 def is_adverb(kind: WordKind) -> bool:
-    return kind.key == "pas" or (kind.adverb > 0 and kind.adverb > kind.noun + kind.adjective + kind.finite)
+    return kind.key == "pas" or (
+        kind.adverb > 0 and kind.adverb > kind.noun + kind.adjective + kind.finite
+    )

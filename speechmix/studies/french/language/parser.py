@@ -1,7 +1,9 @@
-"""Which noun belongs to a determiner, which verb to a subject pronoun? A parser for French that needs only the lexicon.
+"""Which noun belongs to a determiner, which verb to a subject pronoun? A parser for French that
+needs only the lexicon.
 
-In: a sentence. Out: its tokens and the `Link`s between them. It reads from left to right with closed lists and the
-frequencies of a spelling's readings, and knows no more grammar than the three relations of `parsing` need.
+In: a sentence. Out: its tokens and the `Link`s between them. It reads from left to right with
+closed lists and the frequencies of a spelling's readings, and knows no more grammar than the three
+relations of `parsing` need.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from .words import DETERMINERS, MONTHS, PLURAL, SINGULAR, SUBJECTS, TITLES, Word
 
 _CERTAIN_BEFORE_VERB = frozenset("je j' tu il on ils ne n' me m' te t' se s'".split())
 _BE_LIKE = frozenset(
-    "fut fût furent fussent sera serait seraient seront soit soient était étaient est sont doit peut".split()
+    "fut fût furent fussent sera serait seraient seront soit soient était étaient est sont doit "
+    "peut".split()
 )
-# What follows a noun (le reste du temps, le fait que) far more often than a verb whose object stands before it.
+# What follows a noun (le reste du temps, le fait que) far more often than a verb whose object
+# stands before it.
 _AFTER_NOUN = frozenset("de du des d' que qu'".split())
 # Before un, a number: l'amendement numéro un fait débat.
 _NUMBERED = frozenset("numéro numéros article chapitre page acte tome".split())
@@ -49,7 +53,11 @@ class LexiconParser:
         """Say why a form can never be a cue; "" if it can."""
         forms = tuple(SUBJECTS) if relation == "subject" else tuple(DETERMINERS)
         what = "subject pronoun" if relation == "subject" else "determiner"
-        return "" if cue in forms else f"it is no {what} that the parser knows; there are {', '.join(forms)}"
+        return (
+            ""
+            if cue in forms
+            else f"it is no {what} that the parser knows; there are {', '.join(forms)}"
+        )
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
         """Return the tokens of a sentence and the links between them."""
@@ -64,7 +72,9 @@ class LexiconParser:
                     links.append(Link("determiner", index, noun))
                     verb = subjects.verb_of(index, noun)
                     if verb is not None:
-                        links.append(Link("determiner+subject", index, verb.place, noun, verb.coordinated))
+                        links.append(
+                            Link("determiner+subject", index, verb.place, noun, verb.coordinated)
+                        )
             if kind.subject:
                 verb = verb_of_pronoun(kinds, index, lambda at: _next(kinds, at))
                 if verb is not None:
@@ -91,27 +101,43 @@ def _noun_of(tokens: list[Token], kinds: list[WordKind], index: int) -> int | No
             if word.function:
                 return at if word.key in ("son", "ton") and bits & 1 else None
             if not _is_modifier(word, next_word, bits, compared):
-                before_name = word.prenominal and following is not None and tokens[following].capital
-                return at if not (compared or before_name) and _is_head(word, bits, first=at == after) else None
+                before_name = (
+                    word.prenominal and following is not None and tokens[following].capital
+                )
+                return (
+                    at
+                    if not (compared or before_name) and _is_head(word, bits, first=at == after)
+                    else None
+                )
             compared = False
         at = following
     return None
 
 
 def _is_determiner(kinds: list[WordKind], index: int, after: int) -> bool:
-    """Whether a determiner's form is one here, and no pronoun (ce fut, je le porte), noun or part of a locution."""
+    """Whether a determiner's form is one here, and no pronoun (ce fut, je le porte), noun or part
+    of a locution."""
     kind, following = kinds[index], kinds[after]
     before = kinds[index - 1] if index else None
     key = kind.key
     further = kinds[after + 1].key if after + 1 < len(kinds) else ""
-    if (key, following.key) in _FROZEN or following.key == key or (key, following.key, further) in _FROZEN:
+    if (
+        (key, following.key) in _FROZEN
+        or following.key == key
+        or (key, following.key, further) in _FROZEN
+    ):
         return False
     if key == "ce":
         return following.key not in _BE_LIKE
     if key in ("un", "une") and before is not None and before.key in _NUMBERED:
         return False
     repeated = before is kind
-    if key in ("son", "ton", "un", "une") and before is not None and before.determiner & SINGULAR and not repeated:
+    if (
+        key in ("son", "ton", "un", "une")
+        and before is not None
+        and before.determiner & SINGULAR
+        and not repeated
+    ):
         return False  # itself the noun (le son, la une), or a numeral
     if key in ("le", "la", "les", "l'", "leur"):
         return not _is_object(kinds, index, after)
@@ -119,13 +145,21 @@ def _is_determiner(kinds: list[WordKind], index: int, after: int) -> bool:
 
 
 def _is_object(kinds: list[WordKind], index: int, after: int) -> bool:
-    """Whether le, la, les is a pronoun before its verb (je le porte) and no determiner (le port)."""
+    """Whether le, la, les is a pronoun before its verb (je le porte) and no determiner (le
+    port)."""
     kind, following = kinds[index], kinds[after]
     before = kinds[index - 1] if index else None
-    if before is not None and before.key == "en" and following.participle and following.key.endswith("ant"):
+    if (
+        before is not None
+        and before.key == "en"
+        and following.participle
+        and following.key.endswith("ant")
+    ):
         return True
     verbal = following.finite + following.infinitive
-    if not verbal and not (following.clitic and following.key not in ("leur", "nous", "vous", "le", "la", "les")):
+    if not verbal and not (
+        following.clitic and following.key not in ("leur", "nous", "vous", "le", "la", "les")
+    ):
         return False
     if following.clitic:
         return True
@@ -150,22 +184,32 @@ def _is_object(kinds: list[WordKind], index: int, after: int) -> bool:
 
 
 def _is_passed_over(word: WordKind, following: WordKind | None, bits: int, *, first: bool) -> bool:
-    """Whether the word is neither noun nor adjective, but may stand before them: a number, très, et."""
+    """Whether the word is neither noun nor adjective, but may stand before them: a number, très,
+    et."""
     if word.counted:
         date = word.key.isdigit() or (following is not None and following.key in MONTHS)
         return bool(bits & PLURAL) or not date
     if word.before_adjective:
-        before_adjective = following is not None and following.adjective_bits & bits and not following.function
+        before_adjective = (
+            following is not None and following.adjective_bits & bits and not following.function
+        )
         return not word.noun_bits & bits or bool(before_adjective)
     return word.key in ("et", "ou") and not first
 
 
 def _is_modifier(word: WordKind, following: WordKind | None, bits: int, compared: bool) -> bool:
     """Whether the word stands as an adjective before the noun that follows."""
-    if not word.adjective_bits & bits or following is None or following.sign or following.preposition:
+    if (
+        not word.adjective_bits & bits
+        or following is None
+        or following.sign
+        or following.preposition
+    ):
         return False
     if following.key in ("et", "ou") or following.before_adjective or following.degree:
-        return not word.noun_bits & bits or (word.prenominal and not compared and word.noun_share < 0.1)
+        return not word.noun_bits & bits or (
+            word.prenominal and not compared and word.noun_share < 0.1
+        )
     if following.function or following.filler:
         return False
     is_noun = bool(following.noun_bits & bits)
@@ -179,7 +223,12 @@ def _is_modifier(word: WordKind, following: WordKind | None, bits: int, compared
         return False
     if following.adjective_bits & bits and not word.noun_bits & bits and not is_noun:
         return True
-    return is_noun and following.known and following.noun_share > word.noun_share and word.noun_share < 0.5
+    return (
+        is_noun
+        and following.known
+        and following.noun_share > word.noun_share
+        and word.noun_share < 0.5
+    )
 
 
 def _is_head(word: WordKind, bits: int, *, first: bool) -> bool:
@@ -189,7 +238,8 @@ def _is_head(word: WordKind, bits: int, *, first: bool) -> bool:
 
 
 def _next(kinds: list[WordKind], index: int, over: frozenset[str] = frozenset()) -> int | None:
-    """Index of the next word, over hesitations, the commas beside them and the signs named; None at others and at the end."""
+    """Index of the next word, over hesitations, the commas beside them and the signs named; None at
+    others and at the end."""
     at = index + 1
     while at < len(kinds):
         kind = kinds[at]
@@ -197,7 +247,14 @@ def _next(kinds: list[WordKind], index: int, over: frozenset[str] = frozenset())
         if (
             kind.hesitation
             or (kind.sign and kind.key in over)
-            or (pause and (kinds[at + 1].hesitation or kinds[at - 1].hesitation or kinds[at + 1] is kinds[at - 1]))
+            or (
+                pause
+                and (
+                    kinds[at + 1].hesitation
+                    or kinds[at - 1].hesitation
+                    or kinds[at + 1] is kinds[at - 1]
+                )
+            )
         ):
             at += 1
         else:

@@ -1,9 +1,11 @@
-"""A French sentence as it is written and as it is spoken, linked: "80 %" is quatre-vingts pour cent.
+"""A French sentence as it is written and as it is spoken, linked: "80 %" is quatre-vingts pour
+cent.
 
-In: a text. Out: its written words, half-open character ranges, each with the words that are said for it. Elided words
-(l', qu') and clitics (-t-il) are written words of their own, a number is one. Aligners and word error rates need the
-spoken side, cue and target live on the written one. Numbers are cardinals, ordinals with their ending, decimals, clock
-times and common signs; Roman numerals only as ordinals (XIXe); what else is written in figures is said figure by figure.
+In: a text. Out: its written words, half-open character ranges, each with the words that are said
+for it. Elided words (l', qu') and clitics (-t-il) are written words of their own, a number is one.
+Aligners and word error rates need the spoken side, cue and target live on the written one. Numbers
+are cardinals, ordinals with their ending, decimals, clock times and common signs; Roman numerals
+only as ordinals (XIXe); what else is written in figures is said figure by figure.
 """
 
 from __future__ import annotations
@@ -14,9 +16,17 @@ from typing import NamedTuple
 from .text import tokenize
 
 _UNITS = (
-    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit dix-neuf"
+    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize "
+    "dix-sept dix-huit dix-neuf"
 ).split()
-_TENS = {20: "vingt", 30: "trente", 40: "quarante", 50: "cinquante", 60: "soixante", 80: "quatre-vingt"}
+_TENS = {
+    20: "vingt",
+    30: "trente",
+    40: "quarante",
+    50: "cinquante",
+    60: "soixante",
+    80: "quatre-vingt",
+}
 _SCALES = ((10**9, "milliard"), (10**6, "million"))
 _SIGNS = {
     "%": "pour cent",
@@ -69,9 +79,12 @@ def written_words(text: str) -> list[Written]:
     Examples
     --------
     >>> [(text_of(word, "« L’enfant a-t-il 21 € ? »"), *word.spoken) for word in written_words("« L’enfant a-t-il 21 € ? »")]
-    [('L’', "l'"), ('enfant', 'enfant'), ('a', 'a'), ('t-il', 't', 'il'), ('21', 'vingt', 'et', 'un'), ('€', 'euros')]
+    [('L’', "l'"), ('enfant', 'enfant'), ('a', 'a'), ('t-il', 't', 'il'), ('21', 'vingt', 'et',
+    'un'), ('€', 'euros')]
     """
-    figures = [Written(*_trimmed(text, *m.span()), tuple(_parts(_said(m)))) for m in _NUMBER.finditer(text)]
+    figures = [
+        Written(*_trimmed(text, *m.span()), tuple(_parts(_said(m)))) for m in _NUMBER.finditer(text)
+    ]
     words = [w for w in figures if w.spoken]
     for token in tokenize(text):
         if any(w.start < token.stop and token.start < w.stop for w in words[: len(figures)]):
@@ -104,7 +117,8 @@ def number_in_words(number: int) -> str:
     Examples
     --------
     >>> number_in_words(80), number_in_words(71), number_in_words(2_200_381)
-    ('quatre-vingts', 'soixante et onze', 'deux millions deux cent mille trois cent quatre-vingt-un')
+    ('quatre-vingts', 'soixante et onze', 'deux millions deux cent mille trois cent
+    quatre-vingt-un')
     """
     parts = []
     for scale, name in _SCALES:
@@ -113,8 +127,11 @@ def number_in_words(number: int) -> str:
             parts.append(f"{_below_thousand(many)} {name}{'s' * (many > 1)}")
     if number >= 1000:
         many, number = divmod(number, 1000)
-        # "quatre-vingts" and "cents" lose their s before "mille", which is a number; "millions" is a noun.
-        parts += [] if many == 1 else [re.sub(r"(?<=vingt)s$|(?<=cent)s$", "", _below_thousand(many))]
+        # "quatre-vingts" and "cents" lose their s before "mille", which is a number; "millions" is
+        # a noun.
+        parts += (
+            [] if many == 1 else [re.sub(r"(?<=vingt)s$|(?<=cent)s$", "", _below_thousand(many))]
+        )
         parts.append("mille")
     if number or not parts:
         parts.append(_below_thousand(number))
@@ -123,7 +140,13 @@ def number_in_words(number: int) -> str:
 
 def _below_thousand(number: int) -> str:
     hundreds, rest = divmod(number, 100)
-    parts = [] if not hundreds else ["cent"] if hundreds == 1 else [_UNITS[hundreds], "cent" + "s" * (rest == 0)]
+    parts = (
+        []
+        if not hundreds
+        else ["cent"]
+        if hundreds == 1
+        else [_UNITS[hundreds], "cent" + "s" * (rest == 0)]
+    )
     if rest or not hundreds:
         parts.append(_below_hundred(rest))
     return " ".join(parts)
@@ -155,15 +178,21 @@ def _said(match: re.Match) -> str:
     if groups["hours"]:
         hours = int(groups["hours"])
         minutes = number_in_words(int(groups["minutes"])) if int(groups["minutes"] or 0) else ""
-        return f"{'une' if hours == 1 else number_in_words(hours)} heure{'s' * (hours > 1)} {minutes}"
+        return (
+            f"{'une' if hours == 1 else number_in_words(hours)} heure{'s' * (hours > 1)} {minutes}"
+        )
     if groups["ordinal"]:
         number = groups["ordinal"]
-        return _ordinal(int(number) if number.isdigit() else _roman(number.lower()), groups["ending"])
+        return _ordinal(
+            int(number) if number.isdigit() else _roman(number.lower()), groups["ending"]
+        )
     decimals = groups["decimals"] or ""
     zeros = len(decimals) - len(decimals.lstrip("0")) if decimals.strip("0") else len(decimals)
     parts = [_whole(re.sub(r"\D", "", groups["whole"]))]
     parts += (
-        ["virgule", *["zéro"] * zeros, *([_whole(decimals[zeros:])] if decimals[zeros:] else [])] if decimals else []
+        ["virgule", *["zéro"] * zeros, *([_whole(decimals[zeros:])] if decimals[zeros:] else [])]
+        if decimals
+        else []
     )
     return " ".join(parts)
 

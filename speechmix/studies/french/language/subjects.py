@@ -1,8 +1,9 @@
 """Which finite verb has a noun for its subject, and which a pronoun?
 
-In: the tokens of a sentence, what kinds of words they are, and a noun phrase or a pronoun. Out: the verb's index. From a noun
-that can begin a clause the walk goes over what may stand between it and its verb: adjectives, adverbs, phrases with a
-preposition (la plupart des élèves), a relative clause, an insertion between commas, clitics.
+In: the tokens of a sentence, what kinds of words they are, and a noun phrase or a pronoun. Out: the
+verb's index. From a noun that can begin a clause the walk goes over what may stand between it and
+its verb: adjectives, adverbs, phrases with a preposition (la plupart des élèves), a relative
+clause, an insertion between commas, clitics.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _PREPOSITION_RATHER = frozenset("entre contre outre sauf passé".split())
 _ADVERBIAL = frozenset(
     tuple(two.split())
     for two in (
-        "en fait|au final|du coup|en effet|par exemple|en général|au moins|au fond|d' accord|de nouveau|sans doute|en plus"
+        "en fait|au final|du coup|en effet|par exemple|en général|au moins|au fond|d' accord|de "
+        "nouveau|sans doute|en plus"
     ).split("|")
 )
 _ANSWERS = frozenset("oui non si là même dont voilà".split())
@@ -45,7 +47,9 @@ class Verb(NamedTuple):
     impersonal: bool = False
 
 
-def verb_of_pronoun(kinds: Sequence[WordKind], index: int, following: Callable[[int], int | None]) -> Verb | None:
+def verb_of_pronoun(
+    kinds: Sequence[WordKind], index: int, following: Callable[[int], int | None]
+) -> Verb | None:
     """Finite verb behind a subject pronoun and its clitics.
 
     Parameters
@@ -85,10 +89,13 @@ class SubjectNouns:
 
     def __init__(self, tokens: Sequence[Token], kinds: Sequence[WordKind], noun_of: FindNoun):
         self._tokens, self._kinds, self._noun_of = tokens, kinds, noun_of
-        self._joined: set[int] = set()  # determiners of nouns that et joins to a subject before them
+        self._joined: set[int] = (
+            set()
+        )  # determiners of nouns that et joins to a subject before them
 
     def verb_of(self, determiner: int, noun: int) -> Verb | None:
-        """Return the finite verb of a determiner's noun; None if the noun is no subject, or its verb is not found."""
+        """Return the finite verb of a determiner's noun; None if the noun is no subject, or its
+        verb is not found."""
         kinds = self._kinds
         if determiner in self._joined or not self._begins_clause(determiner):
             return None
@@ -100,7 +107,8 @@ class SubjectNouns:
         return None if verb is None else Verb(verb)
 
     def _begins_clause(self, determiner: int) -> bool:
-        """Whether a subject may begin here: not behind a preposition, not as the object of a verb."""
+        """Whether a subject may begin here: not behind a preposition, not as the object of a
+        verb."""
         kinds, at = self._kinds, determiner - 1
         if kinds[determiner].key == "du":
             return False  # de + le: du coup
@@ -114,29 +122,55 @@ class SubjectNouns:
         before = kinds[at] if at >= 0 else None
         if before is None or before.sign or before.key in CONJUNCTIONS or before.key in _ANSWERS:
             return True
-        if before.preposition or before.clitic or before.determiner or before.subject or before.function:
+        if (
+            before.preposition
+            or before.clitic
+            or before.determiner
+            or before.subject
+            or before.function
+        ):
             return False
         if before.adverb and before.adverb > before.finite + before.noun + before.adjective:
-            return before.key.endswith("ment") or at == 0 or kinds[at - 1].sign or kinds[at - 1].conjunction
-        if paused and not before.finite + before.infinitive > before.noun + before.adjective + before.participle:
+            return (
+                before.key.endswith("ment")
+                or at == 0
+                or kinds[at - 1].sign
+                or kinds[at - 1].conjunction
+            )
+        if (
+            paused
+            and not before.finite + before.infinitive
+            > before.noun + before.adjective + before.participle
+        ):
             return True
-        # a phrase before the subject (ce jour-là les enfants, du coup le match); des would be de + les there
+        # a phrase before the subject (ce jour-là les enfants, du coup le match); des would be de +
+        # les there
         nominal = before.noun_share > 0.8 and before.known
         return bool(nominal and kinds[determiner].key != "des" and self._phrase_begins_clause(at))
 
     def _phrase_begins_clause(self, last: int) -> bool:
         """Whether the phrase that ends here stands at the beginning of its clause: (et) du coup."""
         kinds, at = self._kinds, last - 1
-        while at >= 0 and last - at < 4 and (kinds[at].determiner or kinds[at].preposition or kinds[at].adjective_bits):
+        while (
+            at >= 0
+            and last - at < 4
+            and (kinds[at].determiner or kinds[at].preposition or kinds[at].adjective_bits)
+        ):
             at -= 1
         begins = at < 0 or kinds[at].sign or kinds[at].key in CONJUNCTIONS or kinds[at].filler
         first = kinds[at + 1]
-        return bool(begins and at + 1 < last and (first.preposition or first.key in ("au", "aux", "ce", "cette")))
+        return bool(
+            begins
+            and at + 1 < last
+            and (first.preposition or first.key in ("au", "aux", "ce", "cette"))
+        )
 
     def _verb_of_joined(self, noun: int) -> int | None:
-        """Plural verb behind a noun and what et joins to it: a noun, a name, lui or eux (le club et Alexander se séparent).
+        """Plural verb behind a noun and what et joins to it: a noun, a name, lui or eux (le club et
+        Alexander se séparent).
 
-        What is joined must be a subject too: in "il voit le chat et Marie dort" the verb is singular, so nothing is found.
+        What is joined must be a subject too: in "il voit le chat et Marie dort" the verb is
+        singular, so nothing is found.
         """
         kinds, start = self._kinds, noun + 2
         if start >= len(kinds):
@@ -155,7 +189,8 @@ class SubjectNouns:
         return verb
 
     def _end_of_name(self, start: int) -> int | None:
-        """Last word of a name: words with a capital, or one that the lexicon lacks (transcripts have no capitals)."""
+        """Last word of a name: words with a capital, or one that the lexicon lacks (transcripts
+        have no capitals)."""
         kinds, at = self._kinds, start
         while at < len(kinds) and self._tokens[at].capital and not kinds[at].sign:
             at += 1
@@ -202,16 +237,22 @@ class SubjectNouns:
         return None
 
     def _is_clitic(self, at: int, following: WordKind | None, person: str) -> bool:
-        """Whether a word is a clitic of the verb: en and le only right before it (les parents en ont; la maison en bois)."""
+        """Whether a word is a clitic of the verb: en and le only right before it (les parents en
+        ont; la maison en bois)."""
         word = self._kinds[at]
         if not word.clitic or following is None:
             return False
         if word.key in ("en", "le", "la", "les", "l'", "leur"):
-            verbal = person in following.persons and following.finite > following.noun + following.adjective
+            verbal = (
+                person in following.persons
+                and following.finite > following.noun + following.adjective
+            )
             return verbal or (following.clitic and word.key != "en")
         return True
 
-    def _is_verb(self, word: WordKind, following: WordKind | None, person: str, *, certain: bool) -> bool:
+    def _is_verb(
+        self, word: WordKind, following: WordKind | None, person: str, *, certain: bool
+    ) -> bool:
         """Whether a word is the finite verb of a subject in this person."""
         if person not in word.persons or word.verbs <= IMPERSONAL_VERBS:
             return False
@@ -222,7 +263,8 @@ class SubjectNouns:
         return word.finite > word.noun + word.adjective and not word.participle > word.finite
 
     def _is_modifier(self, word: WordKind, bits: int, noun: int, at: int) -> bool:
-        """Whether an adjective, participle or adverb belongs to the noun, or stands before its verb."""
+        """Whether an adjective, participle or adverb belongs to the noun, or stands before its
+        verb."""
         if word.function:
             return word.before_adjective or word.key in ("là", "ici") or word.degree
         if word.adverb and word.adverb >= word.noun + word.adjective:
@@ -230,19 +272,30 @@ class SubjectNouns:
         return bool(word.adjective_bits & bits or word.before_adjective) and at - noun <= 4
 
     def _closing_comma(self, opening: int) -> int | None:
-        """Comma that ends an insertion of a few words without a verb of its own (ma meilleure amie, donc Manon, me dit)."""
+        """Comma that ends an insertion of a few words without a verb of its own (ma meilleure amie,
+        donc Manon, me dit)."""
         kinds = self._kinds
         for at in range(opening + 1, min(opening + _INSERTION + 2, len(kinds))):
             word = kinds[at]
             if word.key == ",":
                 return at if at > opening + 1 else None
-            strong = word.persons and word.finite > word.noun + word.adjective + word.participle + word.adverb
-            if word.sign or word.subject or word.key == "et" or strong or (at == opening + 1 and word.determiner):
+            strong = (
+                word.persons
+                and word.finite > word.noun + word.adjective + word.participle + word.adverb
+            )
+            if (
+                word.sign
+                or word.subject
+                or word.key == "et"
+                or strong
+                or (at == opening + 1 and word.determiner)
+            ):
                 return None
         return None
 
     def _end_of_phrase(self, preposition: int) -> int | None:
-        """Noun that ends a phrase with a preposition: d'anglais, du petit jardin, à cette heure; None if there is none."""
+        """Noun that ends a phrase with a preposition: d'anglais, du petit jardin, à cette heure;
+        None if there is none."""
         kinds, at = self._kinds, preposition + 1
         contracted = kinds[preposition].key in ("du", "des", "au", "aux")
         if at >= len(kinds):
@@ -261,7 +314,8 @@ class SubjectNouns:
         return at if kinds[at].noun_bits or kinds[at].infinitive else None
 
     def _behind_relative(self, pronoun: int) -> int | None:
-        """Where the clause goes on behind a relative clause: behind its comma, or at the second finite verb."""
+        """Where the clause goes on behind a relative clause: behind its comma, or at the second
+        finite verb."""
         kinds, verbs, at = self._kinds, 0, pronoun + 1
         auxiliary = False
         while at < len(kinds):

@@ -1,8 +1,10 @@
-"""French spelling -> tokens that keep their places, and the sound facts a text tells: vowel or consonant, liaison.
+"""French spelling -> tokens that keep their places, and the sound facts a text tells: vowel or
+consonant, liaison.
 
-In: a sentence as it is written. Out: `Token`s, half-open character ranges in that very text, with a key for look-ups
-(lower case, straight apostrophe, œ as oe, composed accents). Elided words (l', qu') and clitics behind a hyphen (-t-il)
-are tokens of their own; numbers written with hyphens (vingt-deux) are one.
+In: a sentence as it is written. Out: `Token`s, half-open character ranges in that very text, with a
+key for look-ups (lower case, straight apostrophe, œ as oe, composed accents). Elided words (l',
+qu') and clitics behind a hyphen (-t-il) are tokens of their own; numbers written with hyphens
+(vingt-deux) are one.
 """
 
 from __future__ import annotations
@@ -15,17 +17,20 @@ from typing import NamedTuple
 _LETTER = r"[^\W_]"
 # A word with inner hyphens and apostrophes (which `_parts` cuts), or any other sign.
 _TOKEN = re.compile(rf"{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?|[^\w\s]+|_+")
-_WITH_APOSTROPHE = re.compile(r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-à-dire$)", re.IGNORECASE)
+_WITH_APOSTROPHE = re.compile(
+    r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-à-dire$)", re.IGNORECASE
+)
 _CLITIC = re.compile(
-    r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])", re.IGNORECASE
+    r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])",
+    re.IGNORECASE,
 )
 _NUMBER_WORD = (
     r"(?:un|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|vingts?|trente|"
     r"quarante|cinquante|soixante|septante|octante|huitante|nonante|cents?|mille|et|million|milliard|\d+)"
 )
 _NUMERAL = re.compile(rf"{_NUMBER_WORD}(?:-{_NUMBER_WORD})*")
-# Words in h- that begin with a vowel when spoken (mute h), by their beginnings; all others have an aspirated h, which
-# forbids liaison. Lexique does not tell. From the usual school lists.
+# Words in h- that begin with a vowel when spoken (mute h), by their beginnings; all others have an
+# aspirated h, which forbids liaison. Lexique does not tell. From the usual school lists.
 _MUTE_H = re.compile(
     "|".join(
         """
@@ -36,7 +41,8 @@ _MUTE_H = re.compile(
         """.split()
     )
 )
-# A longer "word" is no French; it stays whole, so that no input takes time that grows with its square.
+# A longer "word" is no French; it stays whole, so that no input takes time that grows with its
+# square.
 LONGEST_SPLIT = 60
 _VOWELS = frozenset("aàâäeéèêëiîïoôöuùûüyœæ")
 _CONSONANT_ANYWAY = re.compile(r"onz|ouis?$|ouistiti|uhlan|ulul|y[aeoé]|ouah")
@@ -48,7 +54,8 @@ class Token(NamedTuple):
     Parameters
     ----------
     key : str
-        For look-ups: lower case, composed, straight apostrophes, œ as oe; a clitic keeps its hyphen ("-il").
+        For look-ups: lower case, composed, straight apostrophes, œ as oe; a clitic keeps its hyphen
+        ("-il").
     start, stop : int
         Half-open range of characters in the text as given.
     capital : bool
@@ -106,7 +113,9 @@ def _append_parts(tokens: list[Token], word: str, start: int) -> None:
     head = word[:cut]
     apostrophe = head.find("'", 0, len(head) - 1)
     if apostrophe > 0 and not _WITH_APOSTROPHE.match(head):
-        tokens.append(Token(key_of(head[: apostrophe + 1]), start, start + apostrophe + 1, word[0].isupper()))
+        tokens.append(
+            Token(key_of(head[: apostrophe + 1]), start, start + apostrophe + 1, word[0].isupper())
+        )
         _append_parts(tokens, head[apostrophe + 1 :], start + apostrophe + 1)
     else:
         tokens.append(Token(key_of(head), start, start + len(head), word[0].isupper()))
@@ -117,7 +126,11 @@ def _append_parts(tokens: list[Token], word: str, start: int) -> None:
 def _last_clitic(word: str) -> int:
     """Return where the last clitic of a hyphenated word begins, 0 if there is none."""
     for match in _CLITIC.finditer(word):
-        if match.end() == len(word) and match.start() > 0 and not _LEXICALISED.fullmatch(key_of(word)):
+        if (
+            match.end() == len(word)
+            and match.start() > 0
+            and not _LEXICALISED.fullmatch(key_of(word))
+        ):
             return match.start()
     return 0
 
@@ -136,7 +149,8 @@ def _tokenize_decomposed(plain: str) -> list[Token]:
         stop = position + 1
         while stop < len(plain) and unicodedata.combining(plain[stop]):
             stop += 1
-        # One character stands for a letter with its marks; marks that do not compose are no matter for look-ups.
+        # One character stands for a letter with its marks; marks that do not compose are no matter
+        # for look-ups.
         composed.append(unicodedata.normalize("NFC", plain[position:stop])[0])
         origin.append(position)
         position = stop
@@ -165,7 +179,8 @@ def is_numeral(key: str) -> bool:
 
 @functools.lru_cache(maxsize=2**14)
 def begins_with_vowel(key: str) -> bool:
-    """Whether a word is spoken with a vowel (or mute h) first, so that a liaison or an elision comes before it.
+    """Whether a word is spoken with a vowel (or mute h) first, so that a liaison or an elision
+    comes before it.
 
     Examples
     --------

@@ -1,7 +1,9 @@
-"""What a French word can be, as the lexicon parser sees it: closed classes by hand, open classes from the lexicon.
+"""What a French word can be, as the lexicon parser sees it: closed classes by hand, open classes
+from the lexicon.
 
-In: a token's key. Out: one `WordKind`, computed once a spelling: which determiners, pronouns or adverbs it can be, with
-which genders and numbers it can be a noun or adjective, in which persons a verb, and how frequent it is as each.
+In: a token's key. Out: one `WordKind`, computed once a spelling: which determiners, pronouns or
+adverbs it can be, with which genders and numbers it can be a noun or adjective, in which persons a
+verb, and how frequent it is as each.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from ..tags import VERBAL
 from .lexicon import Lexicon
 from .text import is_numeral
 
-# Genders and numbers as bits: masculine singular, feminine singular, masculine plural, feminine plural.
+# Genders and numbers as bits: masculine singular, feminine singular, masculine plural, feminine
+# plural.
 _BITS = {"ms": 1, "fs": 2, "mp": 4, "fp": 8}
 SINGULAR, PLURAL, ANY = 3, 12, 15
 
@@ -27,10 +30,20 @@ DETERMINERS = {
     "quels": 4,
     "quelles": 8,
 }
-SUBJECTS = {"je": "1s", "j'": "1s", "tu": "2s", "il": "3s", "elle": "3s", "on": "3s", "ils": "3p", "elles": "3p"}
+SUBJECTS = {
+    "je": "1s",
+    "j'": "1s",
+    "tu": "2s",
+    "il": "3s",
+    "elle": "3s",
+    "on": "3s",
+    "ils": "3p",
+    "elles": "3p",
+}
 CLITICS = frozenset("ne n' me m' te t' se s' le la les l' lui leur y en nous vous".split())
 FILLERS = frozenset(
-    "euh heu hum mh mhm hm hmm ben bah bon hein ah oh eh voilà ouais enfin bref genre quoi donc alors du~ xxx".split()
+    "euh heu hum mh mhm hm hmm ben bah bon hein ah oh eh voilà ouais enfin bref genre quoi donc "
+    "alors du~ xxx".split()
 )
 _HESITATIONS = frozenset("euh heu hum mh mhm hm hmm ben bah hein ah oh eh".split())
 PREPOSITIONS = frozenset(
@@ -39,7 +52,9 @@ PREPOSITIONS = frozenset(
     malgré parmi selon hormis sauf durant outre jusque jusqu' envers voici voilà comme que qu' du des au aux
     """.split()
 )
-CONJUNCTIONS = frozenset("et ou mais ni car or donc puis que qu' si comme quand lorsque lorsqu' où puisque".split())
+CONJUNCTIONS = frozenset(
+    "et ou mais ni car or donc puis que qu' si comme quand lorsque lorsqu' où puisque".split()
+)
 RELATIVES = frozenset("qui que qu' dont où".split())
 _FUNCTION_WORDS = frozenset(
     """
@@ -51,7 +66,9 @@ DEGREE = frozenset("plus moins".split())
 _BEFORE_ADJECTIVE = frozenset(
     "très trop si aussi tout toute toutes tous bien assez fort presque encore super hyper".split()
 )
-_COUNTED = frozenset("quelques quelque divers diverses plusieurs certains certaines dizaine".split())
+_COUNTED = frozenset(
+    "quelques quelque divers diverses plusieurs certains certaines dizaine".split()
+)
 ELLIPTIC = frozenset(
     """
     premier dernier autre même seul prochain suivant précédent meilleur pire moindre tel certain second unique bon mauvais
@@ -67,7 +84,9 @@ PRENOMINAL = ELLIPTIC | frozenset(
     bel nouvel nouvelle vieil fol mi semi vague fin
     """.split()
 )
-MONTHS = frozenset("janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split())
+MONTHS = frozenset(
+    "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split()
+)
 
 
 _CLOSED = frozenset({"PRON", "DET", "ADP", "CCONJ"})
@@ -118,7 +137,14 @@ class WordKind:
     @property
     def noun_share(self) -> float:
         """How much of the word's use is nominal, 0 to 1."""
-        total = self.noun + self.adjective + self.finite + self.infinitive + self.participle + self.adverb
+        total = (
+            self.noun
+            + self.adjective
+            + self.finite
+            + self.infinitive
+            + self.participle
+            + self.adverb
+        )
         return self.noun / total if total else 0.0
 
 
@@ -142,7 +168,10 @@ class WordKinds(dict):
         kind.sign = not key[:1].isalnum() and key[:1] != "-"
         kind.preposition, kind.conjunction = key in PREPOSITIONS, key in CONJUNCTIONS
         kind.function = (
-            key in _FUNCTION_WORDS or key.startswith("-") or kind.clitic or bool(kind.determiner or kind.subject)
+            key in _FUNCTION_WORDS
+            or key.startswith("-")
+            or kind.clitic
+            or bool(kind.determiner or kind.subject)
         )
         kind.function = kind.function or kind.preposition or kind.conjunction
         kind.degree, kind.before_adjective = key in DEGREE, key in _BEFORE_ADJECTIVE
@@ -185,7 +214,9 @@ class WordKinds(dict):
         moods = {tense.partition(":")[0] for tense, _ in reading.verb}
         kind.past_participle |= any(tense == "par:pas" for tense, _ in reading.verb)
         if moods & {"ind", "sub", "cnd", "imp"}:
-            persons.update(who for tense, who in reading.verb if who and not tense.startswith("imp"))
+            persons.update(
+                who for tense, who in reading.verb if who and not tense.startswith("imp")
+            )
             kind.finite += reading.frequency + 0.01
         elif "inf" in moods:
             kind.infinitive += reading.frequency + 0.01
@@ -195,7 +226,8 @@ class WordKinds(dict):
                 kind.adjective_bits |= bits
 
     def _guess(self, kind: WordKind) -> None:
-        """A word that the lexicon lacks: for a compound, what its first or last part is; else a noun."""
+        """A word that the lexicon lacks: for a compound, what its first or last part is; else a
+        noun."""
         parts = kind.key.split("-")
         for part in (parts[0], parts[-1]) if len(parts) > 1 else ():
             base = self[part] if part else None
@@ -207,4 +239,8 @@ class WordKinds(dict):
 
 
 def _bits(gender: str, number: str) -> int:
-    return sum(bit for name, bit in _BITS.items() if (not gender or gender == name[0]) and name[1] in number)
+    return sum(
+        bit
+        for name, bit in _BITS.items()
+        if (not gender or gender == name[0]) and name[1] in number
+    )
