@@ -274,7 +274,7 @@ def test_killed_in_the_middle_and_requeued(stage, manifest, whole, tmp_path, mon
             do(earlier, manifest, tmp_path, shard)
     worker = {
         "mine": (stages, "mined_line"),
-        "align": (words_stage, "sound_of"),
+        "align": (words_stage, "recording_marks"),
         "transcribe": (transcripts, "transcribe_line"),
     }
     module, name = worker[stage]
