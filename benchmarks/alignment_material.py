@@ -20,7 +20,7 @@ import numpy as np
 import scipy.signal
 import soundfile
 
-from speechmix.alignment.alignment_result import words_of
+from speechmix.alignment.alignment_result import aligned_words
 from speechmix.alignment.espeak import speak
 from speechmix.inputs.audio.spectrograms import resampled
 
@@ -105,7 +105,7 @@ def _texts(shared: Path, part: str, kind: str, count: int, seed: int) -> list[st
             for line in lines
             if not re.search("[~…]|XXX", line)
         ]
-    texts = [" ".join(words_of(line)) for line in lines if not re.search(r"\d", line)]
+    texts = [" ".join(aligned_words(line)) for line in lines if not re.search(r"\d", line)]
     texts = sorted({text for text in texts if 5 <= len(text.split()) <= 16})
     return [texts[i] for i in rng.permutation(len(texts))[:count]]
 

@@ -27,7 +27,7 @@ import pandas as pd
 
 from speechmix.files.text_files import write_csv
 from speechmix.files.versions import versions
-from speechmix.mixing.passes.request import Question
+from speechmix.mixing.passes.request import MixRequest
 from speechmix.runs.results.run_folder import CONTRIBUTIONS, RunFolder
 from speechmix.runs.results.tidy_tables import TableWriter
 
@@ -137,7 +137,7 @@ def simulated_run(
                 part = heard.iloc[start : start + _CLIPS_AT_ONCE]
                 writer.append(simulated_contributions(part, seed, layers, names, rng))
     write_csv(table, folder.clips)
-    options = Question().described() | {"measures": list(names), "stacks": ["encoder"]}
+    options = MixRequest().described() | {"measures": list(names), "stacks": ["encoder"]}
     done = 2 * clips + (twins - 1) * len(few)
     description = {
         "options": options,

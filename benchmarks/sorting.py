@@ -31,7 +31,7 @@ import torch
 import speechmix
 from speechmix.evaluation.faithfulness.scores import spearman
 from speechmix.files.text_files import write_csv
-from speechmix.mixing.maps.measure_registry import facts_of
+from speechmix.mixing.maps.measure_registry import measure_facts
 from speechmix.mixing.maps.numerics import normalize_rows
 from tests.models.sorting_model import DIGITS, gpt_nano, sorting
 
@@ -68,7 +68,7 @@ def rows_of(
     sees."""
     row = DIGITS - 1 + place
     for name in measures:
-        if facts_of(name).objective:
+        if measure_facts(name).objective:
             found = speechmix.mix(
                 model, {"input_ids": torch.tensor(ids[None])}, measures=name, objective=(row, digit)
             )
@@ -92,7 +92,7 @@ def table_of(model, *, step: int = 7, measures=MEASURES, places=range(DIGITS)) -
     inputs, solutions = sorting(step)
     rows: list[dict[str, Any]] = []
     for number, (ids, solution) in enumerate(zip(inputs, solutions, strict=True)):
-        of_blocks = [name for name in measures if not facts_of(name).objective]
+        of_blocks = [name for name in measures if not measure_facts(name).objective]
         maps = speechmix.mix(model, {"input_ids": torch.tensor(ids[None])}, measures=of_blocks)
         for place in places:
             digit = int(solution[place])

@@ -33,7 +33,7 @@ from speechmix.evaluation.faithfulness.to_output import same_removal
 from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
-from speechmix.mixing.maps.measure_registry import facts_of, names_of_scope
+from speechmix.mixing.maps.measure_registry import measure_facts, measure_names
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 MAPS = (
@@ -47,8 +47,8 @@ MAPS = (
 SLOW = ("integrated_gradients", "deeplift")
 TO_OUTPUT = [
     name
-    for name in names_of_scope("model", "logit", "removal")
-    if facts_of(name).objective and name not in SLOW
+    for name in measure_names("model", "logit", "removal")
+    if measure_facts(name).objective and name not in SLOW
 ]
 JUDGES = ("silence", "silence (noise)", "patch", "blank")
 AGGREGATIONS = ("last", "rollout", COMPOSED, TO_THE_OUTPUT)

@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ..errors import AlignmentError, InputError
-from .alignment_result import Alignment, words_of
+from .alignment_result import Alignment, aligned_words
 
 if TYPE_CHECKING:
     from ..adapters import Model
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "ctc", "whisper", "synthesis")
 
-__all__ = ["METHODS", "Alignment", "align", "place_words", "words_of"]
+__all__ = ["METHODS", "Alignment", "align", "aligned_words", "place_words"]
 
 
 def align(
@@ -106,7 +106,7 @@ def place_words(
                 "a voice that speaks it: give "
                 "language='fr' ('en-us', ...; --language fr on the command line, a column language "
                 "in a manifest; "
-                "speechmix.alignment.espeak.voices() lists them), or a CTC model that aligns "
+                "speechmix.alignment.espeak.espeak_voices() lists them), or a CTC model that aligns "
                 "(model=, --aligner)"
             )
         return align_by_synthesis(clip.audio(16_000), text, language=language, sample_rate=16_000)

@@ -1,7 +1,7 @@
 """What an aligner returns: where each written word of a transcript is in the audio, and whether to
 believe it.
 
-In: audio and its transcript. Out: an `Alignment`, one `Word` for each item of `words_of(text)`, in
+In: audio and its transcript. Out: an `Alignment`, one `Word` for each item of `aligned_words(text)`, in
 order. All aligners of this folder share this contract, so a pipeline can swap them. An aligner that
 cannot place the words raises `AlignmentError` (a run records it and goes on); one that places them
 but has reasons not to be believed says so in `doubts`, and the caller decides.
@@ -32,7 +32,7 @@ class Alignment:
     Parameters
     ----------
     words : tuple of Word
-        One for each item of ``words_of(text)``, in order, in seconds; words do not overlap, and a
+        One for each item of ``aligned_words(text)``, in order, in seconds; words do not overlap, and a
         pause belongs to none of them. ``Word.score`` is between 0 (no better than any other place
         or text) and 1 (fits as well as the right words do); by synthesis, the probability that
         neither border is more than 100 ms off.
@@ -65,7 +65,7 @@ class Alignment:
         return not self.doubts
 
 
-def words_of(text: str) -> list[str]:
+def aligned_words(text: str) -> list[str]:
     """Split a transcript at white space into its written words.
 
     A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is read aloud (``%``,
@@ -74,7 +74,7 @@ def words_of(text: str) -> list[str]:
 
     Examples
     --------
-    >>> words_of("« L'enfant » mange 50 % : bravo !")
+    >>> aligned_words("« L'enfant » mange 50 % : bravo !")
     ["L'enfant", 'mange', '50', '%', 'bravo']
     """
     return [token for token in text.split() if any(map(_is_spoken, token))]

@@ -1,7 +1,7 @@
 """What the aligner by synthesis hears of a sound: mel power and cepstra in frames of 5 ms, level
 and noise of a recording.
 
-In: mono audio [S]. Out: a `HeardRecording`, and the features of any sound: mel power [T, 40],
+In: mono audio [S]. Out: a `RecordingCepstra`, and the features of any sound: mel power [T, 40],
 cepstra [T, 12] and their slopes.
 """
 
@@ -33,7 +33,7 @@ _LOUD_FRAMES = 6  # frames, 30 ms, that reach the level of a run
 
 
 @dataclass(frozen=True, eq=False)
-class HeardRecording:
+class RecordingCepstra:
     """What is heard: mel power [T, 40], energy in dB [T], its quiet and loud levels, the noise's
     mel power [40].
 
@@ -88,7 +88,7 @@ class HeardRecording:
         return cepstra_of(self.power + 0.3 * self.noise)
 
 
-def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
+def listen(audio: np.ndarray, sample_rate: int) -> RecordingCepstra:
     """Analyse the recording; its noise is what its quietest frames hold."""
     audio = np.asarray(audio, dtype=np.float32)
     if audio.ndim != 1 or not np.isfinite(audio).all():
@@ -114,7 +114,7 @@ def listen(audio: np.ndarray, sample_rate: int) -> HeardRecording:
     noise = _noise(power, energy, quiet)
     speech_power = 10 ** ((loud - _NOISE_COUNTS) / 10) / N_MELS
     energy = decibels(power @ (speech_power / (speech_power + noise)))
-    return HeardRecording(power, energy, *_levels(energy), noise)
+    return RecordingCepstra(power, energy, *_levels(energy), noise)
 
 
 def _levels(energy: np.ndarray) -> tuple[float, float]:

@@ -42,7 +42,7 @@ def compare_aligners(clips: Iterable[Clip], aligners: Mapping[str, Aligner]) -> 
     --------
     >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.1, 0.3), ("livres", 0.3, 0.9)])
     >>> table = compare_aligners([clip], {"late": lambda clip: [Word(w.text, w.start + 0.02, w.end) for w in clip.words]})
-    >>> summary(table)[["method", "against", "start_ms", "within_50_ms"]].values.tolist()
+    >>> summarize_aligners(table)[["method", "against", "start_ms", "within_50_ms"]].values.tolist()
     [['late', 'reference', 20.0, 100.0]]
     """
     rows = []
@@ -59,7 +59,7 @@ def compare_aligners(clips: Iterable[Clip], aligners: Mapping[str, Aligner]) -> 
     return pd.DataFrame(rows, columns=columns)
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
+def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
     """Summarise a table of `compare_aligners`.
 
     Returns

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from ..inputs.words.spans import Word
-from .cepstra import HOP, SAMPLE_RATE, HeardRecording
+from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra
 
 # Logistic regressions on the development part of benchmarks/alignment_material.py and real commands
 # beside it. A border is more than 100 ms off: what it would cost to have it there, how many other
@@ -78,7 +78,7 @@ class Evidence:
 
     Parameters
     ----------
-    recording : HeardRecording
+    recording : RecordingCepstra
     natural : array [W]
         Seconds each word lasts in the synthesis.
     warp : Warp
@@ -97,7 +97,7 @@ class Evidence:
         (`border_costs`).
     """
 
-    recording: HeardRecording
+    recording: RecordingCepstra
     natural: np.ndarray
     warp: Warp
     ways: tuple[Warp, ...]
@@ -199,7 +199,7 @@ def seconds_in(owner: np.ndarray, n_slots: int) -> np.ndarray:
     return np.bincount(owner[owner >= 0], minlength=n_slots) * HOP / SAMPLE_RATE
 
 
-def word_scores(evidence: Evidence) -> np.ndarray:
+def word_confidence(evidence: Evidence) -> np.ndarray:
     """Probability [W] that neither border of a word is more than 100 ms off, if the text is what is
     said."""
     recording, n_words = evidence.recording, len(evidence.natural)
@@ -214,7 +214,7 @@ def word_scores(evidence: Evidence) -> np.ndarray:
     return 1 - _logistic(signs @ _FAR[0] + _FAR[1])
 
 
-def text_score(evidence: Evidence) -> float:
+def text_confidence(evidence: Evidence) -> float:
     """Probability that the text is what is said, were half of all texts wrong."""
     signs = np.array(
         [evidence.gain, evidence.likeness, evidence.apart, evidence.strangeness, evidence.rank]
@@ -227,7 +227,7 @@ def doubts_of(
 ) -> tuple[str, ...]:
     """Sentences that say why the times cannot be trusted; none if they can. `adapted`: to the
     speaker's own sounds."""
-    doubts, score = [], text_score(evidence)
+    doubts, score = [], text_confidence(evidence)
     trusted = _TRUSTED_ADAPTED if adapted else TRUSTED_TEXT
     if score < trusted:
         doubts.append(

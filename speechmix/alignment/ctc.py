@@ -19,7 +19,7 @@ from ..adapters.generation.ctc_paths import best_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.words.spans import Word
-from .alignment_result import Alignment, without_signs, words_of
+from .alignment_result import Alignment, aligned_words, without_signs
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model
 # reaches about 1/letters).
@@ -64,7 +64,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
             "feature extractor, found "
             f"{type(model.module).__name__}. Load a CTC model, or align by synthesis"
         )
-    words = words_of(text)
+    words = aligned_words(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
     log_probs = _letter_log_probs(model, audio)

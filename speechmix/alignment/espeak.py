@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError
 from ..inputs.audio.spectrograms import resampled
 from ..inputs.words.spans import Word
-from .alignment_result import words_of
+from .alignment_result import aligned_words
 from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up
@@ -35,7 +35,7 @@ class Speech:
     sample_rate : int
         Hz.
     words : tuple of Word
-        One for each item of ``words_of(text)``, in seconds. A word ends where the next begins, or
+        One for each item of ``aligned_words(text)``, in seconds. A word ends where the next begins, or
         where the pause before the next begins. Words that espeak-ng speaks as one ("parce que")
         share its time by number of letters.
     phonemes : tuple of Word
@@ -56,7 +56,7 @@ def speak(
     Parameters
     ----------
     voice : str
-        A language code of `voices` ("fr", "fr-be", "en-us"), optionally with a speaker variant
+        A language code of `espeak_voices` ("fr", "fr-be", "en-us"), optionally with a speaker variant
         ("fr+f2").
     rate : int
         Words per minute, 80 to 450.
@@ -81,7 +81,7 @@ def speak(
     for name, value, (low, high) in (("rate", rate, RATES), ("pitch", pitch, PITCHES)):
         if not low <= value <= high:
             raise InputError(f"{name} must be between {low} and {high}, found {value}")
-    if not words_of(text):
+    if not aligned_words(text):
         raise InputError(f"expected a text with words to speak, found {text!r}")
     # One blank between tokens and one code point per accented letter, so that espeak-ng's positions
     # are ours.
@@ -89,7 +89,7 @@ def speak(
     samples, events, native_rate = synthesise(" ".join(tokens), _voice_name(voice), rate, pitch)
     phonemes = _phonemes(events, len(samples))
     written = text.split()
-    spoken = [index for index, token in enumerate(written) if words_of(token)]
+    spoken = [index for index, token in enumerate(written) if aligned_words(token)]
     edges = _token_starts(events, tokens, spoken, last=_speech_end(phonemes, len(samples)))
     ranges = [_without_pauses(phonemes, start, end) for start, end in pairwise(edges)]
     words = tuple(
@@ -106,14 +106,14 @@ def speak(
     )
 
 
-def voices() -> dict[str, str]:
+def espeak_voices() -> dict[str, str]:
     """Return the language codes that `speak` takes, with the name of each voice.
 
     Any of them can be followed by a speaker variant, as in ``"fr+f2"``; see `variants`.
 
     Examples
     --------
-    >>> voices()["fr-be"]
+    >>> espeak_voices()["fr-be"]
     'French (Belgium)'
     """
     return {code: name for code, (name, _) in voice_table().items()}
@@ -139,7 +139,7 @@ def _voice_name(voice: str) -> str:
         raise InputError(
             f"no espeak-ng voice for {voice!r}: expected a language code such as "
             f"{', '.join(near)}; "
-            "speechmix.alignment.espeak.voices() lists them all"
+            "speechmix.alignment.espeak.espeak_voices() lists them all"
         )
     if plus and variant not in variants():
         raise InputError(

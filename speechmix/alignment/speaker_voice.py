@@ -1,7 +1,7 @@
 """A speaker's own sounds, learnt from clips that are aligned already: how far is a frame from this
 speaker's [a]?
 
-In: frames of clips, by the phoneme that an alignment puts there. Out: an `OwnVoice`, which gives
+In: frames of clips, by the phoneme that an alignment puts there. Out: an `SpeakerVoice`, which gives
 distances between the frames of another clip and sounds, in the units of the synthetic speakers'
 (`synthetic_voices`). As in the monophone stage of the Montreal Forced Aligner (McAuliffe et al.
 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model (scikit-learn's,
@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.words.spans import Word
-from .cepstra import HOP, SAMPLE_RATE, HeardRecording, observed
+from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, observed
 from .threads import on_one_thread
 
 Sound = tuple[str, int]  # a phoneme (IPA) and its third: 0, 1, 2; WHOLE stands for all of it
@@ -41,7 +41,7 @@ _STRESS = str.maketrans("", "", "ˈˌ")
 
 
 @dataclass(frozen=True, eq=False)
-class OwnVoice:
+class SpeakerVoice:
     """Mixtures of Gaussians of S sounds, G Gaussians each at most (those that are not there weigh
     nothing), D features.
 
@@ -91,7 +91,7 @@ class OwnVoice:
             )  # safetensors writes several in random order
 
     @classmethod
-    def load(cls, path: str | PathLike) -> OwnVoice:
+    def load(cls, path: str | PathLike) -> SpeakerVoice:
         """Read what `save` wrote.
 
         Raises
@@ -117,7 +117,7 @@ class OwnVoice:
             ) from error
 
 
-def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
+def learn(frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice | None:
     """Learn a speaker's sounds from frames [n, D] of each; None if there are too few to tell sounds
     apart.
 
@@ -146,7 +146,7 @@ def learn(frames: Mapping[Sound, np.ndarray]) -> OwnVoice | None:
     weights, means, variances = (
         np.stack(arrays).astype(np.float32) for arrays in zip(*mixtures, strict=True)
     )
-    raw = OwnVoice((_ANY, *frequent), weights, means, variances, 0.0, 1.0)
+    raw = SpeakerVoice((_ANY, *frequent), weights, means, variances, 0.0, 1.0)
     return _in_units(raw, {sound: some for sound, some in frames.items() if sound in frequent})
 
 
@@ -171,7 +171,7 @@ def _mixture(frames: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.
     return weights, means, variances
 
 
-def _in_units(voice: OwnVoice, frames: Mapping[Sound, np.ndarray]) -> OwnVoice:
+def _in_units(voice: SpeakerVoice, frames: Mapping[Sound, np.ndarray]) -> SpeakerVoice:
     """The same voice, whose distances are those of synthetic speakers in the median, to the right
     sound and to another."""
     right: list[np.ndarray] = []
@@ -186,7 +186,7 @@ def _in_units(voice: OwnVoice, frames: Mapping[Sound, np.ndarray]) -> OwnVoice:
                 )
     nearer, farther = (float(np.median(np.concatenate(some))) for some in (right, others))
     scale = (_OTHER - _SAME) / max(farther - nearer, 1e-3)
-    return OwnVoice(
+    return SpeakerVoice(
         voice.sounds, voice.weights, voice.means, voice.variances, _SAME - scale * nearer, scale
     )
 
@@ -204,14 +204,14 @@ def _log_likelihood(
 
 
 def frames_by_sound(
-    clips: Iterable[tuple[HeardRecording, Sequence[Word]]],
+    clips: Iterable[tuple[RecordingCepstra, Sequence[Word]]],
 ) -> dict[Sound, np.ndarray]:
     """Frames of clips by the sound that lies there, each [n, D]; at most some thousands of a sound,
     of the first clips.
 
     Parameters
     ----------
-    clips : iterable of (HeardRecording, sequence of Word)
+    clips : iterable of (RecordingCepstra, sequence of Word)
         With the phonemes of an alignment, in seconds (`speechmix.alignment.Alignment.phonemes`).
     """
     collected: dict[Sound, list[np.ndarray]] = {}
@@ -227,7 +227,7 @@ def frames_by_sound(
         frames = observed(recording.cepstra, in_words)
         for phoneme, first, stop in spans:
             for third, some in enumerate(np.array_split(frames[first:stop], THIRDS)):
-                sound = (plain(phoneme), third)
+                sound = (unstressed_phoneme(phoneme), third)
                 if len(some) and counts.get(sound, 0) < _MOST:
                     collected.setdefault(sound, []).append(some)
                     counts[sound] = counts.get(sound, 0) + len(some)
@@ -241,11 +241,11 @@ def sounds_at(phonemes: Sequence[Word], times: np.ndarray) -> list[Sound]:
     lengths = np.array([max(phoneme.end - phoneme.start, 1e-4) for phoneme in phonemes])
     thirds = np.clip(THIRDS * (times - starts[at]) / lengths[at], 0, THIRDS - 1).astype(int)
     return [
-        (plain(phonemes[index].text), third)
+        (unstressed_phoneme(phonemes[index].text), third)
         for index, third in zip(at.tolist(), thirds.tolist(), strict=True)
     ]
 
 
-def plain(phoneme: str) -> str:
+def unstressed_phoneme(phoneme: str) -> str:
     """A phoneme without its stress."""
     return phoneme.translate(_STRESS)

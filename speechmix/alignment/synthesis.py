@@ -20,12 +20,12 @@ import numpy as np
 
 from ..errors import AlignmentError
 from ..inputs.words.spans import Word
-from .alignment_result import Alignment, without_signs, words_of
-from .cepstra import HOP, SAMPLE_RATE, HeardRecording, listen
-from .confidence import Evidence, Warp, doubts_of, seconds_in, text_score, word_scores
+from .alignment_result import Alignment, aligned_words, without_signs
+from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, listen
+from .confidence import Evidence, Warp, doubts_of, seconds_in, text_confidence, word_confidence
 from .espeak import speak
-from .speaker_voice import OwnVoice
-from .synthetic_voices import Chorus, Plan, lay_out, tempo_of
+from .speaker_voice import SpeakerVoice
+from .synthetic_voices import Chorus, SpeechPlan, lay_out, tempo_of
 from .threads import on_one_thread
 from .warping import border_costs, cheapest_path
 
@@ -65,7 +65,7 @@ def align_by_synthesis(
     *,
     language: str,
     sample_rate: int = SAMPLE_RATE,
-    own: OwnVoice | None = None,
+    own: SpeakerVoice | None = None,
 ) -> Alignment:
     """Place the words of a transcript in a recording, by synthesis and dynamic time warping.
 
@@ -77,16 +77,16 @@ def align_by_synthesis(
         What is said. Hesitations may be missing from it; words that are not said should not be in
         it.
     language : str
-        A language code of `speechmix.alignment.espeak.voices`.
+        A language code of `speechmix.alignment.espeak.espeak_voices`.
     sample_rate : int
         Hz.
-    own : OwnVoice, optional
+    own : SpeakerVoice, optional
         The speaker's own sounds, learnt from other clips (`speechmix.alignment.speaker_voice`).
 
     Returns
     -------
     Alignment
-        One word for each item of ``words_of(text)``. A word's score is the probability that neither
+        One word for each item of ``aligned_words(text)``. A word's score is the probability that neither
         of its borders is more than 100 ms off, if the text is what is said; the clip's, that it is
         (see `confidence`).
 
@@ -110,7 +110,7 @@ def align_by_synthesis(
     with on_one_thread():
         chorus, written = _chorus(audio, text, language, sample_rate, own)
         evidence = gather(chorus)
-    scores = word_scores(evidence)
+    scores = word_confidence(evidence)
     words = tuple(
         Word(word, start, end, float(score))
         for word, (start, end), score in zip(written, _seconds(evidence.edges), scores, strict=True)
@@ -119,7 +119,7 @@ def align_by_synthesis(
     adapted = own is not None
     doubts = doubts_of(words, evidence, adapted=adapted, language=language)
     return Alignment(
-        words, ADAPTED if adapted else "synthesis", text_score(evidence), doubts, phonemes
+        words, ADAPTED if adapted else "synthesis", text_confidence(evidence), doubts, phonemes
     )
 
 
@@ -129,7 +129,7 @@ def words_by_synthesis(
     *,
     language: str,
     sample_rate: int = SAMPLE_RATE,
-    own: OwnVoice | None = None,
+    own: SpeakerVoice | None = None,
 ) -> tuple[Word, ...]:
     """Place the words as `align_by_synthesis` does, at five eighths of its cost: without scores and
     doubts.
@@ -156,11 +156,11 @@ def words_by_synthesis(
 
 
 def _chorus(
-    audio: np.ndarray, text: str, language: str, sample_rate: int, own: OwnVoice | None
+    audio: np.ndarray, text: str, language: str, sample_rate: int, own: SpeakerVoice | None
 ) -> tuple[Chorus, list[str]]:
     """The synthetic speakers of a text with the recording, and its words, if there are words and
     the lengths can be right."""
-    written = words_of(text)
+    written = aligned_words(text)
     if not written:
         raise AlignmentError(
             f"expected a transcript with words, found {text!r}: leave clips without words out"
@@ -237,12 +237,12 @@ def _settled(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _
 
 
 def _with_borders(
-    plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray
+    plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray
 ) -> tuple[Warp, np.ndarray]:
     return _as_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
 
 
-def _as_warp(plan: Plan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
+def _as_warp(plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
     in_gap, taken = path < 0, np.maximum(path, 0)
     cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
     owner, times = (
@@ -263,13 +263,13 @@ def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
     return nearer
 
 
-def _gap_costs(recording: HeardRecording, distances: np.ndarray, way: _Way) -> np.ndarray:
+def _gap_costs(recording: RecordingCepstra, distances: np.ndarray, way: _Way) -> np.ndarray:
     above = np.maximum(0, recording.energy - recording.speech_level - way.louder)
     speech = np.maximum(distances.min(1), _GAP_SILENT) + way.speech * _GAP_SPEECH
     return np.minimum(_GAP_SILENT + _GAP_PER_DB * above, np.minimum(_GAP_OTHER, speech))
 
 
-def _check_length(recording: HeardRecording, natural: np.ndarray) -> None:
+def _check_length(recording: RecordingCepstra, natural: np.ndarray) -> None:
     seconds = len(recording.energy) * HOP / SAMPLE_RATE
     if seconds < natural.sum() / 4:
         raise AlignmentError(

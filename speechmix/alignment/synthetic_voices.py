@@ -20,7 +20,7 @@ from .cepstra import (
     HOP,
     N_CEPSTRA,
     SAMPLE_RATE,
-    HeardRecording,
+    RecordingCepstra,
     cepstra_of,
     decibels,
     mel_power,
@@ -28,7 +28,7 @@ from .cepstra import (
     slopes_of,
 )
 from .espeak import Speech
-from .speaker_voice import OwnVoice, sounds_at
+from .speaker_voice import SpeakerVoice, sounds_at
 
 _RIDGE = 30.0  # frames' worth of belief in an unchanged voice
 _TEMPO = (0.4, 3.0)  # times the synthesis's durations
@@ -37,7 +37,7 @@ _SLOW = 7  # cepstra that follow the sounds more than the speaker: level, tilt, 
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class SpeechPlan:
     """Frames of the synthesis: time on the first speaker's clock [N], slot (0: the first word
     played) [N], place [N].
 
@@ -55,16 +55,16 @@ class Chorus:
 
     Parameters
     ----------
-    recording : HeardRecording
+    recording : RecordingCepstra
     speakers : list of Speech
         Of the same text; the first one's clock is that of all plans.
-    own : OwnVoice, optional
+    own : SpeakerVoice, optional
         The recorded speaker's own sounds: where it knows a sound, the distance is the mean of its
         and the speakers'.
     """
 
     def __init__(
-        self, recording: HeardRecording, speakers: list[Speech], own: OwnVoice | None = None
+        self, recording: RecordingCepstra, speakers: list[Speech], own: SpeakerVoice | None = None
     ):
         self.recording, self.speakers, self.own = recording, speakers, own
         self.words = speakers[0].words
@@ -81,15 +81,15 @@ class Chorus:
         return cepstra
 
     def distances(
-        self, plan: Plan, fitted: tuple[Plan, np.ndarray] | None, *, of: Sequence[int]
+        self, plan: SpeechPlan, fitted: tuple[SpeechPlan, np.ndarray] | None, *, of: Sequence[int]
     ) -> np.ndarray:
         """Distance between every frame of the recording and of the synthesis, [T, N]: that of the
         nearest speaker.
 
         Parameters
         ----------
-        plan : Plan
-        fitted : (Plan, int array [T]), optional
+        plan : SpeechPlan
+        fitted : (SpeechPlan, int array [T]), optional
             An earlier plan and the path found with it: the speakers' cepstra are mapped to the
             recording's along it.
         of : sequence of int
@@ -162,7 +162,7 @@ class Chorus:
 
 def lay_out(
     words: tuple[Word, ...], tempo: np.ndarray, order: np.ndarray, *, flipped: bool
-) -> Plan:
+) -> SpeechPlan:
     """Lay out each word's frames: its natural duration times its tempo, at least three; backwards
     if flipped."""
     times, places = [], []
@@ -173,7 +173,7 @@ def lay_out(
         times.append(words[index].start + seconds * (share[::-1] if flipped else share))
         places.append(slot + share)
     place = np.concatenate(places)
-    return Plan(np.concatenate(times), place.astype(int), place)
+    return SpeechPlan(np.concatenate(times), place.astype(int), place)
 
 
 def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
@@ -185,7 +185,7 @@ def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
 
 
 def _fit(
-    spoken: np.ndarray, heard: np.ndarray, plan: Plan, old_plan: Plan, path: np.ndarray
+    spoken: np.ndarray, heard: np.ndarray, plan: SpeechPlan, old_plan: SpeechPlan, path: np.ndarray
 ) -> np.ndarray:
     """Map synthetic cepstra to the recording's voice: affine, least squares along the path, ridge
     towards identity."""

@@ -17,7 +17,7 @@ from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.spans import Word
-from .alignment_result import Alignment, words_of
+from .alignment_result import Alignment, aligned_words
 
 HEADS = 6  # that are averaged if the model does not name its alignment heads
 _SMOOTH = 7  # frames of the median filter
@@ -64,7 +64,7 @@ def align_by_whisper(
         raise AlignmentError(
             f"{model.label} cannot align: expected a trained Whisper model with its tokenizer"
         )
-    words = words_of(text)
+    words = aligned_words(text)
     if not words:
         raise AlignmentError(f"nothing to align: the text {text!r} has no words")
     seconds = len(audio) / model.sample_rate

@@ -22,15 +22,15 @@ from ..errors import InputError, SpeechmixError
 from ..interventions.removal_measures import removal_scores
 from ..interventions.shapley import Remembered
 from ..mixing.maps.aggregation import rolled_out
-from ..mixing.maps.measure_registry import facts_of
+from ..mixing.maps.measure_registry import measure_facts
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.input_attribution import (
     check_reaches_the_sound,
     columns_of_composed,
-    from_input,
+    input_attributions,
     maps_and_parts,
 )
-from ..mixing.passes.logit_contributions import check_takes_apart
+from ..mixing.passes.logit_contributions import check_splits_logits
 from ..mixing.passes.mix import mix_one
 from .choices import Choice, Readings, positions_of, possible_sources
 from .frame_attributions import FrameParts, in_frames, made_of_frames
@@ -100,8 +100,8 @@ def defined_measures(writing: Writing) -> tuple[str, ...]:
 def _is_defined(measure: str, model: Model) -> bool:
     with suppress(InputError):
         check_reaches_the_sound(model, measure)
-        if facts_of(measure).scope == "logit":
-            check_takes_apart(model, measure)
+        if measure_facts(measure).scope == "logit":
+            check_splits_logits(model, measure)
         return True
     return False
 
@@ -125,7 +125,7 @@ def claim_of(
     InputError
         If there is no such measure, or it is not defined for the model.
     """
-    facts = facts_of(measure)
+    facts = measure_facts(measure)
     if facts.scope == "removal":
         claim = _removal(measure, writing, readings, fills, samples=samples, seed=seed)
         return _of_possible(claim, writing, choices)
@@ -155,7 +155,7 @@ def claims_from_one_pass(
 
     Where one of them fails none is there, and `claim_of` says which.
     """
-    of_layers = [name for name in measures if facts_of(name).is_layerwise]
+    of_layers = [name for name in measures if measure_facts(name).is_layerwise]
     of_logits = [name for name in measures if measure_named(name).block_reader][:1]
     if not of_layers or len(of_layers + of_logits) < 2 or writing.model.converses:
         return {}
@@ -176,7 +176,7 @@ def claims_from_one_pass(
 
 
 def _claimed(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
-    facts = facts_of(measure)
+    facts = measure_facts(measure)
     if facts.is_layerwise:
         return _of_layers(measure, writing, choices)
     return (_to_logit if facts.scope == "logit" else _gradient)(measure, writing, choices)
@@ -232,7 +232,7 @@ def _removal(
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Parts of the logits of all tokens of a word, added up."""
     numbers = [_logits_of(writing, choice) for choice in choices]
-    columns, totals = from_input(
+    columns, totals = input_attributions(
         writing.model, writing.inputs, measure, numbers, spans=_spans(writing)
     )
     return Claim(measure, by_source(writing, columns), LOGIT, totals)
@@ -247,12 +247,14 @@ def _logits_of(writing: Writing, choice: Choice) -> list[Logit]:
 
 def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Measures of one number, taken at the states that enter the first layer of each stack."""
-    at_once = not facts_of(measure).at_one_position
+    at_once = not measure_facts(measure).at_one_position
     numbers = [
         [_number_of(writing, choice)] if at_once else _logits_of(writing, choice)
         for choice in choices
     ]
-    columns, _ = from_input(writing.model, writing.inputs, measure, numbers, spans=_spans(writing))
+    columns, _ = input_attributions(
+        writing.model, writing.inputs, measure, numbers, spans=_spans(writing)
+    )
     return Claim(measure, by_source(writing, columns), SIZE)
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..interventions.removable_sources import Source, words_as_sources
-from ..mixing.passes.request import Question
-from ..mixing.passes.views import seen_by
+from ..mixing.passes.request import MixRequest
+from ..mixing.passes.views import make_view
 from .generated_drafts import drafts_of_ids, finished, own_sources
 from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
 
@@ -34,7 +34,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     """
     given = model.prompt.answer if text is None else text
     asked = model.with_prompt(model.prompt.text, answer=given)
-    view = seen_by(asked, clip, Question(units="word"))
+    view = make_view(asked, clip, MixRequest(units="word"))
     view.prepare(("encoder", "decoder"))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
     heard = prepared.heard

@@ -18,7 +18,7 @@ from ..errors import InputError, SpeechmixError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.spans import Word
-from ..mixing.maps.measure_registry import FACTS, facts_of
+from ..mixing.maps.measure_registry import FACTS, measure_facts
 from .attributions import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .choices import AGAINST, Choice, Readings, choices_of, units_of
 from .effects import effects_of
@@ -227,7 +227,7 @@ def _explained(
     of_words = [name for name in names if not frames(name)]
     claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
     for name in names:
-        if facts_of(name).one_by_one:
+        if measure_facts(name).one_by_one:
             continue
         try:
             claims[name] = together.get(name) or claim_of(
@@ -244,7 +244,7 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    one_by_one = [name for name in names if facts_of(name).one_by_one]
+    one_by_one = [name for name in names if measure_facts(name).one_by_one]
     effects = effects_of(
         writing, choices, readings, fills, claims, everything=bool(one_by_one), top=top, pairs=pairs
     )
@@ -299,5 +299,5 @@ def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
     if not names:
         raise InputError(f"no measure asked for; there are {', '.join(FACTS)}")
     for name in names:
-        facts_of(name)  # raises an error that lists what there is
+        measure_facts(name)  # raises an error that lists what there is
     return names

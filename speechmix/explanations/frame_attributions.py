@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.spans import Span, frame_spans
 from ..interventions.removable_sources import Source
-from ..mixing.maps.measure_registry import facts_of
+from ..mixing.maps.measure_registry import measure_facts
 from .generated_tokens import SourceUnit
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def made_of_frames(measure: str, writing: Writing, values: np.ndarray) -> np.nda
             values.shape[1],
         )
     )
-    make = _WORD_FROM_FRAMES[facts_of(measure).word_from_frames]
+    make = _WORD_FROM_FRAMES[measure_facts(measure).word_from_frames]
     columns = [
         make(values[:, list(_positions(source))], axis=1)
         if source.side == "sound"
@@ -130,7 +130,7 @@ def frames_asked(
         return lambda measure: frames
     names = named_for_frames(frames)
     for name in names:
-        if facts_of(name).scope == "removal":
+        if measure_facts(name).scope == "removal":
             raise InputError(
                 f"{name} takes words away, and says nothing of frames: name other measures, or "
                 "frames=True"

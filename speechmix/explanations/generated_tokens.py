@@ -18,7 +18,7 @@ from torch import Tensor
 from ..adapters.generation.model_inputs import InputsOfSound
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
-from ..mixing.measures.objectives import Objective, logits_of
+from ..mixing.measures.objectives import Objective, token_logits
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -186,14 +186,14 @@ def decision_on(
     """A decision of which nothing is read yet."""
     from ..inputs.words.spans import Span
 
-    return Decision(model, item, prepared, Objective(logits_of, Span(0, 1)), sources)
+    return Decision(model, item, prepared, Objective(token_logits, Span(0, 1)), sources)
 
 
 def logits_on(decision: Decision) -> Tensor:
     """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a
     sound is kept for later runs."""
     inputs = decision.with_encoded_sound(decision.prepared.inputs)
-    return decision.of_output(inputs, lambda output: logits_of(output)[0].double().cpu())
+    return decision.of_output(inputs, lambda output: token_logits(output)[0].double().cpu())
 
 
 def with_probabilities(

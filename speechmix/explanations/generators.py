@@ -25,8 +25,8 @@ from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..interventions.decision import is_masked_model, masked_target
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
-from ..mixing.passes.request import Question
-from ..mixing.passes.views import seen_by
+from ..mixing.passes.request import MixRequest
+from ..mixing.passes.views import make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, own_sources
 from .generated_tokens import Draft, SourceUnit, Writing, decision_on, in_words, label_of, logits_on
@@ -47,7 +47,7 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     """
     if model.converses:
         return answer_about(model, clip, text=text, by_token=by_token)
-    view = seen_by(model, clip, Question(units="word"))
+    view = make_view(model, clip, MixRequest(units="word"))
     view.prepare(("encoder",))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
     heard = words_as_sources(spans, [word.text for word in clip.words or ()])
@@ -178,7 +178,7 @@ def _read_sources(
 
 def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
     asked = sentence if text is None else sentence.replace(translation=text)
-    view = seen_by(model, asked, Question(units="token"))
+    view = make_view(model, asked, MixRequest(units="token"))
     view.prepare(tuple(model.stacks))
     prepared = view.prepared
     tokens = prepared.decoder_tokens
@@ -197,7 +197,7 @@ def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token
 def _continuation(
     model: Model, sentence: Sentence, text: str | None, *, by_token: bool, max_tokens: int
 ) -> Writing:
-    view = seen_by(model, sentence, Question(units="token"))
+    view = make_view(model, sentence, MixRequest(units="token"))
     view.prepare(tuple(model.stacks))
     prompt = view.prepared.inputs["input_ids"][0].tolist()
     if text is None:
@@ -253,7 +253,7 @@ def _gone_on(model: Model, prompt: Sequence[int], max_tokens: int) -> tuple[list
 def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
     if MASK not in sentence.text:
         sentence = masked_target(sentence)[0].replace(foil=sentence.foil)
-    view = seen_by(model, sentence, Question(units="token"))
+    view = make_view(model, sentence, MixRequest(units="token"))
     view.prepare(tuple(model.stacks))
     prepared = view.prepared
     places = [

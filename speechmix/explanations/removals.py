@@ -20,7 +20,7 @@ from ..inputs.words.spans import Span
 from ..interventions.audio_removal import silence
 from ..interventions.input_ablation import inputs_of_sound
 from ..interventions.token_removal import blanked
-from ..mixing.measures.objectives import Objective, logits_of
+from ..mixing.measures.objectives import Objective, token_logits
 from .fills import REMOVE, SOUND, Fill
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _read_at(read: Read, rows: Rows) -> Read:
     unread = [place for place, row in enumerate(rows) if row < 0]
 
     def read_moved(output: Any) -> Tensor:
-        logits = logits_of(output)[:, list(rows)]
+        logits = token_logits(output)[:, list(rows)]
         logits[:, unread] = torch.nan
         return read(SimpleNamespace(logits=logits))
 
@@ -161,7 +161,7 @@ def reading_of(positions: Sequence[int], ids: Sequence[int], foils: Sequence[int
     others = [foil or 0 for foil in foils]
 
     def read(output: Any) -> Tensor:
-        scores = logits_of(output)[:, places].log_softmax(dim=-1)
+        scores = token_logits(output)[:, places].log_softmax(dim=-1)
         of_foils = torch.where(
             has_foil.to(scores.device),
             scores[:, at, others],

@@ -25,7 +25,7 @@ import torch
 
 from ..errors import InputError
 from ..mixing.maps.numerics import ctc_log_probability
-from ..mixing.measures.objectives import logits_of
+from ..mixing.measures.objectives import token_logits
 from .fills import SOUND, Fill
 from .removals import Removal, read_without
 
@@ -113,7 +113,7 @@ def _reading_of(writing: Writing, choices: Sequence[Choice]):
         )
 
     def read(output: Any) -> Tensor:
-        scores = logits_of(output).log_softmax(dim=-1)
+        scores = token_logits(output).log_softmax(dim=-1)
         return torch.stack(
             [
                 torch.stack(

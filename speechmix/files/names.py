@@ -101,12 +101,12 @@ class Names:
         number = (
             self._taken.execute("SELECT count FROM taken WHERE name = ?", (key,)).fetchone()[0] + 1
         )
-        while not self._take(numbered(name, number), owner):
+        while not self._take(numbered_name(name, number), owner):
             number += 1
         # The next one starts behind this number: a thousand recordings called "audio" are not a
         # million look-ups.
         self._taken.execute("UPDATE taken SET count = ? WHERE name = ?", (number, key))
-        return numbered(name, number)
+        return numbered_name(name, number)
 
     def owner(self, name: str) -> str:
         """Who took a name first; "" if it is free."""
@@ -122,12 +122,12 @@ class Names:
         )
 
 
-def numbered(name: str, number: int) -> str:
+def numbered_name(name: str, number: int) -> str:
     """Return a name with a number behind it, no longer than a name may be.
 
     Examples
     --------
-    >>> numbered("clip", 2), len(numbered("é" * 100, 12).encode())
+    >>> numbered_name("clip", 2), len(numbered_name("é" * 100, 12).encode())
     ('clip-2', 199)
     """
     ending = f"-{number}"
@@ -185,7 +185,7 @@ def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
     return folder / name
 
 
-def refuse_doubled(clips: Sequence[Clip]) -> None:
+def refuse_duplicate(clips: Sequence[Clip]) -> None:
     """Refuse clips of which two would share their results.
 
     Raises
@@ -238,7 +238,7 @@ def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
             continue  # named by the user
         for index, name in zip(places, _told_apart(paths), strict=True):
             distinct[index] = clips[index].renamed(name)
-    refuse_doubled(distinct)
+    refuse_duplicate(distinct)
     return distinct
 
 
@@ -257,7 +257,7 @@ def _place(clip: Clip) -> str:
     return str(clip.path) if clip.path is not None else f"samples in memory ({clip.duration:.2f} s)"
 
 
-def refuse_doubled_label(labels: dict[str, str], label: str) -> None:
+def refuse_duplicate_label(labels: dict[str, str], label: str) -> None:
     """Note a model's label among those of a run.
 
     Raises

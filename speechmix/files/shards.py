@@ -58,7 +58,7 @@ class Shard:
 
     def holds(self, name: str) -> bool:
         """Whether a clip of this name is the shard's."""
-        return self.count == 1 or shard_of(name, self.count) == self.index
+        return self.count == 1 or shard_number(name, self.count) == self.index
 
     @property
     def label(self) -> str:
@@ -89,6 +89,6 @@ class Shard:
 WHOLE = Shard()  # all clips: what is not divided
 
 
-def shard_of(name: str, count: int) -> int:
+def shard_number(name: str, count: int) -> int:
     """Return the shard (1 to `count`) that a clip of this name belongs to."""
     return int.from_bytes(blake2b(name.encode("utf-8"), digest_size=8).digest(), "big") % count + 1

@@ -1,7 +1,7 @@
 """Where the time goes: seconds by phase (reading, features, forward, each measure, ...), counted
 while a run is at work.
 
-In: blocks of code with a name (`phase`), and a block that wants to know (`counted`). Out:
+In: blocks of code with a name (`phase`), and a block that wants to know (`timed_phases`). Out:
 `Seconds`. The time of a phase within another is its own alone. What a thread does beside the one
 that counts is counted under a name of its own, "reading (ahead)", for it is no time that anyone
 waited. A phase costs some microseconds, counted or not.
@@ -77,14 +77,14 @@ _counting: ContextVar[Seconds | None] = ContextVar("counting", default=None)
 
 
 @contextmanager
-def counted(seconds: Seconds) -> Iterator[None]:
+def timed_phases(seconds: Seconds) -> Iterator[None]:
     """Count the phases of a block; what belongs to none of them is "other".
 
     Examples
     --------
     >>> from time import sleep
     >>> seconds = Seconds()
-    >>> with counted(seconds), phase("forward"):
+    >>> with timed_phases(seconds), phase("forward"):
     ...     with phase("attention"):
     ...         sleep(0.02)
     >>> sorted(seconds.by_phase), seconds.by_phase["forward"] < 0.02 <= seconds.by_phase["attention"]

@@ -35,10 +35,10 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
-from ..mixing.measures.objectives import Objective, logits_of, objective_of, of_tokens
+from ..mixing.measures.objectives import Objective, objective_of, of_tokens, token_logits
 from ..mixing.passes.masked_target import is_masked_model, masked_target
-from ..mixing.passes.request import TEXT_UNITS, ObjectiveOption, Question
-from ..mixing.passes.views import Item, seen_by
+from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
+from ..mixing.passes.views import Item, make_view
 from .removable_sources import (
     Source,
     heard_and_written,
@@ -124,7 +124,7 @@ class Decision:
         if masked and isinstance(item, Sentence):
             item, objective = masked_target(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
-        view = seen_by(model, item, Question(units=units, spans=_frames_of(model, item)))
+        view = make_view(model, item, MixRequest(units=units, spans=_frames_of(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
             raise InputError(
                 f"{view.item.name} has no words with times: give words=, or align it with "
@@ -279,7 +279,7 @@ class Decision:
     def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
         def margins(output: Any) -> Tensor:
             if places is not None and not self.model.classifies:
-                output.logits = _put_back(logits_of(output), places)
+                output.logits = _put_back(token_logits(output), places)
             return self.margins(output)
 
         return self.of_output(inputs, margins)

@@ -26,9 +26,9 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.maps.numerics import distance_named
-from ..mixing.passes.forward_pass import Precision, provenance_of
-from ..mixing.passes.request import Question
-from ..mixing.passes.views import Item, seen_by
+from ..mixing.passes.forward_pass import Precision, map_provenance
+from ..mixing.passes.request import MixRequest
+from ..mixing.passes.views import Item, make_view
 from .audio_removal import SOUND_FILLS, silence
 from .token_removal import blanked, token_fills
 
@@ -93,8 +93,8 @@ def state_shifts(
     MixingMap(silence (zeros), encoder: 4 layers, 2 targets x 2 sources)
     """
     stack = "encoder" if "encoder" in model.stacks else "decoder"
-    question = Question(units="word", layers=None if layers is None else tuple(layers))
-    view = seen_by(model, item, question)
+    question = MixRequest(units="word", layers=None if layers is None else tuple(layers))
+    view = make_view(model, item, question)
     if isinstance(view.item, Clip) and not view.item.words:
         raise InputError(
             f"{view.item.name} has no words with times: give words=, or align it with "
@@ -129,7 +129,7 @@ def state_shifts(
         read = partial(_moved, iter(intact), measured, words)
         moved = _states(model, inputs, stack, read, entering)
         scores[:, :, column] = np.stack(moved)[[layer - INPUT for layer in chosen]]
-    told = provenance_of(model, view, question, Precision.of(model, question))
+    told = map_provenance(model, view, question, Precision.of(model, question))
     told |= {"distance": distance, "fill": fill, "taken away at": where}
     measure = f"{'silence' if model.hears else 'blank'} ({fill})"
     return MixingMap(scores, tuple(words), tuple(words), measure, stack, chosen, told)

@@ -20,7 +20,7 @@ from ..adapters.generation.ctc_paths import best_path
 from ..adapters.generation.word_positions import place_of_target
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from ..inputs.words.multipart_words import spoken_text
+from ..inputs.words.multipart_words import join_words
 from ..mixing.maps.numerics import ctc_log_probability
 from .decision import Decision
 
@@ -117,7 +117,7 @@ def clip_of(decision: Decision) -> Clip:
 
 
 def _text(clip: Clip) -> str:
-    return clip.text or spoken_text(clip.words or ())
+    return clip.text or join_words(clip.words or ())
 
 
 def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:

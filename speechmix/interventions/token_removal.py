@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
-from ..mixing.passes.request import Question
-from ..mixing.passes.views import seen_by
+from ..mixing.passes.request import MixRequest
+from ..mixing.passes.views import make_view
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ def blank(
     """
     item = Sentence(item) if isinstance(item, str) else item
     asked = item.cue_words if word is None else cue_words(word)
-    view = seen_by(model, item, Question(units="word"))
+    view = make_view(model, item, MixRequest(units="word"))
     if model.converses:
         raise InputError(
             f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "

@@ -28,7 +28,7 @@ from ..mixing.measures.measure import OF_SOME_MEASURES
 from ..mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.mix import mix
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 from .generated_texts import written_of
 from .out_of_memory import OutOfMemory, memory_errors_named
 from .results.map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
@@ -64,7 +64,7 @@ class MapsAsked:
     Parameters
     ----------
     model : Model
-    question : Question
+    question : MixRequest
     clips : mapping of str to ClipAsked
         By name; of others it is found out when they are asked about.
     with_scores : bool
@@ -80,7 +80,7 @@ class MapsAsked:
     def __init__(
         self,
         model: Model,
-        question: Question,
+        question: MixRequest,
         clips: Mapping[str, ClipAsked],
         *,
         with_scores: bool = True,
@@ -213,7 +213,7 @@ def keep_map_rows(
 
 
 def _computed(
-    model: Model, clips: list[Clip], question: Question, batch_size: int | str
+    model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     """Maps of clips in one forward pass; one by one if that does not go, and in smaller batches if
     memory ran out."""
@@ -225,14 +225,14 @@ def _computed(
 
 
 def _mixed(
-    model: Model, clips: list[Clip], question: Question, batch_size: int | str
+    model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
     return [maps] if isinstance(maps, Maps) else [*maps]
 
 
 def _attempt(
-    model: Model, clip: Clip, question: Question, batch_size: int | str
+    model: Model, clip: Clip, question: MixRequest, batch_size: int | str
 ) -> Maps | SpeechmixError:
     few_pairs = _FEW_PAIRS if isinstance(batch_size, str) else min(batch_size, _FEW_PAIRS)
     for pairs in (batch_size, few_pairs):

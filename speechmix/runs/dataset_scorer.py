@@ -26,7 +26,7 @@ from ..inputs.clips.manifest_rows import TEXTS
 from ..inputs.formats.word_files import words_from_items
 from ..mixing.maps.mixing_map import Maps, MixingMap
 from ..mixing.passes.mix import mix_one
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -85,7 +85,7 @@ def scorer(
     >>> scored = rows.map(score, features=score.features(rows.features))                         # doctest: +SKIP
     >>> np.reshape(scored[0]["attention_encoder_scores"], scored[0]["attention_encoder_shape"])  # doctest: +SKIP
     """
-    return Scorer(model, aligner, method, Question.of_run(options))
+    return Scorer(model, aligner, method, MixRequest.of_run(options))
 
 
 class Scorer:
@@ -104,7 +104,7 @@ class Scorer:
         model: Model | str | PathLike,
         aligner: Model | str | PathLike | None,
         method: str,
-        question: Question,
+        question: MixRequest,
     ):
         self._model, self._aligner, self._method, self._question = model, aligner, method, question
         self._loaded: dict[str, Model] = {}

@@ -39,7 +39,7 @@ from ..evaluation.faithfulness.trial import judged, model_facts, trial_of
 from ..evaluation.statistics.groups import TIED_BY, item_table
 from ..files.cache_keys import digest
 from ..files.locks import locked
-from ..files.names import refuse_doubled, safe_name
+from ..files.names import refuse_duplicate, safe_name
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import custom_identities
@@ -117,7 +117,7 @@ def faithfulness_of_clips(
     --------
     >>> faithfulness_of_clips(model, clips, "runs/small", shard=Shard(3, 48))             # doctest: +SKIP
     """
-    refuse_doubled(clips)
+    refuse_duplicate(clips)
     asked = trial_options(**options)
     check_trial(asked, fewest)
     told: dict[str, Any] = {

@@ -23,7 +23,7 @@ from ..adapters.generation.transcription import Written, can_write, key_of, writ
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 from .results.part_files import opened_part
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
@@ -36,7 +36,7 @@ def remember_written(
     texts: Mapping[str, Mapping[str, Any]],
     model: Model,
     clip: Clip,
-    question: Question,
+    question: MixRequest,
 ) -> list[Key]:
     """Have the model know what is written about a clip without a text, if the decoder is asked
     about at all.

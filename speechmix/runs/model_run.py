@@ -22,7 +22,7 @@ from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import Maps
 from ..mixing.passes.batches import clips_together, in_groups, prepare_ahead
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 from .aligned_clips import Progress, shown
 from .clip_store import TRANSCRIPTS, ClipAsked, MapsAsked, keep_map_rows, keep_maps, keep_spelling
 from .generated_texts import needs_text, remember_written, texts_of
@@ -45,7 +45,7 @@ class Wanted:
 
     Parameters
     ----------
-    question : Question
+    question : MixRequest
     batch_size : int or "auto"
     ablation, probes : bool
     drawn : frozenset of str
@@ -65,7 +65,7 @@ class Wanted:
         Of which clips it is explained why trained models wrote what they wrote.
     """
 
-    question: Question
+    question: MixRequest
     batch_size: int | str
     ablation: bool
     probes: bool

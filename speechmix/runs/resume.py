@@ -26,7 +26,7 @@ from ..files.versions import versions
 from ..inputs.audio.loading import remembered_recording
 from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import measure_named
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 from .aligned_clips import remember_recordings
 from .merging import Marker
 from .results.part_files import Owner
@@ -39,7 +39,7 @@ FEW_CLIPS = 1_000  # a run of no more is always gone through
 
 def told_of(
     asked_of_all: str,
-    question: Question,
+    question: MixRequest,
     clips: Sequence[Clip],
     sound_of: Callable[[Clip], str | None],
 ) -> str:
@@ -50,7 +50,7 @@ def told_of(
     ----------
     asked_of_all : str
         Hash of what the run is asked.
-    question : Question
+    question : MixRequest
     clips : sequence of Clip
         Those of the shard.
     sound_of : callable
@@ -94,7 +94,7 @@ def stands(
     shard: Shard,
     marker: Marker,
     asked_of_all: str,
-    question: Question,
+    question: MixRequest,
     clips: Sequence[Clip],
     models: Iterable[Model | Callable[[], Model]],
     skipped: Sequence[Mapping[str, Any]],
@@ -111,7 +111,7 @@ def stands(
         That the shard left.
     asked_of_all : str
         Hash of what the run is asked.
-    question : Question
+    question : MixRequest
     clips : sequence of Clip
         Those of the shard.
     models : iterable of Model or callable

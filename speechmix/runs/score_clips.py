@@ -33,11 +33,11 @@ from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError, StorageError
 from ..files.cache_keys import digest
 from ..files.locks import locked, writing_to
-from ..files.names import refuse_doubled, refuse_doubled_label
+from ..files.names import refuse_duplicate, refuse_duplicate_label
 from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 from ..reporting.clip_figures import draw_clips
 from .aligned_clips import AlignedClips, Progress
 from .clip_store import ClipAsked
@@ -163,8 +163,8 @@ def score_clips(
         raise InputError(
             f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file"
         )
-    refuse_doubled(clips)
-    question = Question.of_run({"measures": measures, **options})
+    refuse_duplicate(clips)
+    question = MixRequest.of_run({"measures": measures, **options})
     check_maps_dtype(maps_dtype, question)
     shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
     if engine is not None and shard.count > 1:
@@ -316,7 +316,7 @@ def _score(
     for model in models:
         with times.counted() as counting:
             model = counting.loaded(model)
-            refuse_doubled_label(labels, model.label)
+            refuse_duplicate_label(labels, model.label)
             model.forget_fingerprint()
             twin = twins.get(model.name, 0)
             twins[model.name] = twin + (model.init == "random")

@@ -30,7 +30,7 @@ from ..evaluation.statistics.groups import groups_of
 from ..files.cache_keys import digest
 from ..files.json_files import write_checked_json
 from ..files.locks import writing_to
-from ..files.names import refuse_doubled, safe_name
+from ..files.names import refuse_duplicate, safe_name
 from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
 from ..files.text_files import write_csv
@@ -148,7 +148,7 @@ def speech_ablation(
     >>> result = speechmix.speech_ablation([model, twin], clips, "runs/small")            # doctest: +SKIP
     >>> result.means[["template", "number", "condition", "trained", "random", "claim"]]   # doctest: +SKIP
     """
-    refuse_doubled(clips)
+    refuse_duplicate(clips)
     models = [models] if isinstance(models, Model) else models
     options = {
         "sound_fills": tuple(sound_fills),

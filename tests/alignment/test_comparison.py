@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speechmix import Clip, Word
-from speechmix.alignment.comparison import compare_aligners, summary
+from speechmix.alignment.comparison import compare_aligners, summarize_aligners
 from speechmix.errors import AlignmentError, InputError
 
 WORDS = [Word("les", 0.1, 0.3), Word("livres", 0.3, 0.9)]
@@ -27,7 +27,7 @@ def clips(words):
 
 def test_against_a_reference():
     table = compare_aligners(clips(WORDS), {"late": shifted(0.03), "never": failing})
-    late, never = summary(table).to_dict(orient="records")
+    late, never = summarize_aligners(table).to_dict(orient="records")
     assert (late["against"], late["words"], late["failures"]) == ("reference", 4, 0)
     assert (late["start_ms"], late["end_ms"], late["within_20_ms"], late["within_50_ms"]) == (
         30.0,
@@ -43,14 +43,14 @@ def test_without_one_the_others_median_stands_in():
     table = compare_aligners(
         clips(None), {"a": shifted(0.0), "b": shifted(0.02), "c": shifted(0.06)}
     )
-    assert summary(table).set_index("method").start_ms.to_dict() == {
+    assert summarize_aligners(table).set_index("method").start_ms.to_dict() == {
         "a": 40.0,
         "b": 10.0,
         "c": 50.0,
     }
-    assert set(summary(table).against) == {"others"}
+    assert set(summarize_aligners(table).against) == {"others"}
 
 
 def test_nothing_aligned_is_an_error():
     with pytest.raises(InputError, match="no speech"):
-        summary(compare_aligners(clips(None), {"never": failing}))
+        summarize_aligners(compare_aligners(clips(None), {"never": failing}))

@@ -6,8 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.alignment.cepstra import HeardRecording
-from speechmix.alignment.confidence import Evidence, Warp, doubts_of, text_score, word_scores
+from speechmix.alignment.cepstra import RecordingCepstra
+from speechmix.alignment.confidence import (
+    Evidence,
+    Warp,
+    doubts_of,
+    text_confidence,
+    word_confidence,
+)
 from speechmix.inputs.words.spans import Word
 
 N_FRAMES = 400
@@ -39,7 +45,7 @@ def evidence(ways, *, decoy=0.65, sounds=BORDERS, likeness=0.7, nearer=0.02, bor
     energy = np.full(N_FRAMES, -50.0)
     for first, last in sounds:
         energy[first:last] = 0
-    recording = HeardRecording(
+    recording = RecordingCepstra(
         np.ones((N_FRAMES, 40)), energy, quiet=-50.0, loud=0.0, noise=np.ones(40)
     )
     natural = np.array([last - first for first, last in BORDERS]) / 200
@@ -51,8 +57,8 @@ def evidence(ways, *, decoy=0.65, sounds=BORDERS, likeness=0.7, nearer=0.02, bor
 def test_ways_that_agree_leave_no_doubt():
     sure = evidence([BORDERS] * 4)
     assert sure.edges.tolist() == [[first, last - 1] for first, last in BORDERS]
-    assert (word_scores(sure) > 0.95).all()
-    assert text_score(sure) > 0.9
+    assert (word_confidence(sure) > 0.95).all()
+    assert text_confidence(sure) > 0.9
     assert doubts_of(WORDS, sure) == ()
 
 
@@ -62,7 +68,7 @@ def test_a_word_lies_at_the_median_and_is_less_sure_the_further_one_way_has_it()
         other = [(40, 140 - shift), (140 - shift, 240), (280, 360)]
         some = evidence([BORDERS, BORDERS, BORDERS, other])
         assert some.edges[:, 0].tolist() == [40, 140, 280]
-        scores.append(word_scores(some))
+        scores.append(word_confidence(some))
     assert scores[0][1] > scores[1][1] > scores[2][1]
     assert scores[0][2] == pytest.approx(scores[2][2])
 
@@ -71,7 +77,7 @@ def test_a_word_is_less_sure_where_other_borders_cost_as_much():
     sure, unsure = evidence([BORDERS] * 4), evidence([BORDERS] * 4, borders=border_costs(flat=[1]))
     assert sure.margin.tolist() == [20, 20, 20]
     assert unsure.margin.tolist() == [20, 0, 20]
-    before, after = word_scores(sure), word_scores(unsure)
+    before, after = word_confidence(sure), word_confidence(unsure)
     assert after[1] < before[1] - 0.1
     assert after[[0, 2]].tolist() == before[[0, 2]].tolist()
 
@@ -88,13 +94,16 @@ def test_sound_that_no_word_takes():
 
 def test_a_text_that_fits_worse_than_its_sounds_in_another_order_is_doubted():
     wrong = evidence([BORDERS] * 4, decoy=0.48, likeness=0.3)
-    assert text_score(wrong) < 0.6
+    assert text_confidence(wrong) < 0.6
     assert "may not be what is said" in doubts_of(WORDS, wrong)[0]
 
 
 @pytest.mark.parametrize("worse", [{"decoy": 0.5}, {"likeness": 0.3}, {"nearer": 0.3}])
 def test_each_sign_of_another_text_lowers_the_score(worse):
-    assert text_score(evidence([BORDERS] * 4, **worse)) < text_score(evidence([BORDERS] * 4)) - 0.02
+    assert (
+        text_confidence(evidence([BORDERS] * 4, **worse))
+        < text_confidence(evidence([BORDERS] * 4)) - 0.02
+    )
 
 
 def test_the_same_gain_says_more_of_a_voice_that_is_unlike_the_speakers():
@@ -103,12 +112,12 @@ def test_the_same_gain_says_more_of_a_voice_that_is_unlike_the_speakers():
     object.__setattr__(strange, "warp", warp(BORDERS, cost=0.7))
     object.__setattr__(strange, "decoys", (warp(BORDERS, cost=0.91),))
     assert strange.gain == pytest.approx(alike.gain)
-    assert text_score(strange) > text_score(alike)
+    assert text_confidence(strange) > text_confidence(alike)
 
 
 def test_more_is_expected_of_a_text_with_a_voice_that_was_learnt():
     between = evidence([BORDERS] * 4, decoy=0.53, likeness=0.55)
-    assert 0.6 < text_score(between) < 0.75
+    assert 0.6 < text_confidence(between) < 0.75
     assert doubts_of(WORDS, between) == ()
     assert "expected at least 0.75" in doubts_of(WORDS, between, adapted=True)[0]
 
@@ -127,7 +136,7 @@ def test_a_doubtful_text_in_another_language_says_that_french_calibrates_the_sco
 def test_sound_behind_a_word_that_none_takes_makes_it_less_sure():
     quiet, noisy = evidence([BORDERS] * 4), evidence([BORDERS] * 4, sounds=[(40, 140), (140, 360)])
     assert noisy.sound_behind.tolist() == pytest.approx([0, 0.2, 0])
-    before, after = word_scores(quiet), word_scores(noisy)
+    before, after = word_confidence(quiet), word_confidence(noisy)
     assert after[1] < before[1]
     assert after[[0, 2]].tolist() == pytest.approx(before[[0, 2]].tolist())
 

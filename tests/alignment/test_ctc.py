@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.alignment import words_of
+from speechmix.alignment import aligned_words
 from speechmix.alignment.ctc import align_by_ctc, has_ctc_head
 from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
@@ -147,7 +147,7 @@ class TestTimes:
         model = hearing(LES_AMIS)
         found = align_by_ctc(model, AUDIO, text)
         assert frames_of(found.words, model) == [(10, 15), (30, 40)]
-        assert [word.text for word in found.words] == words_of(text)
+        assert [word.text for word in found.words] == aligned_words(text)
         assert found.trusted
 
     @pytest.mark.parametrize("text", ["les amis", "Les amis"])

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechmix.alignment.alignment_result import words_of
+from speechmix.alignment.alignment_result import aligned_words
 from speechmix.errors import InputError, MissingExtraError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
@@ -27,7 +27,7 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_written_word_has_its_time_in_order(text):
     speech = speak(text)
-    assert [word.text for word in speech.words] == words_of(text)
+    assert [word.text for word in speech.words] == aligned_words(text)
     starts, ends = (
         np.array([getattr(word, side) for word in speech.words]) for side in ("start", "end")
     )
@@ -121,7 +121,7 @@ def test_sample_rate_changes_the_samples_and_not_the_times():
 
 
 def test_languages():
-    assert espeak.voices()["fr-be"] == "French (Belgium)"
+    assert espeak.espeak_voices()["fr-be"] == "French (Belgium)"
     assert [word.text for word in speak("hello world", voice="en").words] == ["hello", "world"]
     assert len(speak("bonjour", voice="fr_FR").audio)
 

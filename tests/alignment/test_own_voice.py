@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from speechmix.alignment.cepstra import HeardRecording
-from speechmix.alignment.speaker_voice import OwnVoice, frames_by_sound, learn, sounds_at
+from speechmix.alignment.cepstra import RecordingCepstra
+from speechmix.alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn, sounds_at
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Word
 
@@ -55,14 +55,14 @@ def test_one_phoneme_or_a_few_frames_make_no_voice():
 
 def test_a_voice_is_the_same_after_a_file_and_a_damaged_file_is_named(voice, tmp_path):
     voice.save(tmp_path / "a.safetensors")
-    again = OwnVoice.load(tmp_path / "a.safetensors")
+    again = SpeakerVoice.load(tmp_path / "a.safetensors")
     asked = [("a", 0), ("s", 2), ("x", 0)]
     np.testing.assert_array_equal(
         again.distances(frames("m"), asked), voice.distances(frames("m"), asked)
     )
     (tmp_path / "b.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:50])
     with pytest.raises(InputError, match=r"b\.safetensors is no voice"):
-        OwnVoice.load(tmp_path / "b.safetensors")
+        SpeakerVoice.load(tmp_path / "b.safetensors")
 
 
 def test_learning_again_gives_the_same_voice(voice):
@@ -75,7 +75,9 @@ def test_learning_again_gives_the_same_voice(voice):
 
 def test_frames_go_to_the_third_of_the_phoneme_that_they_lie_in():
     power = np.abs(np.random.default_rng(0).normal(1, 0.3, (60, 40))) + 0.1
-    recording = HeardRecording(power, np.zeros(60), quiet=-50.0, loud=0.0, noise=np.full(40, 1e-6))
+    recording = RecordingCepstra(
+        power, np.zeros(60), quiet=-50.0, loud=0.0, noise=np.full(40, 1e-6)
+    )
     collected = frames_by_sound([(recording, [Word("ˈa", 0.05, 0.125), Word("s", 0.125, 0.155)])])
     assert {sound: len(some) for sound, some in collected.items()} == {
         ("a", 0): 5,

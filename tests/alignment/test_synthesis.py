@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from speechmix.alignment.alignment_result import Alignment, words_of
+from speechmix.alignment.alignment_result import Alignment, aligned_words
 from speechmix.errors import AlignmentError
 
 pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechmix[synthesis]")
@@ -136,7 +136,7 @@ def test_real_commands_are_ordered_and_start_with_the_sound(shared):
     }  # read off the spectrogram
     for name, text in texts.items():
         alignment = align_by_synthesis(read(shared / f"data/clips_fr/{name}.wav"), text)
-        assert [word.text for word in alignment.words] == words_of(text)
+        assert [word.text for word in alignment.words] == aligned_words(text)
         edges = [edge for word in alignment.words for edge in (word.start, word.end)]
         assert edges == sorted(edges)
         assert alignment.words[0].start == pytest.approx(onsets[name], abs=0.04)
@@ -260,7 +260,7 @@ def test_a_sign_moves_no_word(shared, written):
     assert [(word.start, word.end, word.score) for word in signed.words] == [
         (word.start, word.end, word.score) for word in bare.words
     ]
-    assert [word.text for word in signed.words] == words_of(written.format(text))
+    assert [word.text for word in signed.words] == aligned_words(written.format(text))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from speechmix.errors import InputError
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.rows import Rejected, Row
 from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
-from speechmix.inputs.corpora.dataset_files import Stored
+from speechmix.inputs.corpora.dataset_files import StoredRow
 from tests.corpora.containers import (
     NAMES,
     TEXTS,
@@ -347,9 +347,9 @@ def test_a_second_recording_of_each_row_is_not_read(kind, tmp_path, monkeypatch)
 
     def stored(cells, *rest, **more):
         columns_read.append(set(cells))
-        return Stored(cells, *rest, **more)
+        return StoredRow(cells, *rest, **more)
 
-    monkeypatch.setattr("speechmix.inputs.corpora.dataset_files.Stored", stored)
+    monkeypatch.setattr("speechmix.inputs.corpora.dataset_files.StoredRow", stored)
     (row,) = read_corpus(tmp_path / "set")
     assert columns_read == [{"text"}]
     assert row.text == "Oui."

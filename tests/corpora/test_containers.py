@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.inputs.audio.byte_ranges import file_marks, open_bytes, place_of
+from speechmix.inputs.audio.byte_ranges import file_marks, location_in_file, open_bytes
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.clips.rows import Rejected, Row
@@ -309,7 +309,7 @@ def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar_of(tar, ("a.wav", encoded(4)), ("b.wav", encoded(0)))
     os.utime(tar, ns=(1, 1))
     assert recording_marks(first, stored)["sound"] != stored["sound"]
-    assert file_marks(first)[-2:] == [place_of(first).offset, place_of(first).size]
+    assert file_marks(first)[-2:] == [location_in_file(first).offset, location_in_file(first).size]
     tar.write_bytes(tar.read_bytes()[:600])
     with pytest.raises(InputError, match="cut off or replaced"):
         Clip.from_file(first, name="a").audio()
@@ -334,7 +334,7 @@ def test_a_manifest_may_name_a_place_but_not_lead_out(sets, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     os.symlink(tar, folder / "link.tar")
-    for cell in (path, f"link.tar::{place_of(path).offset}+{place_of(path).size}"):
+    for cell in (path, f"link.tar::{location_in_file(path).offset}+{location_in_file(path).size}"):
         (folder / "m.tsv").write_text(f"path\ttext\tname\n{cell}\tLe livre.\ta\n")
         with pytest.raises(InputError, match="leads out"):
             read_clips(folder / "m.tsv")

@@ -11,7 +11,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import StorageError
-from speechmix.mixing.passes.request import Question
+from speechmix.mixing.passes.request import MixRequest
 from speechmix.runs import clip_store as store
 from speechmix.runs.executors import attempts
 from speechmix.runs.executors.attempts import Attempts
@@ -38,7 +38,7 @@ def model():
 def asked(model, tmp_path):
     few = frozenset(one.name for one in few_of(clips(), 2))
     wanted = Wanted(
-        Question(), "auto", False, False, frozenset(), frozenset(), {}, few, False, None
+        MixRequest(), "auto", False, False, frozenset(), frozenset(), {}, few, False, None
     )
     return Pass(tmp_path / "run", lambda: model, wanted, (), (), tmp_path / "attempts")
 

@@ -13,7 +13,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.files.json_files import write_checked_json
 from speechmix.files.locks import LOCK, is_held, locked
-from speechmix.files.shards import Shard, shard_of
+from speechmix.files.shards import Shard, shard_number
 from speechmix.interfaces.cli import main
 from speechmix.runs.results.part_files import opened_part
 from speechmix.runs.results.run_folder import RunFolder
@@ -36,7 +36,7 @@ def model():
 def clips():
     """Two of each shard of two."""
     names = [f"clip_{index}" for index in range(20)]
-    own = [[name for name in names if shard_of(name, 2) == index][:2] for index in (1, 2)]
+    own = [[name for name in names if shard_number(name, 2) == index][:2] for index in (1, 2)]
     return [clip(name) for name in [*own[0], *own[1]]]
 
 

@@ -9,8 +9,8 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.passes.request import Question
-from speechmix.mixing.passes.views import seen_by
+from speechmix.mixing.passes.request import MixRequest
+from speechmix.mixing.passes.views import make_view
 from tests.models.audio_language_models import MODELS, clip
 from tests.models.shared_models import shared
 
@@ -59,14 +59,14 @@ def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
         ("written", "is"),
     ]
     fed = model.with_prompt("Who is it?", answer="it is")
-    view = seen_by(fed, said, Question())
+    view = make_view(fed, said, MixRequest())
     view.prepare(("encoder", "decoder"))
     inputs, place = view.prepared.inputs, why.choice("is")
     fill = model.tokenizer.convert_tokens_to_ids("e")
     tokens = [why.tokens[token] for token in why.choices[place].tokens]
     for index, source in enumerate(why.sources[:-1]):
         if source.side == "sound":
-            quiet = seen_by(fed, speechmix.silence(said, source.source.index), Question())
+            quiet = make_view(fed, speechmix.silence(said, source.source.index), MixRequest())
             quiet.prepare(("encoder", "decoder"))
             changed = quiet.prepared.inputs
         else:

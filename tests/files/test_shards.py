@@ -3,7 +3,7 @@
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.files.shards import Shard, shard_of
+from speechmix.files.shards import Shard, shard_number
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 48])
@@ -15,7 +15,7 @@ def test_every_name_is_in_just_one_shard(count):
 
 def test_the_place_of_a_name_is_pinned():
     """A run that one version began is gone on with by another."""
-    assert [shard_of(name, 48) for name in ("a", "b", "clip 1")] == [48, 6, 18]
+    assert [shard_number(name, 48) for name in ("a", "b", "clip 1")] == [48, 6, 18]
 
 
 def test_shards_are_of_like_size():

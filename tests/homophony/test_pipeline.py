@@ -319,14 +319,14 @@ def test_adversarial_rows_end_in_reasons(tmp_path):
 
 @pytest.mark.long
 def test_aligners_are_compared_on_a_sample(study, models):
-    from speechmix.alignment.comparison import summary
+    from speechmix.alignment.comparison import summarize_aligners
 
     aligners = {
         "synthesis": ("synthesis", None),
         "ctc": ("ctc", models[1]),
         "praat": ("textgrid", str(study / "textgrids")),
     }
-    table = summary(compare_on_sample(study, aligners, clips=6)).set_index("method")
+    table = summarize_aligners(compare_on_sample(study, aligners, clips=6)).set_index("method")
     assert table.words.tolist() == [16, 16, 16]
     assert table.failures.tolist() == [2, 2, 2]
     assert table.start_ms["ctc"] < 60

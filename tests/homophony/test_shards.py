@@ -17,7 +17,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError, StorageError
-from speechmix.files.shards import WHOLE, Shard, shard_of
+from speechmix.files.shards import WHOLE, Shard, shard_number
 from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_files import UNFINISHED
@@ -384,7 +384,7 @@ def test_a_shard_that_has_only_begun_does_not_say_of_which_model_it_is(manifest,
 
 
 def test_names_of_one_shard_leave_the_others_empty(tmp_path):
-    names = [name for name in (f"clip_{i:02}" for i in range(60)) if shard_of(name, 3) == 2]
+    names = [name for name in (f"clip_{i:02}" for i in range(60)) if shard_number(name, 3) == 2]
     manifest = write_manifest(tmp_path, names)
     for shard in all_shards(3):
         for stage in ("mine", "align", "transcribe"):

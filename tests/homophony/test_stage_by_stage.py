@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from speechmix.files.shards import shard_of
+from speechmix.files.shards import shard_number
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.runs import clip_store as store
@@ -101,7 +101,7 @@ def folders(release, tmp_path_factory):
             "--no-figures",
             *on_cpu,
         ]
-        own = shard_of(read_examples(f"{corpus}/examples")[0].name, SHARDS)
+        own = shard_number(read_examples(f"{corpus}/examples")[0].name, SHARDS)
         in_shards(score, [index for index in (2, 3, 1) if index != own])
         killed(store, "mix", [*score, "--shard", f"{own}/{SHARDS}"], monkeypatch)
         in_shards(score, [own])

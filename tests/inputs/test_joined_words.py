@@ -13,10 +13,10 @@ from speechmix.errors import InputError
 from speechmix.inputs.audio.frame_grid import FrameGrid
 from speechmix.inputs.formats.word_files import read_words, words_from_items
 from speechmix.inputs.words.multipart_words import (
-    asked_again,
+    as_word_request,
     in_order,
-    parts_of,
-    spoken_text,
+    join_words,
+    split_parts,
     words_and_roles,
 )
 from speechmix.inputs.words.spans import Span, Word, context_spans, word_spans
@@ -160,7 +160,7 @@ class TestJoined:
     def test_a_label_with_dots_is_a_word_as_any(self):
         clip = clip_of([("hm...oui", 0.1, 0.3), ("non", 0.4, 0.5)], cue="hm...oui", target="non")
         assert (clip.cue, clip.words[0]) == (0, Word("hm...oui", 0.1, 0.3))
-        assert parts_of("...") == ["..."]
+        assert split_parts("...") == ["..."]
 
     def test_words_that_come_later_are_joined_then(self):
         waiting = clip_of(None, cue="ne ... pas", target="mange")
@@ -169,14 +169,14 @@ class TestJoined:
 
     def test_as_they_are_said(self):
         words = clip_of(cue="ne ... pas").words
-        assert spoken_text(words) == "il ne mange pas"
+        assert join_words(words) == "il ne mange pas"
         assert [(index, part.text) for index, part in in_order(words)] == [
             (0, "il"),
             (1, "ne"),
             (2, "mange"),
             (1, "pas"),
         ]
-        assert asked_again(words, (1, 2)) == ["1 … 3", 2]
+        assert as_word_request(words, (1, 2)) == ["1 … 3", 2]
 
 
 class TestClipAndSentence:

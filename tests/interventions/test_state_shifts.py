@@ -13,8 +13,8 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.interventions.state_shifts import state_shifts
-from speechmix.mixing.passes.request import Question
-from speechmix.mixing.passes.views import seen_by
+from speechmix.mixing.passes.request import MixRequest
+from speechmix.mixing.passes.views import make_view
 from tests.conftest import trained
 from tests.models.text_models import bert, gpt2
 
@@ -59,7 +59,7 @@ def test_equals_transformers_by_hand(name, where):
     shifts = state_shifts(
         model, CLIP, where=where, layers=[-1, *range(len(model.stacks["encoder"]))]
     )
-    view = seen_by(model, CLIP, Question(units="word"))
+    view = make_view(model, CLIP, MixRequest(units="word"))
     view.prepare(("encoder",))
     words = [span for span in view.sources("encoder") if span.word is not None]
     enter, run = encoder_by_hand(model)

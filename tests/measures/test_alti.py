@@ -58,7 +58,7 @@ def test_parts_and_biases_are_the_true_output_of_the_attention_block(name):
         )
         parts = alti.parts_of_block(block, rows)
         total = parts.own.clone() if block.stack.name == "cross" else torch.zeros_like(parts.own)
-        for _, at, vectors in alti.part_vectors(block, units, parts, 10_000):
+        for _, at, vectors in alti.source_vectors(block, units, parts, 10_000):
             total[at] += vectors
         bias = parts.scale[:, None] * parts.linear(block.output_bias)
         if not pre:

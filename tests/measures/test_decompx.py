@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speechmix.mixing.measures.decompx import pass_activation, pass_bias, pass_linear, pass_norm
+from speechmix.mixing.measures.decompx import (
+    vectors_through_activation,
+    vectors_through_bias,
+    vectors_through_linear,
+    vectors_through_norm,
+)
 
 
 def drawn(*shape, seed=0):
@@ -19,30 +24,30 @@ def test_every_rule_keeps_the_sum():
     norm.weight.data, norm.bias.data = drawn(8, seed=1), drawn(8, seed=2)
     with torch.no_grad():
         torch.testing.assert_close(
-            pass_linear(vectors, linear).sum(1), linear(states), rtol=0, atol=1e-14
+            vectors_through_linear(vectors, linear).sum(1), linear(states), rtol=0, atol=1e-14
         )
         torch.testing.assert_close(
-            pass_norm(vectors, norm, states).sum(1), norm(states), rtol=0, atol=1e-14
+            vectors_through_norm(vectors, norm, states).sum(1), norm(states), rtol=0, atol=1e-14
         )
         active = nn.functional.gelu(states)
         torch.testing.assert_close(
-            pass_activation(vectors, states, active).sum(1), active, rtol=0, atol=1e-14
+            vectors_through_activation(vectors, states, active).sum(1), active, rtol=0, atol=1e-14
         )
 
 
 def test_a_bias_goes_where_it_points_and_is_never_lost():
     bias = torch.tensor([1.0, 0.0])
-    shared = pass_bias(torch.tensor([[1.0, 0.0], [-3.0, 0.0], [0.0, 9.0]]), bias)
+    shared = vectors_through_bias(torch.tensor([[1.0, 0.0], [-3.0, 0.0], [0.0, 9.0]]), bias)
     torch.testing.assert_close(shared, torch.tensor([[1.25, 0.0], [-2.25, 0.0], [0.0, 9.0]]))
-    orthogonal = pass_bias(
+    orthogonal = vectors_through_bias(
         torch.tensor([[0.0, 1.0], [0.0, 2.0]]), bias
     )  # the published code drops it here
     torch.testing.assert_close(orthogonal.sum(0), torch.tensor([1.0, 3.0]))
-    assert pass_bias(orthogonal, None) is orthogonal
+    assert vectors_through_bias(orthogonal, None) is orthogonal
 
 
 def test_a_unit_at_zero_gives_nothing():
     vectors = torch.tensor([[[2.0, 1.0], [-2.0, 1.0]]])
     before = vectors.sum(1)
-    carried = pass_activation(vectors, before, before.relu())
+    carried = vectors_through_activation(vectors, before, before.relu())
     torch.testing.assert_close(carried, torch.tensor([[[0.0, 1.0], [0.0, 1.0]]]))

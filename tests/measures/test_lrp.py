@@ -252,10 +252,10 @@ def test_a_gate_and_its_other_factor_share_alike():
     )
     expected = sum(oracle.linear(part, x, of_product / 2) for part in (mlp.gate_proj, mlp.up_proj))
     x.requires_grad_(True)
-    gate = lrp.pass_product_factor(
-        lrp.pass_activation(mlp.gate_proj(x), mlp.act_fn(mlp.gate_proj(x)))
+    gate = lrp.relevance_through_product(
+        lrp.relevance_through_activation(mlp.gate_proj(x), mlp.act_fn(mlp.gate_proj(x)))
     )
-    mlp.down_proj(gate * lrp.pass_product_factor(mlp.up_proj(x))).sum().backward()
+    mlp.down_proj(gate * lrp.relevance_through_product(mlp.up_proj(x))).sum().backward()
     torch.testing.assert_close(x.detach() * x.grad, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -267,10 +267,14 @@ def test_rules_leave_values_as_they_are_and_conserve():
     layer_norm, linear = nn.LayerNorm(8).double(), nn.Linear(8, 3).double()
     nn.init.normal_(layer_norm.bias)
     for after, plain, share in (
-        (lrp.pass_norm(layer_norm, x, layer_norm(x), unit), layer_norm(x), 1),
-        (lrp.pass_bias(linear(x), linear.bias, unit), linear(x), 1),
-        (lrp.pass_activation(x, torch.nn.functional.gelu(x)), torch.nn.functional.gelu(x), 1),
-        (lrp.pass_product_factor(x), x, 0.5),
+        (lrp.relevance_through_norm(layer_norm, x, layer_norm(x), unit), layer_norm(x), 1),
+        (lrp.relevance_through_bias(linear(x), linear.bias, unit), linear(x), 1),
+        (
+            lrp.relevance_through_activation(x, torch.nn.functional.gelu(x)),
+            torch.nn.functional.gelu(x),
+            1,
+        ),
+        (lrp.relevance_through_product(x), x, 0.5),
     ):
         torch.testing.assert_close(after, plain, rtol=0, atol=1e-14)
         of_x, of_unit = torch.autograd.grad(

@@ -15,7 +15,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
-from speechmix.mixing.maps.measure_registry import FACTS, RATIO_FACTS, names_of_scope
+from speechmix.mixing.maps.measure_registry import FACTS, RATIO_FACTS, measure_names
 from speechmix.mixing.measures.measure import OF_SOME_MEASURES, OPTIONS
 from speechmix.mixing.measures.registry import (
     MEASURES,
@@ -24,7 +24,7 @@ from speechmix.mixing.measures.registry import (
     forget_measure,
 )
 from speechmix.mixing.passes.mix import mix
-from speechmix.mixing.passes.request import ALLOWED, Question
+from speechmix.mixing.passes.request import ALLOWED, MixRequest
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, inputs_of
 
@@ -149,7 +149,7 @@ def test_no_function_swallows_options_it_does_not_know():
         assert ("heads" in measure.takes) != bool(measure.no_heads)
         assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(OF_SOME_MEASURES)
     assert {*MEASURES, *OUTPUT_MEASURES} == {*FACTS}
-    assert list(MEASURES) == list(names_of_scope("layer", "model"))
+    assert list(MEASURES) == list(measure_names("layer", "model"))
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)
 
 
@@ -166,7 +166,7 @@ def test_the_options_of_mix_are_those_of_a_question():
         "answer",
     }  # the model's own, these two
     assert {name: p.default for name, p in signature.items() if name not in how} == {
-        option.name: option.default for option in fields(Question)
+        option.name: option.default for option in fields(MixRequest)
     }
 
 

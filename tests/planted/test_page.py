@@ -10,7 +10,7 @@ import pytest
 
 from speechmix.evaluation.planted import cases, trial
 from speechmix.evaluation.planted.recovery import DECISION_MAPS
-from speechmix.mixing.maps.measure_registry import FACTS, names_of_scope
+from speechmix.mixing.maps.measure_registry import FACTS, measure_names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -38,7 +38,7 @@ def test_no_measure_is_left_out(hook, page):
     assert set(hook.printed(page, "layer").index) == {f"`{name}`" for name in of_edges}
     said = {row.split(",")[0] for row in hook.printed(page, "decision").index}
     assert said == {
-        f"`{name}`" for name in (*names_of_scope("layer", "model", "logit"), *DECISION_MAPS)
+        f"`{name}`" for name in (*measure_names("layer", "model", "logit"), *DECISION_MAPS)
     }
 
 

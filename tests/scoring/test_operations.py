@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
 from speechmix.adapters.binding.meta_model import outline
-from speechmix.mixing.passes.operation_count import clip_of, counted_operations, rows_of_target
+from speechmix.mixing.passes.operation_count import counted_operations, middle_rows, shaped_inputs
 from tests.conftest import ALL_FAMILIES, tiny
 
 
@@ -44,14 +44,14 @@ def counted(work) -> int:
 def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measures, rows):
     model = tiny(name, torch.float32)
     operations = counted_operations(outline(model), seconds=1.0, measures=measures, targets=rows)
-    inputs, spans = clip_of(model, 1.0)
+    inputs, spans = shaped_inputs(model, 1.0)
     inputs = {
         key: x + 0.01 * torch.randn(x.shape) if x.is_floating_point() else x
         for key, x in inputs.items()
     }
     if "input_ids" in inputs:  # not the padding token, whose states are zero in some families
         inputs["input_ids"] = inputs["input_ids"] + 1
-    targets = None if rows is None else rows_of_target(model, len(spans), inputs)
+    targets = None if rows is None else middle_rows(model, len(spans), inputs)
     with torch.no_grad():
         plain = counted(lambda: model.family.run(model.base, inputs, tuple(model.stacks)))
     mixed = counted(

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.mixing.maps.measure_registry import names_of_scope
+from speechmix.mixing.maps.measure_registry import measure_names
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, inputs_of, trained
 from tests.models import text_models
@@ -250,7 +250,7 @@ def test_what_is_no_logit_is_refused():
         speechmix.SpeechmixError, match=r"parts that add up to a logit.*logit_contributions"
     ):
         speechmix.mix(model, inputs, measures="alti_logit")
-    assert list(names_of_scope("logit")) == ["alti_logit", "decompx", "lrp"]
+    assert list(measure_names("logit")) == ["alti_logit", "decompx", "lrp"]
 
 
 def test_a_head_that_is_not_linear_is_refused():

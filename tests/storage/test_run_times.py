@@ -13,7 +13,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.files import timing
-from speechmix.files.timing import Seconds, count_clip, counted, phase
+from speechmix.files.timing import Seconds, count_clip, phase, timed_phases
 from speechmix.reporting.pages.study_page import report
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.results.run_times import COLUMNS, by_phase, run_times
@@ -31,7 +31,7 @@ def ticking(monkeypatch):
 
 def test_a_phase_is_charged_its_own_time_alone(ticking):
     seconds = Seconds()  # the clock is looked at
-    with counted(seconds):  # begins at 1
+    with timed_phases(seconds):  # begins at 1
         with phase("forward"):  # 2
             with phase("attention"):  # 3 to 4
                 pass
@@ -48,7 +48,7 @@ def test_a_phase_is_charged_its_own_time_alone(ticking):
 
 def test_what_raises_is_counted_and_nobody_counts_outside(ticking):
     seconds = Seconds()
-    with phase("before"), pytest.raises(InputError), counted(seconds), phase("forward"):
+    with phase("before"), pytest.raises(InputError), timed_phases(seconds), phase("forward"):
         raise InputError
     with phase("after"):
         count_clip()
@@ -62,12 +62,12 @@ def test_a_thread_works_ahead_and_two_who_count_do_not_meet():
             pass
 
     def count():
-        with counted(Seconds()) as _, ThreadPoolExecutor(1) as reader:
+        with timed_phases(Seconds()) as _, ThreadPoolExecutor(1) as reader:
             reader.submit(copy_context().run, work).result()
             reader.submit(work).result()  # in no context of ours: not counted
 
     seconds = Seconds()
-    with counted(seconds), ThreadPoolExecutor(1) as reader:
+    with timed_phases(seconds), ThreadPoolExecutor(1) as reader:
         reader.submit(copy_context().run, work).result()
         count()
     assert set(seconds.by_phase) == {"features (ahead)", "reading (ahead)", "other"}
@@ -76,7 +76,7 @@ def test_a_thread_works_ahead_and_two_who_count_do_not_meet():
 def test_a_device_is_waited_for_around_every_phase_where_that_is_asked():
     waits: list[int] = []
     seconds = Seconds()
-    with counted(seconds):
+    with timed_phases(seconds):
         seconds.settle = lambda: waits.append(1)
         with phase("forward"), phase("attention"):
             pass
@@ -87,7 +87,7 @@ def test_what_is_counted_is_kept_now_and_then(ticking, monkeypatch):
     monkeypatch.setattr(timing, "_KEPT_EVERY", 5.0)
     kept: list[float] = []
     seconds = Seconds(keep=lambda: kept.append(seconds.by_phase["forward"]))
-    with counted(seconds):
+    with timed_phases(seconds):
         for _ in range(6):
             with phase("forward"):
                 pass

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...inputs.words.multipart_words import parts_of, spoken_text
+from ...inputs.words.multipart_words import join_words, split_parts
 from ...inputs.words.spans import Span
 from .decoder_prefix import decoder_prefix, timestamp
 from .token_words import located_tokens
@@ -170,7 +170,7 @@ class Tokens:
                 spans += [self.span_of(p, ahead=ahead) for p in (start, *rest)]
                 continue
             tokens = (start, start + len(rest) + 1)
-            if word in begun and len(parts_of(self.word_labels[word])) > 1:
+            if word in begun and len(split_parts(self.word_labels[word])) > 1:
                 spans[begun[word]] = spans[begun[word]].at([*spans[begun[word]].ranges, tokens])
             else:
                 begun[word] = len(spans)
@@ -269,7 +269,7 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
 
 def _text_of(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
-    return clip.text or spoken_text(clip.words or ())
+    return clip.text or join_words(clip.words or ())
 
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, SpeechmixError
 from ...mixing.maps.measure_registry import (
     check_gives_maps,
-    facts_of,
     is_installed,
-    names_of_scope,
+    measure_facts,
+    measure_names,
 )
 from ...mixing.measures.availability import check_defined
 from ...mixing.passes.input_attribution import check_reaches_the_sound
-from ...mixing.passes.logit_contributions import check_takes_apart
+from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
 from .perturbations import name_and_fills, perturbation_named
 from .scores import METRICS, SOFT_METRICS
@@ -90,17 +90,17 @@ def measures_of(
         scopes = ("layer", "model", "logit") if to_output else ("layer", "model")
         names = [
             name
-            for name in names_of_scope(*scopes)
-            if not facts_of(name).slow and _is_defined(model, name)
+            for name in measure_names(*scopes)
+            if not measure_facts(name).slow and _is_defined(model, name)
         ]
     else:
         names = [asked] if isinstance(asked, str) else list(asked)
         for name in names:
             if to_output and takes_away(name):
                 check_taking_away(name)
-            elif not (to_output and facts_of(name).scope == "logit"):
+            elif not (to_output and measure_facts(name).scope == "logit"):
                 _check_ranks_words(model, name)
-    facts = {name: facts_of(name_and_fills(name)[0]) for name in names}
+    facts = {name: measure_facts(name_and_fills(name)[0]) for name in names}
     return tuple(name for name, found in facts.items() if not found.is_baseline)
 
 
@@ -108,9 +108,9 @@ def _check_ranks_words(model: Model, name: str) -> None:
     """Raise `InputError` unless a measure gives maps of words in every stack of the model."""
     check_gives_maps(name)
     for stack in model.stacks.values():
-        check_defined(facts_of(name), stack)
-    if facts_of(name).is_per_target:
-        maps = ", ".join(names_of_scope("layer", "model"))
+        check_defined(measure_facts(name), stack)
+    if measure_facts(name).is_per_target:
+        maps = ", ".join(measure_names("layer", "model"))
         raise InputError(
             f"{name} gives one number a target and ranks no words; measures are {maps}"
         )
@@ -118,12 +118,12 @@ def _check_ranks_words(model: Model, name: str) -> None:
 
 def _is_defined(model: Model, name: str) -> bool:
     with suppress(SpeechmixError):
-        if facts_of(name).scope == "logit":
+        if measure_facts(name).scope == "logit":
             check_reaches_the_sound(model, name)
-            check_takes_apart(model, name)
+            check_splits_logits(model, name)
         else:
             _check_ranks_words(model, name)
-        return is_installed(facts_of(name))
+        return is_installed(measure_facts(name))
     return False
 
 

@@ -23,10 +23,14 @@ from ...interventions.audio_removal import SOUND_FILLS
 from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
 from ...interventions.removal_measures import removal_scores_of_words
 from ...interventions.token_removal import TOKEN_FILLS
-from ...mixing.maps.measure_registry import facts_of, find_facts, names_of_scope
+from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_names
 from ...mixing.measures.objectives import Objective
 from ...mixing.measures.sums_of_logits import sum_of_logits
-from ...mixing.passes.input_attribution import check_reaches_the_sound, from_input, values_at
+from ...mixing.passes.input_attribution import (
+    check_reaches_the_sound,
+    input_attributions,
+    values_at,
+)
 from .perturbations import name_and_fills, side_of
 from .words import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
 
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
 def goes_to_output(measure: str) -> bool:
     """Whether a measure explains the margin itself; maps of layers do not."""
-    return takes_away(measure) or facts_of(measure).objective
+    return takes_away(measure) or measure_facts(measure).objective
 
 
 def takes_away(measure: str) -> bool:
@@ -51,7 +55,7 @@ def check_taking_away(measure: str) -> None:
     fills = name_and_fills(measure)[1]
     if not takes_away(measure) or len(fills) > 1 or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}:
         raise InputError(
-            f"expected {' or '.join(names_of_scope('removal'))}, or with one fill of "
+            f"expected {' or '.join(measure_names('removal'))}, or with one fill of "
             f"{', '.join((*SOUND_FILLS, *TOKEN_FILLS))}, as 'shapley (room)'; found {measure!r}"
         )
 
@@ -95,7 +99,7 @@ def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.
     check_reaches_the_sound(decision.model, measure)
     if decision.item is None:
         raise InputError("prepared inputs have no words to rank: give clips or sentences")
-    columns, _ = from_input(
+    columns, _ = input_attributions(
         decision.model, decision.item, measure, [_numbers(decision, measure)], units=decision.units
     )
     for side in decision.sources:
@@ -112,7 +116,7 @@ def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.
 
 def _numbers(decision: Decision, measure: str) -> list[Objective]:
     """The margin, as a measure can explain it: as it is, or as logits at one position each."""
-    if not facts_of(measure).at_one_position:
+    if not measure_facts(measure).at_one_position:
         return [decision.objective]
     logits = decision.of_output(decision.prepared.inputs, lambda output: output.logits.double())
     return sum_of_logits(decision.objective, decision.model, logits)

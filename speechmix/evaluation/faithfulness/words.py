@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...mixing.maps.measure_registry import composed_by_strength, facts_of
+from ...mixing.maps.measure_registry import composed_by_strength, measure_facts
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.input_attribution import columns_of_composed, values_at
 
@@ -148,7 +148,7 @@ def _columns(mixing_map: MixingMap, source: Source, units: str) -> list[int]:
 
 
 def _rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
-    if facts_of(mixing_map.measure).objective:
+    if measure_facts(mixing_map.measure).objective:
         return [0]
     target = target_word(decision)
     if mixing_map.stack == "encoder" and target is not None:
@@ -255,11 +255,15 @@ def orders_drawn(count: int, name: str, draws: int = DRAWS) -> list[np.ndarray]:
 def _has_row(mixing_map: MixingMap, decision: Decision) -> bool:
     """Whether the map has a row of the target: an encoder has none of a word of the translation."""
     target = target_word(decision)
-    if mixing_map.stack != "encoder" or facts_of(mixing_map.measure).objective or target is None:
+    if (
+        mixing_map.stack != "encoder"
+        or measure_facts(mixing_map.measure).objective
+        or target is None
+    ):
         return True
     return any(span.word == target for span in mixing_map.targets)
 
 
 def _is_of_layers(measure: str) -> bool:
     """Whether a measure's maps say what one layer does, so that they can be multiplied."""
-    return facts_of(measure).scope == "layer"
+    return measure_facts(measure).scope == "layer"

@@ -24,12 +24,12 @@ import numpy as np
 from ...errors import InputError
 from ...interventions.knock_out import knock_out
 from ...interventions.patching import patch
-from ...mixing.maps.measure_registry import facts_of, is_installed, names_of_scope
+from ...mixing.maps.measure_registry import is_installed, measure_facts, measure_names
 from ...mixing.maps.mixing_map import Maps, MixingMap
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.measures.availability import check_defined
 from ...mixing.measures.registry import measure_named
-from ...mixing.passes.logit_contributions import check_takes_apart, logit_contributions
+from ...mixing.passes.logit_contributions import check_splits_logits, logit_contributions
 from ...mixing.passes.mix import mix_one
 from ..cue_alignment import average_precision
 from .case_table import TARGET, Case, case_named, cases
@@ -169,14 +169,14 @@ def judge(
             f"aggregations should be of {AGGREGATIONS}, found "
             f"{', '.join(map(repr, sorted(unknown)))}"
         )
-    of_layers = [name for name in measures if facts_of(name).is_layerwise]
+    of_layers = [name for name in measures if measure_facts(name).is_layerwise]
     maps = _maps(planted, of_layers)
     for name in of_layers:
         if (name, planted.stack) in maps:
             yield from _judged_maps(planted, maps, name, aggregations)
     for name in measures:
         if name not in of_layers:
-            yield from (_judged_gradient if facts_of(name).gives_maps else _judged_parts)(
+            yield from (_judged_gradient if measure_facts(name).gives_maps else _judged_parts)(
                 planted, name
             )
     for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
@@ -185,17 +185,17 @@ def judge(
 
 def _measures(names: Sequence[str] | None) -> list[str]:
     if names is None:
-        return [name for name in names_of_scope(*_SCOPES) if is_installed(facts_of(name))]
+        return [name for name in measure_names(*_SCOPES) if is_installed(measure_facts(name))]
     for name in names:
-        if facts_of(name).scope == "removal":
+        if measure_facts(name).scope == "removal":
             raise InputError(
                 f"{name} removes words from the input, and a planted input has none: trial takes "
-                f"{', '.join(names_of_scope(*_SCOPES))}"
+                f"{', '.join(measure_names(*_SCOPES))}"
             )
-        if facts_of(name).is_per_target:
+        if measure_facts(name).is_per_target:
             raise InputError(
                 f"{name} is a number for each target, which ranks no pairs; trial takes "
-                f"{', '.join(names_of_scope(*_SCOPES))}"
+                f"{', '.join(measure_names(*_SCOPES))}"
             )
     return list(names)
 
@@ -266,10 +266,10 @@ def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
 
 
 def _is_defined(measure: str, stack: Any) -> bool:
-    if stack.name == "cross" and facts_of(measure).scope == "model":
+    if stack.name == "cross" and measure_facts(measure).scope == "model":
         return False  # its sources are what all layers up to this one read: no edges of a layer
     try:
-        check_defined(facts_of(measure), stack)
+        check_defined(measure_facts(measure), stack)
     except InputError:
         return False
     return True
@@ -281,7 +281,7 @@ def _judged_maps(
     """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
     stack, own = planted.stack, maps[measure, planted.stack]
     from_input = (
-        facts_of(measure).scope == "model"
+        measure_facts(measure).scope == "model"
     )  # its last map is of inputs and final states already
     if not from_input:
         yield _row(measure, "none", "layer", _edges(planted, own))
@@ -344,7 +344,7 @@ def _judged_parts(planted: Planted, measure: str) -> Iterator[dict[str, Any]]:
     """The row of a measure whose parts add up to the margin, by their sizes; none where it is not
     defined."""
     try:
-        check_takes_apart(planted.model, measure)
+        check_splits_logits(planted.model, measure)
     except InputError:
         return
     answer = logit_contributions(
@@ -471,5 +471,5 @@ def _pairs(
 def _shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
     """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as
     they are."""
-    is_share = stack == "cross" and facts_of(measure).residual == "share"
+    is_share = stack == "cross" and measure_facts(measure).residual == "share"
     return scores if is_share else normalize_rows(scores)

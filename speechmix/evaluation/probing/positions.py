@@ -28,8 +28,8 @@ from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import is_masked_model, masked_target
-from ...mixing.passes.request import Question
-from ...mixing.passes.views import seen_by
+from ...mixing.passes.request import MixRequest
+from ...mixing.passes.views import make_view
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -108,7 +108,7 @@ def states_at(
     """
     if mask and isinstance(item, Sentence) and is_masked_model(model):
         item = masked_target(item)[0]
-    view = seen_by(model, item, Question(rounding=rounding))
+    view = make_view(model, item, MixRequest(rounding=rounding))
     has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
     names = [
         name

@@ -77,16 +77,16 @@ _CELL = re.compile(r"(.+\.parquet)::([^/#]+)#(\d{1,18})", re.DOTALL)
 open_unbuffered = io.FileIO  # what is passed over is not read
 
 
-def place_of(path: str | PathLike) -> Stretch | Cell | None:
+def location_in_file(path: str | PathLike) -> Stretch | Cell | None:
     """Return the place that a path names in a larger file; None if it names a file.
 
     Examples
     --------
-    >>> place_of("shard-000000.tar::20480+51234")
+    >>> location_in_file("shard-000000.tar::20480+51234")
     Stretch(file='shard-000000.tar', offset=20480, size=51234)
-    >>> place_of("train.parquet::audio#17")
+    >>> location_in_file("train.parquet::audio#17")
     Cell(file='train.parquet', column='audio', row=17)
-    >>> place_of("a.wav") is None
+    >>> location_in_file("a.wav") is None
     True
     """
     text = os.fspath(path)
@@ -107,7 +107,7 @@ def file_of(path: str | PathLike) -> str:
     >>> file_of("set/shard-000000.tar::20480+51234"), file_of("a.wav")
     ('set/shard-000000.tar', 'a.wav')
     """
-    place = place_of(path)
+    place = location_in_file(path)
     return os.fspath(path) if place is None else place.file
 
 
@@ -126,7 +126,7 @@ def file_marks(path: str | PathLike) -> list[Any]:
     OSError
         If there is no such file.
     """
-    place = place_of(path)
+    place = location_in_file(path)
     status = os.stat(file_of(path))
     marks = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     if isinstance(place, Stretch):
@@ -145,7 +145,7 @@ def open_bytes(path: str | PathLike) -> BinaryIO:
     OSError
         If it cannot be opened.
     """
-    place = place_of(path)
+    place = location_in_file(path)
     if place is None:
         return open_regular(path)
     if isinstance(place, Stretch):

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
-from .byte_ranges import open_bytes, place_of
+from .byte_ranges import location_in_file, open_bytes
 from .frame_grid import Seconds
 from .truncation import mp3_seconds, ogg_is_whole, share_of_wav
 
@@ -83,7 +83,7 @@ def _opened(path: str | PathLike) -> Iterator[Any]:
     Python."""
     import soundfile
 
-    if place_of(path) is None:
+    if location_in_file(path) is None:
         check_regular(path)
         with soundfile.SoundFile(str(path)) as file:
             yield file

@@ -16,7 +16,7 @@ from typing import Unpack
 
 import numpy as np
 
-from ..audio.byte_ranges import place_of
+from ..audio.byte_ranges import location_in_file
 from ..audio.frame_grid import Seconds
 from ..audio.loading import audio_file, mono
 from ..audio.recordings import AudioFile, AudioInMemory
@@ -242,7 +242,9 @@ class Clip(ClipValue):
         from ..formats.word_files import read_words, word_file_kind  # only when a file is given
 
         utterance = (
-            self.path.stem if self.path is not None and place_of(self.path) is None else self.name
+            self.path.stem
+            if self.path is not None and location_in_file(self.path) is None
+            else self.name
         )
         placed = read_words(words, tier=tier, utterance=utterance)
         return self.replace(words=placed, alignment=alignment or word_file_kind(words))

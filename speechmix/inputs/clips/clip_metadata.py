@@ -35,7 +35,7 @@ class ClipFacts(ClipDetails, total=False):
     words: Iterable[WordLike] | None
 
 
-def refuse_strangers(facts: Mapping[str, object], *, where: str) -> None:
+def refuse_unknown_fields(facts: Mapping[str, object], *, where: str) -> None:
     """Raise if something is said that a clip does not hold: a misspelt keyword."""
     strange = sorted(facts.keys() - ClipFacts.__annotations__.keys())
     if strange:

@@ -24,7 +24,7 @@ from ..words.cue_and_target import Cue, cue_words, spelled_cue
 from ..words.multipart_words import words_and_roles
 from ..words.spans import Word
 from ..words.word_lookup import check_words
-from .clip_metadata import ClipFacts, checked_text, refuse_strangers
+from .clip_metadata import ClipFacts, checked_text, refuse_unknown_fields
 
 
 class ClipValue:
@@ -51,7 +51,7 @@ class ClipValue:
         self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]
     ):
         name = facts.get("name", "clip")
-        refuse_strangers(facts, where=f"clip {name!r}")
+        refuse_unknown_fields(facts, where=f"clip {name!r}")
         state = self.__dict__  # written here; elsewhere only what is remembered of the same clip
         state.update(_recording=recording, _expected_sound=sound, name=safe_name(name))
         state.update(

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ...files.names import Names
-from ..audio.byte_ranges import Stretch, open_bytes, place_of
+from ..audio.byte_ranges import Stretch, location_in_file, open_bytes
 from .rows import Rejected, Row
 
 _AT_ONCE = 2**20  # bytes
 
 
-def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
+def rename_duplicates(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
     """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus
     had before.
 
@@ -40,7 +40,9 @@ def told_apart(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | 
     for row in rows:
         if isinstance(row, Row) and not row.repeatable and recordings.has_had(row):
             occurs = (
-                row.name if row.path is None or place_of(row.path) else os.path.normpath(row.path)
+                row.name
+                if row.path is None or location_in_file(row.path)
+                else os.path.normpath(row.path)
             )
             yield Rejected(row.name, "duplicate", f"{occurs} occurs in an earlier row", row.origin)
             continue
@@ -76,7 +78,7 @@ class _Recordings:
     def has_had(self, row: Row) -> bool:
         """Note a row's recording; True if an earlier row had it."""
         path = "" if row.path is None else os.path.normpath(row.root / row.path)
-        place = place_of(path)
+        place = location_in_file(path)
         if path and place is None:
             return self._first_of(path, path) is not None
         size = place.size if isinstance(place, Stretch) else len(row.audio or b"")

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...files.table_files import Cells, RowError, read_table, table_columns
-from ..audio.byte_ranges import Stretch, place_of
+from ..audio.byte_ranges import Stretch, location_in_file
 from ..words.multipart_words import words_and_roles
 from ..words.spans import Word
 from ..words.word_lookup import check_words
@@ -64,7 +64,7 @@ def manifest_rows(
     Yields
     ------
     Row or Rejected
-        Names may occur more than once: see `speechmix.inputs.clips.deduplication.told_apart`.
+        Names may occur more than once: see `speechmix.inputs.clips.deduplication.rename_duplicates`.
 
     Raises
     ------
@@ -167,7 +167,9 @@ def row_of_cells(
     )
     words = alignment = None
     if cells.get("words") is not None:
-        file_name = os.path.splitext(os.path.basename(path))[0] if place_of(path) is None else name
+        file_name = (
+            os.path.splitext(os.path.basename(path))[0] if location_in_file(path) is None else name
+        )
         words, alignment = _words(cells["words"], root, utterance or file_name, tier, allow_outside)
     requests: dict[str, Any] = {role: cells[role] for role in ROLES if role in cells}
     where = f"clip {name!r}"

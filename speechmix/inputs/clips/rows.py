@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...files.names import safe_name
 from ...files.table_files import RowError
-from ..audio.byte_ranges import place_of
+from ..audio.byte_ranges import location_in_file
 from ..words.spans import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -208,7 +208,7 @@ def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> s
         As `located`, and if there is no such file.
     """
     path = path_cell(path)
-    place = place_of(path)
+    place = location_in_file(path)
     if place is not None:  # a link must not hide behind the place
         return str(
             replace(place, file=located_audio(root, place.file, allow_outside=allow_outside))

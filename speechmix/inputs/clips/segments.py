@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
 from ..audio.recordings import Recording
-from ..words.multipart_words import spoken_text
+from ..words.multipart_words import join_words
 from .clip import Clip
 
 
@@ -58,7 +58,7 @@ def part_of(
         samples,
         recording.rate,
         name=f"{clip.name}_{start:g}-{end:g}",
-        text=spoken_text([words[index] for index in places]) or None if words else None,
+        text=join_words([words[index] for index in places]) or None if words else None,
         cue=asked["cue"],
         target=asked["target"],
         foil=clip.foil,

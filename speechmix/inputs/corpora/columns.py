@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import InputError
-from .corpus_names import Source
+from .corpus_names import CorpusSource
 
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 
@@ -28,14 +28,14 @@ def text_among(names: Iterable[str]) -> str | None:
 
 
 def audio_and_text(
-    source: Source, features: dict[str, Any], *, text_is_needed: bool = True
+    source: CorpusSource, features: dict[str, Any], *, text_is_needed: bool = True
 ) -> tuple[str, str | None]:
     """Columns of the recording and of the text; of the text None if there is none and none is
     needed.
 
     Parameters
     ----------
-    source : Source
+    source : CorpusSource
         Whose `audio` and `text` decide, if they are given.
     features : dict
         Name of a column -> its type, as `datasets` has it.

@@ -1,7 +1,7 @@
 """What a corpus is called: a folder, file or hub id, and behind it what else must be said to read
 it.
 
-In: a string, `LOCATION[:CONFIG][,split=...][,text=...][,audio=...]`. Out: a `Source`. Everything
+In: a string, `LOCATION[:CONFIG][,split=...][,text=...][,audio=...]`. Out: a `CorpusSource`. Everything
 that takes a corpus takes it in this form, so that its columns can be named wherever it is.
 """
 
@@ -20,7 +20,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
-class Source:
+class CorpusSource:
     """A corpus, and how it is to be read.
 
     Parameters
@@ -37,8 +37,8 @@ class Source:
 
     Examples
     --------
-    >>> Source.parse("google/fleurs:fr_fr,split=test,text=raw_transcription")
-    Source(location='google/fleurs', config='fr_fr', split='test', text='raw_transcription',
+    >>> CorpusSource.parse("google/fleurs:fr_fr,split=test,text=raw_transcription")
+    CorpusSource(location='google/fleurs', config='fr_fr', split='test', text='raw_transcription',
     audio=None)
     """
 
@@ -49,7 +49,7 @@ class Source:
     audio: str | None = None
 
     @classmethod
-    def parse(cls, source: str | PathLike) -> Source:
+    def parse(cls, source: str | PathLike) -> CorpusSource:
         """Take a corpus's name apart; a path that is there is one, whatever is in it.
 
         Raises
@@ -107,7 +107,7 @@ class Source:
 
         Examples
         --------
-        >>> Source("clips.tsv", split="test").refuse("split", kind="a table")
+        >>> CorpusSource("clips.tsv", split="test").refuse("split", kind="a table")
         Traceback (most recent call last):
         speechmix.errors.InputError: clips.tsv is a table, which has no split: leave 'test' out, or
         name the files meant
@@ -119,7 +119,7 @@ class Source:
                     "name the files meant"
                 )
 
-    def with_split(self, split: str | None) -> Source:
+    def with_split(self, split: str | None) -> CorpusSource:
         """Return the source with a split that was said elsewhere.
 
         Raises

@@ -17,12 +17,12 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
-from ..clips.deduplication import told_apart
+from ..clips.deduplication import rename_duplicates
 from ..clips.manifest_rows import manifest_rows
 from ..clips.manifests import clip_of_row, read_clips
 from ..clips.rows import Rejected, Row, lot
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
-from .corpus_names import Source
+from .corpus_names import CorpusSource
 
 
 def read_corpus(
@@ -65,9 +65,9 @@ def read_corpus(
     ...     print(row.name, row.text if isinstance(row, Row) else row.reason)
     """
     rows = _rows(
-        Source.parse(source).with_split(split), allow_outside=allow_outside, sentences=True
+        CorpusSource.parse(source).with_split(split), allow_outside=allow_outside, sentences=True
     )
-    return _sampled(told_apart(rows, where=str(source)), sample, seed)
+    return _sampled(rename_duplicates(rows, where=str(source)), sample, seed)
 
 
 def clips_of_corpus(
@@ -105,8 +105,8 @@ def clips_of_corpus(
     --------
     >>> clips = list(clips_of_corpus("shards/shard-{000000..000010}.tar"))        # doctest: +SKIP
     """
-    asked = Source.parse(source).with_split(split)
-    for row in told_apart(
+    asked = CorpusSource.parse(source).with_split(split)
+    for row in rename_duplicates(
         _rows(asked, allow_outside=allow_outside, sentences=False), where=str(source)
     ):
         try:
@@ -155,7 +155,9 @@ def _written(row: Row, folder: str | PathLike | None) -> Row:
     return replace(row, root=path.parent, path=path.name, audio=None)
 
 
-def _rows(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[Row | Rejected]:
+def _rows(
+    source: CorpusSource, *, allow_outside: bool, sentences: bool
+) -> Iterator[Row | Rejected]:
     """Rows as the kind of corpus has them, their names not yet told apart."""
     path = source.path
     if webdataset_tars.is_pattern(source) or (path.is_file() and webdataset_tars.tars_of(source)):
@@ -174,7 +176,7 @@ def _rows(source: Source, *, allow_outside: bool, sentences: bool) -> Iterator[R
 
 
 def _rows_of_folder(
-    source: Source, *, allow_outside: bool, sentences: bool
+    source: CorpusSource, *, allow_outside: bool, sentences: bool
 ) -> Iterator[Row | Rejected]:
     """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
     path, tars = source.path, webdataset_tars.tars_of(source)

@@ -1,6 +1,6 @@
 """Rows of a data set in files on this machine, without its recordings: where each is, is enough.
 
-In: Arrow files that `datasets` wrote (save_to_disk), or Parquet files. Out: `Stored` rows: their
+In: Arrow files that `datasets` wrote (save_to_disk), or Parquet files. Out: `StoredRow` rows: their
 other columns, and the place of the recording in the file (`speechmix.inputs.audio.byte_ranges`).
 """
 
@@ -17,13 +17,13 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.parquet_files import readable_parquet
-from ..audio.byte_ranges import Cell, Stretch, place_of
+from ..audio.byte_ranges import Cell, Stretch, location_in_file
 
 _BATCH = 500
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRow:
     """A row as it is stored.
 
     Parameters
@@ -44,7 +44,7 @@ class Stored:
     place: str = ""
 
 
-def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
+def arrow_rows(data: Any, audio: str) -> Iterator[StoredRow]:
     """Rows of a data set that was loaded from disk.
 
     Arrow keeps the bytes of a recording as they are, so that a place in the file is a place in the
@@ -73,7 +73,7 @@ def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
                 others = batch.select(_other_columns(batch.schema, audio)).to_pylist()
                 if _holds_names(recordings.type, audio, file):
                     for cells, name in zip(others, recordings.to_pylist(), strict=True):
-                        yield Stored(cells, _named(name, cells))
+                        yield StoredRow(cells, _named(name, cells))
                     continue
                 encoded = recordings.field("bytes")
                 places = _places(encoded, whole)
@@ -81,11 +81,11 @@ def arrow_rows(data: Any, audio: str) -> Iterator[Stored]:
                     zip(others, recordings.field("path").to_pylist(), strict=True)
                 ):
                     if not (recordings[row].is_valid and encoded[row].is_valid):
-                        yield Stored(cells, _named(name, cells))
+                        yield StoredRow(cells, _named(name, cells))
                     elif places is None:  # of a compressed file, unpacked in memory
-                        yield Stored(cells, _named(name, cells), encoded[row].as_py())
+                        yield StoredRow(cells, _named(name, cells), encoded[row].as_py())
                     else:
-                        yield Stored(
+                        yield StoredRow(
                             cells, _named(name, cells), place=str(Stretch(file, *places[row]))
                         )
 
@@ -161,7 +161,7 @@ def parquet_files(folder: str, config: str | None) -> dict[str, Sequence[str]]:
     return {str(split): files for split, files in builder.config.data_files.items()}
 
 
-def parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator[Stored]:
+def parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator[StoredRow]:
     """Rows of Parquet files; of the recordings' column only the names are read.
 
     Parameters
@@ -192,7 +192,7 @@ def parquet_rows(root: Path, files: Sequence[Path], audio: str) -> Iterator[Stor
                 for cells in batch.to_pylist():
                     recording = cells.pop(audio, None)
                     name = recording if has_names else (recording or {}).get("path")
-                    yield Stored(
+                    yield StoredRow(
                         cells,
                         _named(name, cells),
                         place=_cell(place, audio, row) if embedded else "",
@@ -209,7 +209,7 @@ def _cell(file: str, column: str, row: int) -> str:
         If there is no way to write it.
     """
     cell = Cell(file, column, row)
-    if place_of(str(cell)) != cell:
+    if location_in_file(str(cell)) != cell:
         raise InputError(
             f"{file}: expected a file ending in .parquet and a column without / and #, found "
             f"{column!r}: rename it"
@@ -236,4 +236,6 @@ def _holds_recordings(file: Any, column: str) -> bool:
 
 def _named(name: Any, cells: dict[str, Any]) -> str:
     path = str(name or cells.get("path") or "")
-    return path if place_of(path) is None else ""  # a data set cannot point into files by itself
+    return (
+        path if location_in_file(path) is None else ""
+    )  # a data set cannot point into files by itself

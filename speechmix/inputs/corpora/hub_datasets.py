@@ -19,8 +19,8 @@ from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio,
 from ..words.spans import Word
 from ..words.word_lookup import comparable
 from .columns import audio_and_text
-from .corpus_names import Source
-from .dataset_files import Stored, arrow_rows, parquet_files, parquet_rows
+from .corpus_names import CorpusSource
+from .dataset_files import StoredRow, arrow_rows, parquet_files, parquet_rows
 
 # What the published determiners say of their noun, in the form in which words are compared (l, not
 # l').
@@ -42,7 +42,7 @@ def is_dataset_folder(path: Path) -> bool:
     )
 
 
-def metadata_table(source: Source) -> Path | None:
+def metadata_table(source: CorpusSource) -> Path | None:
     """Return the table of a folder of audio files as `datasets` reads it (AudioFolder); None if it
     is no such folder.
 
@@ -67,13 +67,13 @@ def metadata_table(source: Source) -> Path | None:
 
 
 def read_dataset(
-    source: Source, *, sentences: bool = True, allow_outside: bool = False
+    source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
 ) -> Iterator[Row | Rejected]:
     """Read the recordings of a data set.
 
     Parameters
     ----------
-    source : Source
+    source : CorpusSource
         A folder or hub id; the split is needed if there are several. From the hub it is streamed,
         not downloaded as a whole.
     sentences : bool
@@ -100,7 +100,7 @@ def read_dataset(
             yield Rejected(name, error.why, str(error), origin)
 
 
-def _opened(source: Source) -> tuple[dict[str, Any], Any]:
+def _opened(source: CorpusSource) -> tuple[dict[str, Any], Any]:
     """Columns with their types, and a function from the column of audio to the rows."""
     import datasets
 
@@ -136,7 +136,7 @@ def _parquet_features(file: Path) -> dict[str, Any]:
     return datasets.Features.from_arrow_schema(pq.read_schema(file))
 
 
-def _split(data: Any, source: Source) -> Any:
+def _split(data: Any, source: CorpusSource) -> Any:
     if not isinstance(data, dict):
         return data
     if source.split is None and len(data) == 1:
@@ -150,7 +150,7 @@ def _split(data: Any, source: Source) -> Any:
     return data[source.split]
 
 
-def _streamed(data: Any, audio: str, source: Source) -> Iterator[Stored]:
+def _streamed(data: Any, audio: str, source: CorpusSource) -> Iterator[StoredRow]:
     """Rows of a stream, each with its recording: there is no file to read it from again."""
     from datasets import Audio
     from datasets.utils.file_utils import xopen
@@ -164,7 +164,7 @@ def _streamed(data: Any, audio: str, source: Source) -> Iterator[Stored]:
                 with xopen(path, "rb") as file:
                     content = file.read()
             number += 1
-            yield Stored(cells, path, content)
+            yield StoredRow(cells, path, content)
     except (
         ImportError
     ) as error:  # datasets wants torchcodec for loose files, though nothing is decoded
@@ -191,7 +191,7 @@ def _sentence(cells: dict[str, Any], text: str | None, is_needed: bool) -> str:
 
 def _row(
     name: str,
-    stored: Stored,
+    stored: StoredRow,
     sentence: str,
     text: str | None,
     root: Path | None,

@@ -19,7 +19,7 @@ from ...files.table_files import Cells, RowError
 from ..clips.manifest_rows import TEXTS, row_of_cells
 from ..clips.rows import Origin, Rejected, Row, row_name
 from .columns import text_among
-from .corpus_names import Source
+from .corpus_names import CorpusSource
 from .tar_members import CutOffTar, Member, members
 
 _TARS = (".tar", ".tar.gz", ".tgz")
@@ -27,12 +27,12 @@ SOUNDS = ("wav", "flac", "mp3", "ogg", "opus")
 _PURPOSE = "reading tars of WebDataset"
 
 
-def is_pattern(source: Source) -> bool:
+def is_pattern(source: CorpusSource) -> bool:
     """True for a pattern with braces that names tars."""
     return "{" in source.location and source.location.endswith(_TARS) and not source.path.exists()
 
 
-def tars_of(source: Source) -> list[Path]:
+def tars_of(source: CorpusSource) -> list[Path]:
     """Tars that a source names, in order; none if it is no set of tars.
 
     Raises
@@ -61,13 +61,13 @@ def tars_of(source: Source) -> list[Path]:
 
 
 def read_tars(
-    source: Source, *, sentences: bool = True, allow_outside: bool = False
+    source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
 ) -> Iterator[Row | Rejected]:
     """Read the rows of tars, one tar after the other.
 
     Parameters
     ----------
-    source : Source
+    source : CorpusSource
         `text` and `audio` name endings of members, or an entry of their JSON.
     sentences : bool
         Reject rows without a sentence.
@@ -142,7 +142,7 @@ def _doubled(tar: Path, error: Exception, problems: list[Rejected]) -> bool:
 
 def _row(
     sample: dict[str, Any],
-    source: Source,
+    source: CorpusSource,
     tar: Path,
     origin: Origin,
     sentences: bool,
@@ -193,7 +193,7 @@ def _cells(parts: dict[str, Member]) -> Cells:
     return cells
 
 
-def _recording(parts: dict[str, Member], source: Source) -> Member:
+def _recording(parts: dict[str, Member], source: CorpusSource) -> Member:
     sounds = (
         [source.audio]
         if source.audio
@@ -216,7 +216,7 @@ def _recording(parts: dict[str, Member], source: Source) -> Member:
     )
 
 
-def _text(parts: dict[str, Member], cells: Cells, source: Source) -> str | None:
+def _text(parts: dict[str, Member], cells: Cells, source: CorpusSource) -> str | None:
     """The sentence: as the source says, and then nothing else; or the `.txt`, or what the JSON
     calls so, taken out of it."""
     member = source.text or "txt"

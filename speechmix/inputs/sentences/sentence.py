@@ -19,7 +19,7 @@ from typing import Any, cast
 from ...errors import InputError
 from ..words.cue_and_target import Cue, CueRequest, cue_words
 from ..words.multipart_words import words_and_roles
-from ..words.ranges import told
+from ..words.ranges import unit_repr
 from ..words.word_lookup import MARKER, WordRequest
 
 PARTS = ("text", "pair", "translation")
@@ -56,7 +56,7 @@ class TextWord:
         return self.pieces or ((self.start, self.stop),)
 
     def __repr__(self) -> str:
-        return told(self)
+        return unit_repr(self)
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ GAP = " … "  # between the parts of a label
 _GAPS = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
-def parts_of(text: object) -> list[str]:
+def split_parts(text: object) -> list[str]:
     """Parts of a word, or of a request for one, between which other words may be; one part as a
     rule.
 
     Examples
     --------
-    >>> parts_of("ne ... pas"), parts_of("s'en … va"), parts_of("hm...")
+    >>> split_parts("ne ... pas"), split_parts("s'en … va"), split_parts("hm...")
     (['ne', 'pas'], ["s'en", 'va'], ['hm...'])
     """
     if not isinstance(text, str):
@@ -126,29 +126,29 @@ def each_piece(words: Sequence[Word]) -> list[Word]:
     return sorted(pieces, key=lambda piece: piece.start)
 
 
-def spoken_text(words: Iterable[Word]) -> str:
+def join_words(words: Iterable[Word]) -> str:
     """Words in a row, as they are said.
 
     Examples
     --------
-    >>> spoken_text([Word("il", 0, 1), Word("ne … pas", 1, 4, pieces=((1, 2), (3, 4))), Word("mange", 2, 3)])
+    >>> join_words([Word("il", 0, 1), Word("ne … pas", 1, 4, pieces=((1, 2), (3, 4))), Word("mange", 2, 3)])
     'il ne mange pas'
     """
     return " ".join(part.text for _, part in in_order(list(words)))
 
 
-def asked_again(words: Sequence[Word | TextWord], role: int | Sequence[int]) -> Any:
+def as_word_request(words: Sequence[Word | TextWord], role: int | Sequence[int]) -> Any:
     """A request that finds the same words where they are looked up anew: joined ones by the numbers
     of their parts.
 
     Examples
     --------
     >>> from speechmix import Sentence
-    >>> asked_again(Sentence("il ne mange pas", cue="ne ... pas").words, (1, 2))
+    >>> as_word_request(Sentence("il ne mange pas", cue="ne ... pas").words, (1, 2))
     ['1 … 3', 2]
     """
     if not isinstance(role, int):
-        return [asked_again(words, index) for index in role]
+        return [as_word_request(words, index) for index in role]
     atoms: list[tuple[int, Any]] = in_order(cast("Sequence[Word]", words))
     places = [str(place) for place, (owner, _) in enumerate(atoms) if owner == role]
     return GAP.join(places) if len(places) > 1 else role
@@ -161,7 +161,7 @@ def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
     ------
     InputError
     """
-    if word.pieces and len(parts_of(word.text)) > 1:
+    if word.pieces and len(split_parts(word.text)) > 1:
         raise InputError(
             f"{where}: {word.text!r} is in {len(word.pieces)} parts, and {what} needs a word in one"
         )
@@ -170,7 +170,7 @@ def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
 def _joined_in(request: Any) -> list[str]:
     """Which of what is asked for are several words in one."""
     entries = request if isinstance(request, (list, tuple)) else [request]
-    return [entry for entry in entries if len(parts_of(entry)) > 1]
+    return [entry for entry in entries if len(split_parts(entry)) > 1]
 
 
 def _with_indices(request: Any, indices: Mapping[str, int]) -> Any:
@@ -189,7 +189,7 @@ def _atoms_of(
         return tuple(place for place, (owner, _) in enumerate(atoms) if owner == alike[0])
     plain = [part for _, part in atoms]
     places = sorted(
-        chain(*(words_of(find_cue(plain, part, where=where)) for part in parts_of(request)))
+        chain(*(words_of(find_cue(plain, part, where=where)) for part in split_parts(request)))
     )
     if len(set(places)) < len(places):
         raise InputError(
@@ -206,12 +206,12 @@ def _atoms_of(
 
 
 def _comparable(text: str) -> str:
-    return GAP.join(comparable(part) for part in parts_of(text))
+    return GAP.join(comparable(part) for part in split_parts(text))
 
 
 def _apart(word: AnyWord) -> list[AnyWord]:
     """The parts of a joined word; any other as it is (a hesitation cut out leaves one word)."""
-    parts = parts_of(word.text)
+    parts = split_parts(word.text)
     if len(parts) == 1 or len(parts) != len(word.pieces):
         return [word]
     made: list[Any] = []

@@ -72,7 +72,7 @@ def _shown(edges: tuple[float, float]) -> str:
     return f"[{edges[0]:g}, {edges[1]:g})"
 
 
-def settle(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> None:
+def store_pieces(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> None:
     """Keep the pieces of a frozen unit in their one form: none where they are one range.
 
     Raises
@@ -89,7 +89,7 @@ def settle(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> 
     object.__setattr__(unit, "pieces", pieces if len(pieces) > 1 else ())
 
 
-def told(unit: Any) -> str:
+def unit_repr(unit: Any) -> str:
     """As dataclasses are shown; pieces only where there are some."""
     values = {field.name: getattr(unit, field.name) for field in fields(unit)}
     shown = [

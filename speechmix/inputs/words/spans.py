@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import InputError
 from ..audio.frame_grid import FrameGrid, Seconds
-from .ranges import settle, told, united
+from .ranges import store_pieces, unit_repr, united
 from .timed_words import TOUCHING, Word
 
 ROUNDINGS = ("disjoint", "paper")
@@ -77,7 +77,7 @@ class Span:
     def __post_init__(self) -> None:
         if self.pieces != () or self.times != ():
             where = f"unit {self.label!r}"
-            settle(
+            store_pieces(
                 self,
                 united(self.pieces, where=where) if self.pieces else (),
                 (self.start, self.stop),
@@ -120,14 +120,14 @@ class Span:
         return len(self.positions)
 
     def __repr__(self) -> str:
-        return told(self)
+        return unit_repr(self)
 
 
 # A unit as it is asked for: positions (start, stop), or several such ranges that are one unit.
-AskedSpan = Span | tuple[int, int] | Sequence[tuple[int, int]]
+RequestedSpan = Span | tuple[int, int] | Sequence[tuple[int, int]]
 
 
-def asked_ranges(asked: Any) -> list[tuple[int, int]]:
+def requested_ranges(asked: Any) -> list[tuple[int, int]]:
     """Ranges of a unit that is asked for as (start, stop), or as a list of these.
 
     Raises
@@ -137,7 +137,7 @@ def asked_ranges(asked: Any) -> list[tuple[int, int]]:
 
     Examples
     --------
-    >>> asked_ranges((2, 4)), asked_ranges([(2, 4), (7, 9)])
+    >>> requested_ranges((2, 4)), requested_ranges([(2, 4), (7, 9)])
     ([(2, 4)], [(2, 4), (7, 9)])
     """
     parts = list(asked)

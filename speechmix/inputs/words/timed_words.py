@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..audio.frame_grid import Seconds
-from .ranges import settle, told, united
+from .ranges import store_pieces, unit_repr, united
 
 # Pieces of a word that are apart, or over each other, by no more than this touch: times are rounded
 # to milliseconds.
@@ -54,7 +54,7 @@ class Word:
         if self.pieces != ():
             where = f"word {self.text!r}"
             pieces = united(self.pieces, where=where, noise=TOUCHING) if self.pieces else ()
-            settle(self, pieces, (self.start, self.end), where)
+            store_pieces(self, pieces, (self.start, self.end), where)
 
     @classmethod
     def of_pieces(
@@ -92,4 +92,4 @@ class Word:
         return [self.text, self.start, self.end, *pieces]
 
     def __repr__(self) -> str:
-        return told(self)
+        return unit_repr(self)

@@ -30,10 +30,10 @@ from ...inputs.audio.frame_grid import Seconds
 from ...inputs.audio.loading import read_audio
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import flac
-from ...inputs.words.multipart_words import spoken_text
+from ...inputs.words.multipart_words import join_words
 from ...inputs.words.spans import Word
 from ...interventions.audio_removal import silence
-from ...mixing.maps.measure_registry import facts_of, names_of_scope
+from ...mixing.maps.measure_registry import measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.mix import mix_one
 from ...reporting.plots.sound_panels import sound_picture
@@ -87,7 +87,9 @@ class SilencedTranscript:
 def page_measures() -> tuple[str, ...]:
     """Names of the measures that the page computes: those that explain no single number of the
     output."""
-    return tuple(name for name in names_of_scope("layer", "model") if facts_of(name).is_layerwise)
+    return tuple(
+        name for name in measure_names("layer", "model") if measure_facts(name).is_layerwise
+    )
 
 
 def clip_from_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
@@ -250,7 +252,7 @@ def measure_clip(
             f"{', '.join(sorted(unknown)) or 'none'}"
         )
     if clip.text is None and clip.words:
-        clip = clip.replace(text=spoken_text(clip.words))
+        clip = clip.replace(text=join_words(clip.words))
     maps: dict[tuple[str, str], MixingMap] = {}
     refused: dict[str, str] = {}
     with model.unchanged():

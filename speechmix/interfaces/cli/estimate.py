@@ -70,7 +70,7 @@ def add_commands(commands) -> None:
 
 def _estimate(options: argparse.Namespace) -> int:
     from ...mixing.passes.estimate import estimate
-    from ...mixing.passes.request import Question
+    from ...mixing.passes.request import MixRequest
 
     for source in options.model:
         print(
@@ -78,7 +78,7 @@ def _estimate(options: argparse.Namespace) -> int:
                 source,
                 clips=options.clips,
                 seconds=options.seconds,
-                measures=options.measure or Question.measures,
+                measures=options.measure or MixRequest.measures,
                 stacks=options.stack,
                 targets="target" if options.target_rows_only else None,
                 twins=len(set(options.random_twin or ())),
@@ -133,7 +133,7 @@ def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -
     parameters = sum(weight.numel() for weight in model.module.parameters())
     if parameters * n_models * len(clips) < _SHORT:
         return ""
-    from ...mixing.passes.estimate import estimate, spoken
+    from ...mixing.passes.estimate import estimate, format_seconds
 
     lengths = [clip.duration for clip in itertools.islice(clips, 20)]
     seconds = sum(lengths) / len(lengths)
@@ -141,7 +141,7 @@ def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -
     if of_run.seconds_in_all < _LONG:
         return ""
     return (
-        f"about {spoken(of_run.seconds_in_all)}: {len(clips)} clips, {n_models} "
+        f"about {format_seconds(of_run.seconds_in_all)}: {len(clips)} clips, {n_models} "
         f"model{'s' * (n_models > 1)} like {model.name}, "
-        f"{spoken(of_run.seconds_a_clip)} a clip (estimated; what was scored before takes no time)"
+        f"{format_seconds(of_run.seconds_a_clip)} a clip (estimated; what was scored before takes no time)"
     )

@@ -36,7 +36,7 @@ def add_command(commands) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    from ...mixing.maps.measure_registry import names_of_scope
+    from ...mixing.maps.measure_registry import measure_names
 
     command.set_defaults(command=_explain)
     add_clip_options(command)
@@ -56,7 +56,7 @@ def add_command(commands) -> None:
     command.add_argument(
         "--measure",
         action="append",
-        help=f"{', '.join(names_of_scope('removal', 'logit'))}, or one of mix; may be repeated",
+        help=f"{', '.join(measure_names('removal', 'logit'))}, or one of mix; may be repeated",
     )
     command.add_argument(
         "--by", choices=("word", "token"), default="word", help="what is explained (default: word)"

@@ -168,7 +168,7 @@ def _align(options) -> int:
 def _compare(options) -> int:
     from ...adapters.loading.load import load
     from ...alignment import METHODS
-    from ...alignment.comparison import summary
+    from ...alignment.comparison import summarize_aligners
     from ...studies.french.alignments import compare_on_sample
 
     aligners = {}
@@ -188,7 +188,7 @@ def _compare(options) -> int:
         )
         aligners[name] = (method, model)
     table = compare_on_sample(options.study, aligners, clips=options.clips)
-    print(summary(table).to_string(index=False))
+    print(summarize_aligners(table).to_string(index=False))
     print(f"every word: {Path(options.study) / 'aligners.csv'}")
     return 0
 

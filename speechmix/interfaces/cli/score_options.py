@@ -58,7 +58,7 @@ def add_explain_option(
 
 def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
     """What `score_clips` is asked, but for who is told what."""
-    from ...mixing.passes.request import Question
+    from ...mixing.passes.request import MixRequest
 
     return {
         "align_method": options.align,
@@ -72,7 +72,7 @@ def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
         "profile": options.profile,
         "maps": options.maps,
         "maps_dtype": options.maps_dtype,
-        "measures": options.measure or Question.measures,
+        "measures": options.measure or MixRequest.measures,
         "stacks": options.stack,
         "layers": options.layer,
         "units": options.units,
@@ -105,7 +105,7 @@ def _add_model_options(score: argparse.ArgumentParser) -> None:
 
 
 def _add_measure_options(score: argparse.ArgumentParser) -> None:
-    from ...mixing.passes.request import ALLOWED, AUDIO_UNITS, Question
+    from ...mixing.passes.request import ALLOWED, AUDIO_UNITS, MixRequest
 
     group = score.add_argument_group("scores")
     group.add_argument(
@@ -126,7 +126,7 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     )
     for option in ("units", "heads", "pooling", "distance", "rounding"):
         values = AUDIO_UNITS if option == "units" else ALLOWED[option]
-        group.add_argument(f"--{option}", choices=values, default=getattr(Question, option))
+        group.add_argument(f"--{option}", choices=values, default=getattr(MixRequest, option))
     group.add_argument(
         "--product-dtype",
         help="bfloat16 (on a GPU also tf32): matrix products of Value Zeroing, scores within 0.5 "

@@ -94,7 +94,7 @@ def compose(
     )
     weighted = for_all(weighted, (cross, decoder) if rolled else (encoder, cross, decoder))
     encoder = encoder if rolled else rolled_out(encoder, weighted=weighted)
-    below = with_own_rows(normalize_rows(encoder.mean_heads().scores[-1]))
+    below = fill_empty_rows(normalize_rows(encoder.mean_heads().scores[-1]))
     gates, through, own, name_of_share = decoder_steps(cross, decoder, share, weighted=weighted)
     n_tokens = own.shape[-1]
     heard, written, layers = np.zeros((n_tokens, below.shape[-1])), np.eye(n_tokens), []
@@ -136,7 +136,7 @@ def weighted_layers(mixing_map: MixingMap, weighted: bool | None) -> np.ndarray:
     """Matrices [L, W, W] that `rolled_out` multiplies; rows sum to one, and rows of zeros are those
     of the identity."""
     scores, weights = mixing_map.mean_heads().scores, _weights(mixing_map, weighted)
-    return with_own_rows(
+    return fill_empty_rows(
         layer_maps(scores, residual=residual_left_out(mixing_map.measure), weights=weights)
     )
 
@@ -198,14 +198,14 @@ def maps_to_compose(
         raise InputError(
             f"no map of {', '.join(missing)} for composed({measure!r}), which joins "
             f"{', '.join(stacks)}; there are "
-            f"{', '.join(map(repr, maps)) or 'none'}: {what_to_ask(measure)}. Only a model with a "
+            f"{', '.join(map(repr, maps)) or 'none'}: {missing_maps_advice(measure)}. Only a model with a "
             "decoder behind an "
             f"encoder has all three; of any other take maps[{measure!r}, stack].rollout()"
         )
     return {stack: maps[measure, stack] for stack in stacks}
 
 
-def n_heard(mixing_map: MixingMap) -> int | None:
+def encoder_source_count(mixing_map: MixingMap) -> int | None:
     """How many sources of a composed map are the encoder's units; the decoder's own tokens, if it
     has them, come behind."""
     if mixing_map.stack != "composed":
@@ -235,7 +235,7 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
     if cross.layers != decoder.layers:
         raise InputError(
             f"compose: cross has layers {cross.layers}, decoder {decoder.layers}; they should be "
-            "the same: " + what_to_ask(cross.measure)
+            "the same: " + missing_maps_advice(cross.measure)
         )
     for a, b, what in (
         (encoder.targets, encoder.sources, "targets and sources of the encoder"),
@@ -246,16 +246,16 @@ def _check_fit(encoder: MixingMap, cross: MixingMap, decoder: MixingMap) -> None
         if not same_units(a, b):
             raise InputError(
                 f"compose: {what} should be the same units, found {len(a)} and {len(b)}, or "
-                "others: " + what_to_ask(cross.measure)
+                "others: " + missing_maps_advice(cross.measure)
             )
 
 
-def what_to_ask(measure: str) -> str:
+def missing_maps_advice(measure: str) -> str:
     """The call whose maps can be composed, for errors.
 
     Examples
     --------
-    >>> what_to_ask("alti")
+    >>> missing_maps_advice("alti")
     "ask for all stacks and rows in one call, mix(model, item, measures='alti'), without stacks=,
     layers=, targets= or window="
     """
@@ -286,7 +286,7 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
     return np.minimum(cross.scores.sum(axis=-1), 1), cross.measure
 
 
-def with_own_rows(maps: np.ndarray) -> np.ndarray:
+def fill_empty_rows(maps: np.ndarray) -> np.ndarray:
     """Rows of zeros become those of the identity."""
     empty = maps.sum(axis=-1, keepdims=True) == 0
     return np.where(empty, np.eye(maps.shape[-1], dtype=maps.dtype), maps)

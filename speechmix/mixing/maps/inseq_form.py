@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...inputs.words.spans import Span
-from .aggregation import n_heard, same_units
+from .aggregation import encoder_source_count, same_units
 from .inseq_steps import GenerationSteps
 from .mixing_map import MixingMap
 
@@ -229,7 +229,7 @@ def maps_without_labels(attribution: Attribution) -> dict[str, MixingMap]:
 
 def _parts_of_composed(mixing_map: MixingMap) -> tuple[MixingMap, MixingMap | None]:
     """The encoder's units and the decoder's own tokens of a composed map, if it has these."""
-    heard_units = n_heard(mixing_map)
+    heard_units = encoder_source_count(mixing_map)
     if heard_units is None or heard_units == len(mixing_map.sources):
         return mixing_map, None
     sides = (slice(None, heard_units), slice(heard_units, None))

@@ -28,7 +28,7 @@ from ...errors import InputError
 from ...files.names import safe_name, same_file
 from ...files.unfinished_files import unfinished_name
 from ...files.whole_files import whole_file
-from .map_headers import checked_header, digest_of, header_of
+from .map_headers import checked_header, digest_of, map_header
 from .mixing_map import MixingMap
 
 _DTYPES = {"float32": "F32", "float64": "F64"}  # as safetensors calls them
@@ -88,7 +88,7 @@ class LayerWriter:
                 f"{self.path}: expected {self._layers} layers, {len(self._digests)} were written"
             )
         tensor = {"dtype": _DTYPES[self._dtype.name], "shape": [self._layers, *self._shape]}
-        entries = header_of(mixing_map, tensor, self._digests)
+        entries = map_header(mixing_map, tensor, self._digests)
         tensor["data_offsets"] = [0, self._scores.stat().st_size]
         header = json.dumps({"__metadata__": entries, "scores": tensor}).encode()
         header += b" " * (-len(header) % 8)

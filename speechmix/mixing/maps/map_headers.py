@@ -31,7 +31,7 @@ def digest_of(scores: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
 
 
-def header_of(
+def map_header(
     mixing_map: MixingMap, tensor: dict[str, Any], digests: Sequence[str]
 ) -> dict[str, str]:
     """Return the entries that are written beside the scores.

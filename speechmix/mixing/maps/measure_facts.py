@@ -1,4 +1,4 @@
-"""Facts: what a measure declares about itself, read by everything that computes, shows, composes or
+"""MeasureFacts: what a measure declares about itself, read by everything that computes, shows, composes or
 compares its scores."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Facts:
+class MeasureFacts:
     """What is known of a measure.
 
     Parameters
@@ -87,7 +87,7 @@ class Facts:
     is_per_target: bool = False
     revision: int = 1
 
-    def with_options(self, text: str) -> Facts:
+    def with_options(self, text: str) -> MeasureFacts:
         """Return the facts of the measure with options of its own, as "power=2,kind=max" has them.
 
         Its name then ends in them; `speechmix.mixing.measures.measure.Measure` checks them.

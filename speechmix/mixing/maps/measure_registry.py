@@ -1,7 +1,7 @@
 """The registry of measures: what is declared of each, by name, of the package's own and of those
 that users register.
 
-In: a measure's name. Out: its `Facts`, for everything that computes, shows, composes, compares or
+In: a measure's name. Out: its `MeasureFacts`, for everything that computes, shows, composes, compares or
 checks scores. The functions are in `speechmix.mixing.measures.registry`;
 `speechmix.register_measure` adds to both.
 """
@@ -12,12 +12,12 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from ...errors import InputError
-from .measure_facts import Facts
+from .measure_facts import MeasureFacts
 from .measure_table import KOBAYASHI_2021, PACKAGE_MEASURES, RESIDUAL_HAS_NO_HEAD
 
 STACKS = ("encoder", "decoder", "cross")
 
-FACTS: dict[str, Facts] = {facts.name: facts for facts in PACKAGE_MEASURES}
+FACTS: dict[str, MeasureFacts] = {facts.name: facts for facts in PACKAGE_MEASURES}
 
 # The measures whose vectors a mixing ratio can be taken of; see `MixingMap.mixing_ratio`.
 RATIO_OF = (
@@ -28,7 +28,7 @@ RATIO_OF = (
 )
 
 
-def _ratio_of(vectors: str) -> Facts:
+def _ratio_of(vectors: str) -> MeasureFacts:
     """Facts of a mixing ratio: one number per target instead of a map, defined where the vectors
     are that it is taken of."""
     return replace(
@@ -45,10 +45,10 @@ def _ratio_of(vectors: str) -> Facts:
     )
 
 
-RATIO_FACTS: dict[str, Facts] = {facts.name: facts for facts in map(_ratio_of, RATIO_OF)}
+RATIO_FACTS: dict[str, MeasureFacts] = {facts.name: facts for facts in map(_ratio_of, RATIO_OF)}
 
 
-def find_facts(name: object) -> Facts | None:
+def find_facts(name: object) -> MeasureFacts | None:
     """Look up a measure of any scope, or a mixing ratio; None for a name that nobody knows.
 
     A name may be followed by options of the measure's own, "NAME:option=value,option=value".
@@ -60,7 +60,7 @@ def find_facts(name: object) -> Facts | None:
     return facts.with_options(options) if facts and colon else facts
 
 
-def facts_of(name: object) -> Facts:
+def measure_facts(name: object) -> MeasureFacts:
     """Facts of a measure of any scope, or of a mixing ratio; see `find_facts`.
 
     Raises
@@ -70,7 +70,7 @@ def facts_of(name: object) -> Facts:
 
     Examples
     --------
-    >>> facts_of("attention").residual, facts_of("lrp").scope
+    >>> measure_facts("attention").residual, measure_facts("lrp").scope
     ('out', 'logit')
     """
     facts = find_facts(name)
@@ -79,12 +79,12 @@ def facts_of(name: object) -> Facts:
     return facts
 
 
-def names_of_scope(*scopes: str) -> tuple[str, ...]:
+def measure_names(*scopes: str) -> tuple[str, ...]:
     """Names of the measures of some scopes, in the order of the table, those of users last.
 
     Examples
     --------
-    >>> names_of_scope("logit")
+    >>> measure_names("logit")
     ('alti_logit', 'decompx', 'lrp')
     """
     return tuple(name for name, facts in FACTS.items() if facts.scope in scopes)
@@ -93,7 +93,7 @@ def names_of_scope(*scopes: str) -> tuple[str, ...]:
 def check_gives_maps(name: object) -> None:
     """Raise `InputError` unless a name is that of a measure, or of a mixing ratio, that gives
     maps."""
-    facts = facts_of(name)
+    facts = measure_facts(name)
     if facts.scope == "logit":
         raise InputError(
             f"{name} gives parts that add up to a logit, not maps: "
@@ -106,7 +106,7 @@ def check_gives_maps(name: object) -> None:
         )
 
 
-def is_installed(facts: Facts) -> bool:
+def is_installed(facts: MeasureFacts) -> bool:
     """Whether the package that a measure needs, if any, is installed."""
     return not facts.requires or find_spec(facts.requires) is not None
 

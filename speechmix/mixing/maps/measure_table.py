@@ -3,7 +3,7 @@ itself."""
 
 from __future__ import annotations
 
-from .measure_facts import Facts
+from .measure_facts import MeasureFacts
 
 # A change grows with a word's frames, a cosine distance with the square of the change; means per
 # frame do not grow.
@@ -44,14 +44,14 @@ _DEEPLIFT = (
 )
 
 PACKAGE_MEASURES = (
-    Facts(
+    MeasureFacts(
         "value_zeroing",
         "how far a target's layer output moves when the source's value vectors are zeroed",
         _VALUE_ZEROING,
         word="as a whole",
         length_exponent=_OF_CHANGE,
     ),
-    Facts(
+    MeasureFacts(
         "value_zeroing_share",
         "as value_zeroing, with the share of cross-attention in a row measured: all values of a "
         "block zeroed",
@@ -61,7 +61,7 @@ PACKAGE_MEASURES = (
         residual="share",
         no_heads=", because the share is one of the whole block",
     ),
-    Facts(
+    MeasureFacts(
         "attention",
         "attention weights",
         "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and "
@@ -69,7 +69,7 @@ PACKAGE_MEASURES = (
         length_exponent=_OF_MEANS,
         residual="out",
     ),
-    Facts(
+    MeasureFacts(
         "entropy_attention",
         "attention weights, heads that look at few sources counting more",
         "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for "
@@ -80,14 +80,14 @@ PACKAGE_MEASURES = (
         no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per "
         "head",
     ),
-    Facts(
+    MeasureFacts(
         "attention_norm",
         "length of the attention-weighted, projected value vectors",
         "Kobayashi et al. 2020, Attention is Not Only a Weight, EMNLP",
         length_exponent=_OF_MEANS,
         residual="out",
     ),
-    Facts(
+    MeasureFacts(
         "attention_norm_residual",
         "attention norm with the residual stream in a target's own vector",
         KOBAYASHI_2021,
@@ -95,7 +95,7 @@ PACKAGE_MEASURES = (
         residual_size=True,
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "attention_norm_residual_layernorm",
         "attention norm with residual stream and layer norm (post-norm stacks)",
         KOBAYASHI_2021,
@@ -104,7 +104,7 @@ PACKAGE_MEASURES = (
         residual_size=True,
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "globenc",
         "attention norm with residual stream and both layer norms of the layer (post-norm "
         "encoders)",
@@ -116,7 +116,7 @@ PACKAGE_MEASURES = (
         residual_size=True,
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "alti",
         "how much nearer (L1) the source's part brings a target to the attention block's output",
         _ALTI,
@@ -125,7 +125,7 @@ PACKAGE_MEASURES = (
         residual_size=True,
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "alti_l2",
         "as alti, with L2 lengths",
         _ALTI,
@@ -134,7 +134,7 @@ PACKAGE_MEASURES = (
         residual_size=True,
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "hta",
         "length of the Jacobian of a target's layer output with respect to the source's state that "
         "enters the layer",
@@ -143,7 +143,7 @@ PACKAGE_MEASURES = (
         slow=True,
         no_heads=_LAYER,
     ),
-    Facts(
+    MeasureFacts(
         "hta_input",
         "as hta, with respect to the source's state that enters the stack",
         _HTA,
@@ -152,7 +152,7 @@ PACKAGE_MEASURES = (
         slow=True,
         no_heads=_MODEL,
     ),
-    Facts(
+    MeasureFacts(
         "gradient_input",
         "gradient of a scalar of the model's output, times the state that enters a layer",
         _DEEPLIFT,
@@ -161,7 +161,7 @@ PACKAGE_MEASURES = (
         word_from_frames="mean",
         no_heads=_MODEL,
     ),
-    Facts(
+    MeasureFacts(
         "integrated_gradients",
         "gradient of a scalar of the model's output along a path from a baseline, times the way "
         "from there",
@@ -171,7 +171,7 @@ PACKAGE_MEASURES = (
         word_from_frames="mean",
         no_heads=_MODEL,
     ),
-    Facts(
+    MeasureFacts(
         "deeplift",
         "as gradient_input from a baseline, with the rescale rule at activations (captum)",
         _DEEPLIFT,
@@ -181,7 +181,7 @@ PACKAGE_MEASURES = (
         word_from_frames="mean",
         no_heads=_MODEL,
     ),
-    Facts(
+    MeasureFacts(
         "chefer",
         "gradient of a logit times attention weights, where above zero, handed down through the "
         "layers",
@@ -192,14 +192,14 @@ PACKAGE_MEASURES = (
         word_from_frames="mean",
         no_heads=_MODEL,
     ),
-    Facts(
+    MeasureFacts(
         "random",
         "random scores, the same whenever the clip is scored",
         f"{_VALUE_ZEROING} (random baseline)",
         word="drawn for each unit",
         is_baseline=True,
     ),
-    Facts(
+    MeasureFacts(
         "alti_logit",
         "what each source adds to a logit, layer by layer, traced back to inputs by ALTI (pre-norm "
         "stacks)",
@@ -210,7 +210,7 @@ PACKAGE_MEASURES = (
         word="as a whole",
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "decompx",
         "what each source adds to a logit, as a vector carried through every layer and the head "
         "(encoders)",
@@ -222,7 +222,7 @@ PACKAGE_MEASURES = (
         word="as a whole",
         no_heads=RESIDUAL_HAS_NO_HEAD,
     ),
-    Facts(
+    MeasureFacts(
         "lrp",
         "what each source adds to a logit, by relevance that is propagated back through every "
         "layer (AttnLRP's rules)",
@@ -235,7 +235,7 @@ PACKAGE_MEASURES = (
         word_from_frames="sum",
         no_heads=_MODEL,
     ),
-    Facts(
+    MeasureFacts(
         "occlusion",
         "what the output loses when the source alone is removed from the input",
         "Zeiler & Fergus 2014, Visualizing and Understanding Convolutional Networks, ECCV",
@@ -245,7 +245,7 @@ PACKAGE_MEASURES = (
         one_by_one=True,
         no_heads=_REMOVES,
     ),
-    Facts(
+    MeasureFacts(
         "shapley",
         "what the source adds to the output on average, whatever other sources are there",
         "Shapley 1953, A Value for n-Person Games; sampled: Castro et al. 2009",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...errors import InputError
-from ...inputs.words.spans import AskedSpan, Span
+from ...inputs.words.spans import RequestedSpan, Span
 from .aggregation import compose, maps_to_compose, same_units
 from .flow import flow
 from .long_table import long_table, token_table
@@ -228,7 +228,7 @@ class MixingMap:
         )
 
     def pooled(
-        self, spans: Sequence[AskedSpan] | None = None, *, sources: str, side: str = "both"
+        self, spans: Sequence[RequestedSpan] | None = None, *, sources: str, side: str = "both"
     ) -> MixingMap:
         """Pool the units of a finished map into larger ones: frames or sub-words into words.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import InputError
-from ...inputs.words.spans import AskedSpan, Span, asked_ranges
+from ...inputs.words.spans import RequestedSpan, Span, requested_ranges
 
 if TYPE_CHECKING:
     from .mixing_map import MixingMap
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "sum")
 
 
-def groups_of(
-    units: Sequence[Span], spans: Sequence[AskedSpan] | None, provenance: Mapping[str, Any]
+def group_units(
+    units: Sequence[Span], spans: Sequence[RequestedSpan] | None, provenance: Mapping[str, Any]
 ) -> list[tuple[Span, list[int]]]:
     """Put units together: those inside each span given, or runs of units of one word (others stay
     as they are).
@@ -47,7 +47,7 @@ def groups_of(
         return [(_joined([units[i] for i in inside], provenance), inside) for inside in members]
     groups = []
     for index, asked in enumerate(spans):
-        span = asked if isinstance(asked, Span) else Span.of_ranges(asked_ranges(asked))
+        span = asked if isinstance(asked, Span) else Span.of_ranges(requested_ranges(asked))
         positions = set(span.positions)
         inside = [i for i, unit in enumerate(units) if not positions.isdisjoint(unit.positions)]
         across = [units[i] for i in inside if not positions.issuperset(units[i].positions)]
@@ -113,19 +113,19 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
 
 
 def pooled(
-    mixing_map: MixingMap, spans: Sequence[AskedSpan] | None, *, sources: str, side: str
+    mixing_map: MixingMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
 ) -> dict[str, Any]:
     """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
     change."""
     scores, rows, columns = mixing_map.scores, mixing_map.targets, mixing_map.sources
     strength = mixing_map.mixing_strength
     if side != "sources":
-        groups = groups_of(rows, spans, mixing_map.provenance)
+        groups = group_units(rows, spans, mixing_map.provenance)
         scores = pool(scores.swapaxes(-1, -2), rows, groups, "mean").swapaxes(-1, -2)
         strength = None if strength is None else pool(strength, rows, groups, "mean")
         rows = tuple(span for span, _ in groups)
     if side != "targets":
-        groups = groups_of(columns, spans, mixing_map.provenance)
+        groups = group_units(columns, spans, mixing_map.provenance)
         scores = pool(scores, columns, groups, sources)
         columns = tuple(span for span, _ in groups)
     return {"scores": scores, "targets": rows, "sources": columns, "mixing_strength": strength}

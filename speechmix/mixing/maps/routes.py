@@ -18,7 +18,7 @@ import pandas as pd
 
 from ...errors import InputError
 from .aggregation import decoder_steps, for_all, maps_to_compose, weighted_layers
-from .measure_registry import facts_of
+from .measure_registry import measure_facts
 
 if TYPE_CHECKING:
     from ...inputs.words.spans import Span
@@ -153,7 +153,7 @@ def strongest_routes(
     >>> strongest_routes(relay, "value_zeroing", 2).to_dataframe()[["share", "route"]].values.tolist()
     [[1.0, 'a > encoder 0 > b > encoder 1 > c']]
     """
-    if facts_of(measure).scope != "layer":
+    if measure_facts(measure).scope != "layer":
         raise InputError(
             f"{measure} explains one number and has no layers to go through; ask for a measure of "
             "one layer"

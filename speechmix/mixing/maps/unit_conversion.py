@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _INCOMPLETE = "�"  # what a tokenizer decodes a part of a letter's bytes to
 
 
-def in_words(mixing_map: MixingMap) -> MixingMap:
+def pool_to_words(mixing_map: MixingMap) -> MixingMap:
     """Pool the tokens of each word; the map itself if no token belongs to a word.
 
     Examples
@@ -29,7 +29,7 @@ def in_words(mixing_map: MixingMap) -> MixingMap:
     >>> import numpy as np
     >>> from speechmix.mixing.maps.mixing_map import MixingMap
     >>> tokens = (Span(0, 1, "un", "token", 0), Span(1, 2, "##do", "token", 0), Span(2, 3, "it", "token", 1))
-    >>> m = in_words(MixingMap(np.full((1, 3, 3), 1 / 3), tokens, tokens, "attention", "decoder", (0,)))
+    >>> m = pool_to_words(MixingMap(np.full((1, 3, 3), 1 / 3), tokens, tokens, "attention", "decoder", (0,)))
     >>> [span.label for span in m.sources], m.scores[0, 0].round(2).tolist()
     (['undo', 'it'], [0.67, 0.33])
     """
@@ -44,7 +44,7 @@ def in_words(mixing_map: MixingMap) -> MixingMap:
     return mixing_map.normalized().pooled(sources="sum", side=side)
 
 
-def in_letters(mixing_map: MixingMap) -> MixingMap:
+def pool_to_letters(mixing_map: MixingMap) -> MixingMap:
     """Pool the tokens that hold the bytes of one letter; the map itself if there are none.
 
     Tokenizers of bytes split a letter that is not in their vocabulary. Each of its tokens then has
@@ -56,7 +56,7 @@ def in_letters(mixing_map: MixingMap) -> MixingMap:
     >>> from speechmix.mixing.maps.mixing_map import MixingMap
     >>> tokens = tuple(Span(i, i + 1, label, "token", 0) for i, label in enumerate(["c", "œ", "œ", "ur"]))
     >>> clip = {"words": [["cœur", 0.0, 0.5]]}
-    >>> m = in_letters(MixingMap(np.full((1, 4, 4), 0.25), tokens, tokens, "attention", "decoder", (0,), clip))
+    >>> m = pool_to_letters(MixingMap(np.full((1, 4, 4), 0.25), tokens, tokens, "attention", "decoder", (0,), clip))
     >>> [span.label for span in m.sources], m.scores[0, 0].tolist()
     (['c', 'œ', 'ur'], [0.25, 0.5, 0.25])
     """

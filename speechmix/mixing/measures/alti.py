@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import Parts, decompose, projected_values
+from .norms import BlockParts, decompose, projected_values
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -49,7 +49,7 @@ def alti(
     """
     parts = parts_of_block(block, units.rows)
     scores = parts.own.new_zeros(len(units.rows), len(units.sources))
-    for source, rows, vectors in part_vectors(block, units, parts, batch_size):
+    for source, rows, vectors in source_vectors(block, units, parts, batch_size):
         scores[rows, source] = _nearer(parts.output[rows], vectors, order, added)
     if block.stack.name == "cross":
         residual = _nearer(parts.output, parts.own, order, added)
@@ -58,13 +58,13 @@ def alti(
     return units.pool_targets(scores)
 
 
-def parts_of_block(block: Block, rows: Tensor) -> Parts:
+def parts_of_block(block: Block, rows: Tensor) -> BlockParts:
     """Parts of the attention block's output: behind its layer norm in a post-norm stack."""
     return decompose(block, rows, norms=1 if block.stack.plan.norm_order == "post" else 0)
 
 
-def part_vectors(
-    block: Block, units: Units, parts: Parts, batch_size: int
+def source_vectors(
+    block: Block, units: Units, parts: BlockParts, batch_size: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Vectors of the parts, in batches: (source index, row indices [P], vectors [P, D])."""
     alpha = block.attention(units.rows)  # [H, R, K]

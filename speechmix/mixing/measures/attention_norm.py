@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .norms import Parts, projected_values
+from .norms import BlockParts, projected_values
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -47,7 +47,9 @@ def attention_norm(
     return _pooled_norms(block, units, None, heads == "each", batch_size)
 
 
-def norms_of_parts(block: Block, units: Units, parts: Parts, *, batch_size: int = 2048) -> Tensor:
+def norms_of_parts(
+    block: Block, units: Units, parts: BlockParts, *, batch_size: int = 2048
+) -> Tensor:
     """Norms || t_ij || of the vectors of a decomposition, pooled over frame pairs.
 
     Returns
@@ -58,7 +60,7 @@ def norms_of_parts(block: Block, units: Units, parts: Parts, *, batch_size: int 
 
 
 def _pooled_norms(
-    block: Block, units: Units, parts: Parts | None, each_head: bool, batch_size: int
+    block: Block, units: Units, parts: BlockParts | None, each_head: bool, batch_size: int
 ) -> Tensor:
     """Norms for pairs of positions, a batch of source positions at a time, then pooled over both
     sides."""
@@ -80,7 +82,7 @@ def _pooled_norms(
     return units.pool_targets(units.pool_sources(norms))
 
 
-def _diagonal(block: Block, rows: Tensor, alpha: Tensor, parts: Parts) -> Tensor:
+def _diagonal(block: Block, rows: Tensor, alpha: Tensor, parts: BlockParts) -> Tensor:
     """What each row gives itself, with the residual stream's part: t_ii [R, D]."""
     weights = alpha.gather(2, rows.expand(len(alpha), -1)[..., None])  # [H, R, 1]
     context = (weights * block.values[:, rows]).transpose(0, 1)  # [R, H, d]

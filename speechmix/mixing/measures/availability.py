@@ -7,14 +7,14 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ..maps.measure_registry import Facts
+from ..maps.measure_facts import MeasureFacts
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from ...adapters.model import Model
 
 
-def check_defined(facts: Facts, stack: Stack) -> None:
+def check_defined(facts: MeasureFacts, stack: Stack) -> None:
     """Raise `InputError`, which names another measure, if this one is not defined for a stack; warn
     of what it misses."""
     if stack.name == "cross" and not facts.cross:

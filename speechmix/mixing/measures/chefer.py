@@ -33,15 +33,15 @@ from ...adapters.capture.block import Block, first_output
 from ...adapters.capture.forward_pass import Capture
 from ...errors import InputError
 from .availability import mixing_between_layers
-from .gradient_pass import KeptGraph, entering
-from .objectives import ask_at_one_position
+from .gradient_pass import RetainedGraph, replaced_states
+from .objectives import one_position_advice
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from ...adapters.binding.layer_components import AttentionModules
     from ...adapters.capture.trace import AttentionCall
     from ...adapters.model import Model
-    from .gradient_pass import GradientPass, PassesTogether
+    from .gradient_pass import GradientPass, SharedPasses
     from .unit_positions import Units
 
 # Bytes of attention weights that are in memory at once: those of one head of a Whisper's 1,500
@@ -63,7 +63,7 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     InputError
         If the rules do not cover the model, or the objective is not read at one position.
     """
-    check_covered(run.model)
+    check_chefer_covers(run.model)
     position = position_read(run)
     rows = relevance(
         run.model.stacks, run.once(weighted_attention), position, stack, run.layers[stack]
@@ -71,7 +71,7 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
     return units.pool_sources(torch.stack(rows))[:, None], {}
 
 
-def check_covered(model: Model) -> None:
+def check_chefer_covers(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
     if any(stack.plan.convolution for stack in model.stacks.values()):
         raise InputError(
@@ -107,7 +107,7 @@ def position_read(run: GradientPass) -> int:
             "chefer reads one row of its relevances, so it explains what is read at one position; "
             "the objective is "
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
-            f"{ask_at_one_position(run.model)}"
+            f"{one_position_advice(run.model)}"
         )
     return position
 
@@ -117,7 +117,7 @@ class _Attended(NamedTuple):
     graph of the outputs."""
 
     calls: dict[tuple[str, int], AttentionCall]
-    graph: KeptGraph
+    graph: RetainedGraph
 
 
 def weighted_attention(run: GradientPass) -> Weighted:
@@ -133,7 +133,7 @@ def weighted_attention(run: GradientPass) -> Weighted:
     }
 
 
-def _attended(passes: PassesTogether) -> _Attended:
+def _attended(passes: SharedPasses) -> _Attended:
     stacks = passes.model.stacks
     calls: dict[tuple[str, int], AttentionCall] = {}
     outputs: dict[tuple[str, int], Tensor] = {}
@@ -147,13 +147,13 @@ def _attended(passes: PassesTogether) -> _Attended:
 
     with ExitStack() as hooks, torch.enable_grad():
         hooks.enter_context(
-            entering(passes.model, {name: [0] for name in stacks if name != "cross"}, start)
+            replaced_states(passes.model, {name: [0] for name in stacks if name != "cross"}, start)
         )
         hooks.enter_context(Capture(list(stacks.values()), on_block))
         for key, attention in _attentions(stacks):
             hooks.callback(attention.module.register_forward_hook(_keeping(outputs, key)).remove)
         hooks.callback(passes.model.module.register_forward_hook(_counting(n_logits)).remove)
-        graph = KeptGraph(passes.values_of_inputs(), outputs)
+        graph = RetainedGraph(passes.values_of_inputs(), outputs)
     _check_positions(passes.model, n_logits, calls)
     return _Attended(calls, graph)
 

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ..maps.measure_registry import RATIO_OF, facts_of
+from ..maps.measure_registry import RATIO_OF, measure_facts
 from .attention_norm import norms_of_parts
 from .availability import check_defined
-from .norms import Parts, attended, decompose
+from .norms import BlockParts, attended, decompose
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -101,7 +101,10 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
     if vectors not in RATIO_OF:
         raise InputError(f"vectors must be one of {RATIO_OF}, found {vectors!r}")
     parts = _parts(
-        f"mixing_ratio_{vectors}", block, units.rows, residual=facts_of(vectors).residual != "out"
+        f"mixing_ratio_{vectors}",
+        block,
+        units.rows,
+        residual=measure_facts(vectors).residual != "out",
     )
     alpha = block.attention(units.rows)
     whole = parts.scale[:, None] * parts.linear(attended(block, alpha, block.values)) + parts.own
@@ -128,8 +131,8 @@ def _norms(measure: str, block: Block, units: Units, batch_size: int) -> Tensor:
     return norms_of_parts(block, units, _parts(measure, block, units.rows), batch_size=batch_size)
 
 
-def _parts(measure: str, block: Block, rows: Tensor, *, residual: bool = True) -> Parts:
+def _parts(measure: str, block: Block, rows: Tensor, *, residual: bool = True) -> BlockParts:
     """The vectors that a measure's scores are the lengths of, or why there are none."""
-    facts = facts_of(measure)
+    facts = measure_facts(measure)
     check_defined(facts, block.stack)
     return decompose(block, rows, norms=facts.norms, residual=residual)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
 
 
-def pass_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
+def vectors_through_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
     """Share a bias [D] among vectors [..., S, D], by the absolute value of their dot product with
     it.
 
@@ -39,7 +39,7 @@ def pass_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
 
     Examples
     --------
-    >>> pass_bias(torch.tensor([[3.0, 0.0], [-1.0, 5.0]]), torch.tensor([4.0, 0.0]))
+    >>> vectors_through_bias(torch.tensor([[3.0, 0.0], [-1.0, 5.0]]), torch.tensor([4.0, 0.0]))
     tensor([[6., 0.],
             [0., 5.]])
     """
@@ -51,25 +51,25 @@ def pass_bias(vectors: Tensor, bias: Tensor | None) -> Tensor:
     return vectors + shares[..., None] * bias
 
 
-def pass_linear(vectors: Tensor, module: nn.Module) -> Tensor:
+def vectors_through_linear(vectors: Tensor, module: nn.Module) -> Tensor:
     """Carry vectors [..., S, D] through a linear projection."""
-    return pass_bias(vectors @ weight_of(module).T, bias_of(module))
+    return vectors_through_bias(vectors @ weight_of(module).T, bias_of(module))
 
 
-def pass_norm(vectors: Tensor, module: nn.Module, states: Tensor) -> Tensor:
+def vectors_through_norm(vectors: Tensor, module: nn.Module, states: Tensor) -> Tensor:
     """Carry vectors [R, S, D] through a norm of the true states [R, D] that they add up to."""
     norm = Norm(module, states)
-    return pass_bias(norm.scale[:, None, None] * norm.direction(vectors), norm.bias)
+    return vectors_through_bias(norm.scale[:, None, None] * norm.direction(vectors), norm.bias)
 
 
-def pass_activation(vectors: Tensor, before: Tensor, after: Tensor) -> Tensor:
+def vectors_through_activation(vectors: Tensor, before: Tensor, after: Tensor) -> Tensor:
     """Carry vectors [..., S, F] through a function of single units, whose true values [..., F] are
     known on both sides."""
     slopes = after / before.where(before != 0, torch.ones_like(before))
     return vectors * slopes[..., None, :]
 
 
-def pass_layer(block: Block, vectors: Tensor) -> Tensor:
+def vectors_through_layer(block: Block, vectors: Tensor) -> Tensor:
     """Carry the vectors [T, S, D] of the states that enter a layer through it: attention,
     feed-forwards, norms.
 
@@ -97,11 +97,11 @@ def pass_layer(block: Block, vectors: Tensor) -> Tensor:
         )
     rows = torch.arange(block.n_targets, device=vectors.device)
     states = block.residual(rows)
-    read = pass_norm(vectors, norm, states) if pre else vectors
-    vectors = pass_bias(vectors + _attended(block, read), _bias_behind(block))
+    read = vectors_through_norm(vectors, norm, states) if pre else vectors
+    vectors = vectors_through_bias(vectors + _attended(block, read), _bias_behind(block))
     states = states + block.attention_output(rows)
     if not pre:
-        vectors, states = pass_norm(vectors, norm, states), norm(states)
+        vectors, states = vectors_through_norm(vectors, norm, states), norm(states)
     for part in block.modules.feed_forwards:
         size = max(1, _CHUNK_FLOATS // (vectors.shape[1] * weight_of(part.up).shape[0]))
         chunks = zip(vectors.split(size), states.split(size), strict=True)
@@ -118,7 +118,7 @@ def _attended(block: Block, vectors: Tensor) -> Tensor:
     """
     value = block.modules.attention.value
     values = (
-        pass_linear(vectors, value) if block.layer == 0 else vectors @ weight_of(value).T
+        vectors_through_linear(vectors, value) if block.layer == 0 else vectors @ weight_of(value).T
     )  # [T, S, H d]
     heads = (
         values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)
@@ -141,10 +141,19 @@ def _pass_feed_forward(
 ) -> tuple[Tensor, Tensor]:
     """Vectors and states behind a feed-forward with its residual sum and its norm."""
     read, seen = (
-        (pass_norm(vectors, part.norm, states), part.norm(states)) if pre else (vectors, states)
+        (vectors_through_norm(vectors, part.norm, states), part.norm(states))
+        if pre
+        else (vectors, states)
     )
     inner = part.up(seen)
     active = part.activation(inner)
-    inside = pass_activation(pass_linear(read, part.up), inner, active)
-    vectors, states = vectors + pass_linear(inside, part.down), states + part.down(active)
-    return (vectors, states) if pre else (pass_norm(vectors, part.norm, states), part.norm(states))
+    inside = vectors_through_activation(vectors_through_linear(read, part.up), inner, active)
+    vectors, states = (
+        vectors + vectors_through_linear(inside, part.down),
+        states + part.down(active),
+    )
+    return (
+        (vectors, states)
+        if pre
+        else (vectors_through_norm(vectors, part.norm, states), part.norm(states))
+    )

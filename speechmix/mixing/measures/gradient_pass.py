@@ -48,7 +48,7 @@ class GradientPass:
 
     Attributes
     ----------
-    together : PassesTogether
+    together : SharedPasses
         What it shares with the passes of other objectives (`of_each`).
     place : int
         Its own among them.
@@ -61,13 +61,11 @@ class GradientPass:
         layers,
         objective: Objective | None = None,
         *,
-        together: PassesTogether | None = None,
+        together: SharedPasses | None = None,
         place: int = 0,
     ):
         if together is None:
-            together = PassesTogether(
-                model, inputs, layers, [] if objective is None else [objective]
-            )
+            together = SharedPasses(model, inputs, layers, [] if objective is None else [objective])
         self.together, self.place = together, place
         self.model, self.layers, self.inputs = model, layers, together.inputs
         self._answers: dict[Callable, Any] = {}
@@ -77,7 +75,7 @@ class GradientPass:
         cls, model: Model, inputs: Mapping[str, Tensor], layers, objectives: Sequence[Objective]
     ) -> list[GradientPass]:
         """A pass for each of several objectives, which compute together what they share."""
-        together = PassesTogether(model, inputs, layers, objectives)
+        together = SharedPasses(model, inputs, layers, objectives)
         return [
             cls(model, inputs, layers, together=together, place=place)
             for place in range(len(objectives))
@@ -139,7 +137,7 @@ class GradientPass:
             )
 
 
-class KeptGraph:
+class RetainedGraph:
     """Numbers of one pass forward, whose graph is kept until each of them has been taken back
     through it.
 
@@ -175,7 +173,7 @@ class KeptGraph:
         }
 
 
-class PassesTogether:
+class SharedPasses:
     """What passes of the same inputs for several objectives share.
 
     Parameters
@@ -194,14 +192,14 @@ class PassesTogether:
         self._taken: list[list[Tensor]] = [[] for _ in objectives]  # values since the last check
         self._answers: dict[Any, Any] = {}
 
-    def once(self, key: Any, compute: Callable[[PassesTogether], Any]) -> Any:
+    def once(self, key: Any, compute: Callable[[SharedPasses], Any]) -> Any:
         """What a function makes for all objectives together, computed once."""
         if key not in self._answers:
             self._answers[key] = compute(self)
         return self._answers[key]
 
     @cached_property
-    def graph(self) -> KeptGraph:
+    def graph(self) -> RetainedGraph:
         """Objectives as functions of the states that enter the asked layers, in one pass
         forward."""
         ends: States = {}
@@ -212,10 +210,10 @@ class PassesTogether:
             ends[stack, layer] = x.clone() if x.requires_grad else x.detach().requires_grad_(True)
             return ends[stack, layer]
 
-        with torch.enable_grad(), entering(self.model, self.layers, keep):
+        with torch.enable_grad(), replaced_states(self.model, self.layers, keep):
             values = self.values_of_inputs()
         self.__dict__["states"] = {key: x.detach() for key, x in ends.items()}
-        return KeptGraph(values, ends)
+        return RetainedGraph(values, ends)
 
     @cached_property
     def states(self) -> States:
@@ -226,7 +224,7 @@ class PassesTogether:
             states[stack, layer] = x.detach()
             return x
 
-        with torch.no_grad(), entering(self.model, self.layers, keep):
+        with torch.no_grad(), replaced_states(self.model, self.layers, keep):
             self._run(self.inputs)
         return states
 
@@ -248,7 +246,7 @@ class PassesTogether:
         for name, value in inputs.items():
             if isinstance(value, Tensor):
                 inputs[name] = torch.cat([value] * len(states))
-        with entering(self.model, {stack: [layer]}, lambda *_: states):
+        with replaced_states(self.model, {stack: [layer]}, lambda *_: states):
             return self._values(inputs, range(len(self.objectives)) if places is None else places)
 
     def values_taken(self, place: int) -> list[Tensor]:
@@ -279,7 +277,9 @@ class PassesTogether:
 
 
 @contextmanager
-def entering(model: Model, layers: Mapping[str, Sequence[int]], change: Callable) -> Iterator[None]:
+def replaced_states(
+    model: Model, layers: Mapping[str, Sequence[int]], change: Callable
+) -> Iterator[None]:
     """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers;
     undone on leaving.
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .gradient_pass import GradientPass, KeptGraph, PassesTogether
+from .gradient_pass import GradientPass, RetainedGraph, SharedPasses
 from .rescale_rule import rescaled
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def integrated_gradients(
         torch.from_numpy(numbers) / 2 for numbers in np.polynomial.legendre.leggauss(steps)
     )
 
-    def attribute(passes: PassesTogether, layer: int, x: Tensor, x0: Tensor) -> Tensor:
+    def attribute(passes: SharedPasses, layer: int, x: Tensor, x0: Tensor) -> Tensor:
         path, share = (numbers[:, None, None].to(x) for numbers in (nodes + 0.5, weights))
         means = x.new_zeros(len(passes.objectives), *x.shape)
         for nodes_here in torch.arange(steps, device=x.device).split(
@@ -84,7 +84,7 @@ def integrated_gradients(
         ):
             states = (x0 + path[nodes_here] * (x - x0)).requires_grad_(True)
             with torch.enable_grad():
-                graph = KeptGraph(passes.values(stack, layer, states), {"states": states})
+                graph = RetainedGraph(passes.values(stack, layer, states), {"states": states})
             for place, mean in enumerate(means):
                 mean += (share[nodes_here] * graph.gradients(place)["states"]).sum(dim=0)
         return torch.stack([((x - x0) * mean).sum(dim=-1) for mean in means])
@@ -127,7 +127,7 @@ def deeplift(
         Without captum.
     """
 
-    def attribute(passes: PassesTogether, layer: int, x: Tensor, x0: Tensor) -> Tensor:
+    def attribute(passes: SharedPasses, layer: int, x: Tensor, x0: Tensor) -> Tensor:
         def values(states: Tensor) -> Tensor:
             return torch.stack(passes.values(stack, layer, states), dim=-1)
 
@@ -142,7 +142,7 @@ def _from_baseline(
     """Map and completeness of ``attribute(passes, layer, x, x0)``, signed parts [P, K] of all
     objectives."""
 
-    def attributed(passes: PassesTogether, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    def attributed(passes: SharedPasses, layer: int, x: Tensor) -> tuple[Tensor, Tensor]:
         x0 = torch.zeros_like(x) if baseline == "zero" else x.mean(dim=0).expand_as(x)
         parts = attribute(passes, layer, x, x0)
         with torch.no_grad():

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ...adapters.capture.block import first_output
 from ...adapters.capture.packed_states import with_runs
 from ...errors import InputError
-from .gradient_pass import entering
+from .gradient_pass import replaced_states
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
@@ -131,7 +131,9 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
             )
             hooks.callback(handle.remove)
         hooks.enter_context(
-            entering(model, {stack.name: range(len(stack)) if stack.name == "cross" else [0]}, keep)
+            replaced_states(
+                model, {stack.name: range(len(stack)) if stack.name == "cross" else [0]}, keep
+            )
         )
         model.family.run(model.base, inputs, (stack.name,))
     if stack.final_norm is not None:

@@ -71,7 +71,7 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
     row = None if model.hears else row_read(model, prepared)
 
     def function(output: Any) -> Tensor:
-        logits = logits_of_labels(output)
+        logits = label_logits(output)
         if kind == "contrast":
             return logits[:, classes[0]] - logits[:, classes[1]]
         if kind == "logit":
@@ -111,10 +111,10 @@ def label_given(model: Model, prepared: Prepared) -> int:
     """Index of the label that the model finds likeliest."""
     with model.in_use(model.state_dtype), torch.no_grad():
         inputs = {name: tensor.to(model.device) for name, tensor in prepared.inputs.items()}
-        return int(logits_of_labels(model.module(**inputs))[0].argmax())
+        return int(label_logits(model.module(**inputs))[0].argmax())
 
 
-def logits_of_labels(output: Any) -> Tensor:
+def label_logits(output: Any) -> Tensor:
     """Logits [n, labels] of a classifier's output."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 2:

@@ -31,26 +31,26 @@ def with_way_back(value: Tensor, other: Tensor) -> Tensor:
     return value.detach() + (other - other.detach())
 
 
-def pass_product_factor(factor: Tensor, share: float | Tensor = 0.5) -> Tensor:
+def relevance_through_product(factor: Tensor, share: float | Tensor = 0.5) -> Tensor:
     """A factor of a product, which takes its share of the product's relevance.
 
     Examples
     --------
     >>> a, b = torch.tensor(3.0, requires_grad=True), torch.tensor(2.0, requires_grad=True)
-    >>> (pass_product_factor(a) * pass_product_factor(b)).backward()
+    >>> (relevance_through_product(a) * relevance_through_product(b)).backward()
     >>> (a * a.grad).item(), (b * b.grad).item()
     (3.0, 3.0)
     """
     return with_way_back(factor, factor * share)
 
 
-def pass_activation(before: Tensor, after: Tensor) -> Tensor:
+def relevance_through_activation(before: Tensor, after: Tensor) -> Tensor:
     """What a function of single units gives: its relevance goes to its argument as it is.
 
     Examples
     --------
     >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
-    >>> pass_activation(x, x.square()).sum().backward()
+    >>> relevance_through_activation(x, x.square()).sum().backward()
     >>> x.grad
     tensor([-1.,  2.])
     """
@@ -58,12 +58,14 @@ def pass_activation(before: Tensor, after: Tensor) -> Tensor:
     return with_way_back(after, before * slopes.detach())
 
 
-def pass_bias(after: Tensor, bias: Tensor | None, unit: Tensor) -> Tensor:
+def relevance_through_bias(after: Tensor, bias: Tensor | None, unit: Tensor) -> Tensor:
     """What a linear map gives: its bias is one times a unit."""
     return after if bias is None else after + (unit - 1) * bias
 
 
-def pass_norm(module: nn.Module, before: Tensor, after: Tensor, unit: Tensor) -> Tensor:
+def relevance_through_norm(
+    module: nn.Module, before: Tensor, after: Tensor, unit: Tensor
+) -> Tensor:
     """What a layer norm or RMS norm gives, its deviation held as it is.
 
     Examples
@@ -71,19 +73,19 @@ def pass_norm(module: nn.Module, before: Tensor, after: Tensor, unit: Tensor) ->
     >>> x, unit, norm = torch.tensor([[1.0, 2.0, 6.0]], requires_grad=True), torch.ones((), requires_grad=True), nn.LayerNorm(3)
     >>> nn.init.constant_(norm.bias, 0.5).shape
     torch.Size([3])
-    >>> pass_norm(norm, x, norm(x), unit)[0, 2].backward()
+    >>> relevance_through_norm(norm, x, norm(x), unit)[0, 2].backward()
     >>> torch.allclose((x * x.grad).sum() + unit.grad, norm(x)[0, 2])
     True
     """
     if not isinstance(module, nn.LayerNorm):
-        return pass_activation(before, after)
+        return relevance_through_activation(before, after)
     centred = before - before.mean(dim=-1, keepdim=True)
     deviation = (centred.square().mean(dim=-1, keepdim=True) + module.eps).sqrt().detach()
     linear = gain_of(module, before) * centred / deviation
-    return pass_bias(with_way_back(after, linear), bias_of(module), unit)
+    return relevance_through_bias(with_way_back(after, linear), bias_of(module), unit)
 
 
-def pass_attention(
+def relevance_through_attention(
     context: Tensor,
     query: Tensor,
     key: Tensor,
@@ -114,12 +116,16 @@ def pass_attention(
     -------
     Tensor [B, H, Q, d]
     """
-    products = scale * pass_product_factor(query) @ pass_product_factor(key).transpose(-1, -2)
+    products = (
+        scale * relevance_through_product(query) @ relevance_through_product(key).transpose(-1, -2)
+    )
     weights = _softmax(products, mask, causal=causal)
     products = products.detach()
     slope = weights.detach() * (products - (weights.detach() * products).sum(dim=-1, keepdim=True))
     weights = weights + (unit - 1) * (weights.detach() - slope)
-    return with_way_back(context, pass_product_factor(weights) @ pass_product_factor(value))
+    return with_way_back(
+        context, relevance_through_product(weights) @ relevance_through_product(value)
+    )
 
 
 def _softmax(products: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError
-from ..maps.measure_facts import Facts
+from ..maps.measure_facts import MeasureFacts
 from .function_hash import code_fingerprint
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class BlockReader(Protocol):
 
 
 @dataclass(frozen=True)
-class Measure(Facts):
+class Measure(MeasureFacts):
     """What is known of a measure, and its function.
 
     Parameters

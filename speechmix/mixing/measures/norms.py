@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parts:
+class BlockParts:
     """The vectors t_ij of some target rows, in pieces: what to do with an attended vector, and the
     residual's part.
 
@@ -47,7 +47,7 @@ class Parts:
     output: Tensor
 
 
-def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = True) -> Parts:
+def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = True) -> BlockParts:
     """Take the state behind an attention block apart.
 
     Parameters
@@ -68,7 +68,7 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
     """
     layer, branch = block.modules, block.attention_output(rows)
     if not residual:
-        return Parts(
+        return BlockParts(
             lambda vectors: vectors, torch.ones_like(branch[:, 0]), torch.zeros_like(branch), branch
         )
     own = block.residual(rows)
@@ -103,7 +103,7 @@ def decompose(block: Block, rows: Tensor, *, norms: int = 0, residual: bool = Tr
             vectors = norm.direction(vectors)
         return vectors
 
-    return Parts(linear, scale, own, states)
+    return BlockParts(linear, scale, own, states)
 
 
 def projected_values(block: Block, positions: Tensor | slice) -> Tensor:

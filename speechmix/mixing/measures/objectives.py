@@ -22,7 +22,7 @@ from torch import Tensor
 from ...adapters.generation.tokens import first_difference, text_with_foil
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
-from ...inputs.words.multipart_words import refuse_parts, spoken_text
+from ...inputs.words.multipart_words import join_words, refuse_parts
 from ...inputs.words.spans import Span
 from ..maps.numerics import ctc_log_probability
 
@@ -117,7 +117,7 @@ def objective_of(
     return _of_text_target(kind, words, model, clip, prepared)
 
 
-def logits_of(output: Any) -> Tensor:
+def token_logits(output: Any) -> Tensor:
     """Logits [n, T, V] of a model's output."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 3:
@@ -130,7 +130,7 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def ask_at_one_position(model: Model) -> str:
+def one_position_advice(model: Model) -> str:
     """What to ask for instead of a number that is not read at one position of a model's output."""
     if model.gives_labels:
         return (
@@ -175,7 +175,7 @@ def of_tokens(
     """Logit, probability, log-probability or contrast (with a foil) of a token at one position."""
 
     def function(output: Any) -> Tensor:
-        logits = logits_of(output)
+        logits = token_logits(output)
         if position >= logits.shape[1] or max(token, foil or 0) >= logits.shape[2]:
             raise InputError(
                 f"objective at position {position}, tokens {token} and {foil}: the model gives "
@@ -205,7 +205,7 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
     positions = [place - ahead for place in places]
 
     def function(output: Any) -> Tensor:
-        scores = logits_of(output)[:, positions].log_softmax(dim=-1)
+        scores = token_logits(output)[:, positions].log_softmax(dim=-1)
         return scores[:, range(len(ids)), ids].sum(dim=-1)
 
     span = Span(positions[0], positions[-1] + 1, label, "token", target)
@@ -338,7 +338,7 @@ def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
         output = model.module(
             **{name: tensor.to(model.device) for name, tensor in prepared.inputs.items()}
         )
-    return int(logits_of(output)[0, position].argmax())
+    return int(token_logits(output)[0, position].argmax())
 
 
 def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list[int]:
@@ -370,12 +370,12 @@ def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
     kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
     kind = _contrast_or_logit(kind, clip.foil, clip)
     other = clip.replace(foil="") if kind == "ctc" else clip
-    texts = [clip.text or spoken_text(words_heard)]
+    texts = [clip.text or join_words(words_heard)]
     texts += [] if kind == "log_probability" else [" ".join(text_with_foil(other).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
     def function(output: Any) -> Tensor:
-        scores, blank = logits_of(output).log_softmax(dim=-1), model.config.pad_token_id
+        scores, blank = token_logits(output).log_softmax(dim=-1), model.config.pad_token_id
         with_target, *without = (
             torch.stack(
                 [

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import InputError
-from ..maps.measure_registry import FACTS, RATIO_FACTS, RATIO_OF, Facts, facts_of, names_of_scope
+from ..maps.measure_facts import MeasureFacts
+from ..maps.measure_registry import FACTS, RATIO_FACTS, RATIO_OF, measure_facts, measure_names
 from .alti import alti
 from .attention import attention
 from .attention_norm import attention_norm
@@ -35,7 +36,7 @@ from .value_zeroing import value_zeroing, value_zeroing_share
 
 
 def _of_the_package(name: str, function: Callable, **how: Any) -> Measure:
-    facts = {fact.name: getattr(facts_of(name), fact.name) for fact in fields(Facts)}
+    facts = {fact.name: getattr(measure_facts(name), fact.name) for fact in fields(MeasureFacts)}
     return Measure(**facts, function=function, of_the_package=True, **how)
 
 
@@ -61,7 +62,7 @@ _FUNCTIONS: dict[str, Callable] = {
 
 # Those that give maps.
 MEASURES: dict[str, Measure] = {
-    name: _of_the_package(name, _FUNCTIONS[name]) for name in names_of_scope("layer", "model")
+    name: _of_the_package(name, _FUNCTIONS[name]) for name in measure_names("layer", "model")
 }
 
 # Those of scope "logit" and "removal". The packages that compute them add their functions, by
@@ -84,7 +85,7 @@ def measure_named(name: str) -> Measure:
     >>> measure_named("alti:order=2").values
     {'order': 2}
     """
-    facts = facts_of(name)
+    facts = measure_facts(name)
     base, colon, options = name.partition(":")
     measure = _find(base)
     if measure is None:
@@ -129,7 +130,7 @@ def register_measure(name: str, **facts: Any) -> Callable[[Callable], Callable]:
     name : str
         By which `mix`, `logit_contributions`, `explain` and `faithfulness` call it.
     **facts
-        Of `Measure` and `speechmix.mixing.maps.measure_facts.Facts`: description and citation at
+        Of `Measure` and `speechmix.mixing.maps.measure_facts.MeasureFacts`: description and citation at
         least; scope, residual, cross, ...
 
     Raises

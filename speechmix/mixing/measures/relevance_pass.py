@@ -25,11 +25,11 @@ from ...adapters.binding.layer_components import Half, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
 from ...errors import InputError
 from .lrp import (
-    pass_activation,
-    pass_attention,
-    pass_bias,
-    pass_norm,
-    pass_product_factor,
+    relevance_through_activation,
+    relevance_through_attention,
+    relevance_through_bias,
+    relevance_through_norm,
+    relevance_through_product,
     with_way_back,
 )
 
@@ -46,7 +46,7 @@ _MULTI_HEAD = inspect.signature(F.multi_head_attention_forward)
 BIAS, SOFTMAX, NORM_BIAS = "bias", "softmax", "norm_bias"
 
 
-class Place(NamedTuple):
+class RelevanceLocation(NamedTuple):
     """Where relevance is kept: the stack and layer (None behind the layers), and by what."""
 
     stack: str | None
@@ -54,7 +54,7 @@ class Place(NamedTuple):
     kind: str
 
 
-def check_covered(model: Model) -> None:
+def check_lrp_covers(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
     what = None
     layers = [stack.layers[0] for stack in model.stacks.values()]
@@ -81,7 +81,7 @@ class RelevanceRules(TorchFunctionMode):
 
     Attributes
     ----------
-    units : dict of Place to Tensor
+    units : dict of RelevanceLocation to Tensor
         Numbers that are one; their gradients are what is kept in each place.
     """
 
@@ -93,7 +93,7 @@ class RelevanceRules(TorchFunctionMode):
         )
         self._place: tuple[str | None, int | None] = (None, None)
         self._hooks = ExitStack()
-        self.units: dict[Place, Tensor] = {}
+        self.units: dict[RelevanceLocation, Tensor] = {}
 
     def __enter__(self) -> RelevanceRules:
         with ExitStack() as set_so_far:
@@ -128,12 +128,12 @@ class RelevanceRules(TorchFunctionMode):
             return self._attended_inside(result, args, kwargs)
         if func in _ELEMENTWISE:
             before = args[0] if args else kwargs["input"]
-            return pass_activation(before, result) if before.requires_grad else result
+            return relevance_through_activation(before, result) if before.requires_grad else result
         return result
 
     def unit(self, kind: str, place: tuple[str | None, int | None]) -> Tensor:
         """The unit of a place."""
-        key = Place(*place, kind)
+        key = RelevanceLocation(*place, kind)
         if key not in self.units:
             self.units[key] = self._like.new_ones(()).requires_grad_(True)
         return self.units[key]
@@ -150,18 +150,18 @@ class RelevanceRules(TorchFunctionMode):
     def _rule_of(self, module: nn.Module, place: tuple[str | None, int | None]) -> Callable | None:
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
-            return lambda module, args, output: pass_bias(
+            return lambda module, args, output: relevance_through_bias(
                 output, bias_of(module), self.unit(BIAS, place)
             )
         if isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(
             ("RMSNorm", "T5LayerNorm")
         ):
             kind = NORM_BIAS if place[0] is None else BIAS
-            return lambda module, args, output: pass_norm(
+            return lambda module, args, output: relevance_through_norm(
                 module, args[0], output, self.unit(kind, place)
             )
         if isinstance(module, _activations()):
-            return lambda module, args, output: pass_activation(args[0], output)
+            return lambda module, args, output: relevance_through_activation(args[0], output)
         return None
 
     def _halve_gates(self) -> None:
@@ -182,7 +182,7 @@ class RelevanceRules(TorchFunctionMode):
                     )
                 self._hook(
                     part.activation.register_forward_hook,
-                    lambda m, args, output: pass_product_factor(output),
+                    lambda m, args, output: relevance_through_product(output),
                 )
                 if isinstance(part.up, Half):
                     whole, number = part.up.projection
@@ -190,7 +190,7 @@ class RelevanceRules(TorchFunctionMode):
                 else:
                     self._hook(
                         part.up.register_forward_hook,
-                        lambda m, args, output: pass_product_factor(output),
+                        lambda m, args, output: relevance_through_product(output),
                     )
 
     def _attended(
@@ -228,7 +228,7 @@ class RelevanceRules(TorchFunctionMode):
         bias = parts["in_proj_bias"]
         biases = [None] * 3 if bias is None else bias.chunk(3)
         query, key, value = (
-            pass_bias(F.linear(parts[name][:, 0], weight, bias), bias, unit)
+            relevance_through_bias(F.linear(parts[name][:, 0], weight, bias), bias, unit)
             .unflatten(-1, (n_heads, -1))
             .transpose(0, 1)
             for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
@@ -246,16 +246,21 @@ class RelevanceRules(TorchFunctionMode):
         )
         out = F.linear(context, parts["out_proj_weight"], parts["out_proj_bias"])
         return (
-            with_way_back(result[0], pass_bias(out, parts["out_proj_bias"], unit)[:, None]),
+            with_way_back(
+                result[0], relevance_through_bias(out, parts["out_proj_bias"], unit)[:, None]
+            ),
             *result[1:],
         )
 
 
 def _attention_again(*states: Tensor, **options: Any) -> Tensor:
-    """`pass_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
+    """`relevance_through_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
     one layer at a time."""
     return checkpoint(
-        partial(pass_attention, **options), *states, use_reentrant=False, preserve_rng_state=False
+        partial(relevance_through_attention, **options),
+        *states,
+        use_reentrant=False,
+        preserve_rng_state=False,
     )
 
 
@@ -277,7 +282,7 @@ def _halving(number: int) -> Callable:
     def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         shares = torch.ones_like(output)
         shares.chunk(2, dim=-1)[number].fill_(0.5)
-        return pass_product_factor(output, shares)
+        return relevance_through_product(output, shares)
 
     return hook
 

@@ -82,7 +82,7 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
                 part.input, part.output = before, after
             self._used.clear()
 
-    class Rest(nn.Module):
+    class LayersAbove(nn.Module):
         """What lies above a layer, to captum: the function, and the activations that it runs."""
 
         def __init__(self):
@@ -94,7 +94,7 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
         def forward(self, states: Tensor) -> Tensor:
             return function(states)
 
-    rest = Rest()
+    rest = LayersAbove()
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # captum says that it sets hooks and removes them

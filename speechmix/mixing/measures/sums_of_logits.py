@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from .labels import logits_of_labels
-from .objectives import Objective, logits_of, of_tokens
+from .labels import label_logits
+from .objectives import Objective, of_tokens, token_logits
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -80,7 +80,7 @@ def read_at_once(details: Mapping[str, Any]) -> tuple[list[int], list[float]]:
 def _of_label(objective: Objective) -> Objective:
     label = objective.details["label_id"]
     details = {**objective.details, "kind": "logit"}
-    return Objective(lambda output: logits_of_labels(output)[:, label], objective.span, details)
+    return Objective(lambda output: label_logits(output)[:, label], objective.span, details)
 
 
 def _by_slopes(objective: Objective, logits: Tensor) -> list[Objective]:
@@ -106,7 +106,7 @@ def _weighted(objective: Objective, position: int, slopes: Sequence[float]) -> O
     weights = [slopes[token] for token in tokens]
 
     def function(output: Any) -> Tensor:
-        read = logits_of(output)[:, position, tokens]
+        read = token_logits(output)[:, position, tokens]
         return (read * read.new_tensor(weights)).sum(dim=-1)
 
     told = {name: objective.details[name] for name in ("label",) if name in objective.details}

@@ -132,7 +132,8 @@ def value_zeroing_share(
         return scores
     studied = block.modules.studied
     of_cross, of_self = (
-        moved_without(block, units, number, distance=distance) for number in (studied, studied - 1)
+        distance_without_source(block, units, number, distance=distance)
+        for number in (studied, studied - 1)
     )
     both, whole = of_cross + of_self, scores.sum(dim=-1)
     gates = torch.where(
@@ -142,7 +143,9 @@ def value_zeroing_share(
     return gates[:, None] * shares
 
 
-def moved_without(block: Block, units: Units, number: int, *, distance: str = "cosine") -> Tensor:
+def distance_without_source(
+    block: Block, units: Units, number: int, *, distance: str = "cosine"
+) -> Tensor:
     """How far each target moves without all values of one of the layer's attention blocks,
     [W_t]."""
     heads, _, width = block.call(number).value.shape

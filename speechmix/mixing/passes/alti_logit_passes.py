@@ -24,11 +24,11 @@ from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
 from ...errors import InputError, ModelError
 from ..measures.availability import mixing_between_layers
-from ..measures.objectives import Objective, logits_of
+from ..measures.objectives import Objective, token_logits
 from ..measures.sums_of_logits import read_at_once
 from ..measures.unit_positions import Units
 from .logit_parts import LogitParts
-from .request import Question
+from .request import MixRequest
 from .views import View
 
 
@@ -67,14 +67,14 @@ def writing_stack(model: Model) -> Stack:
 def by_layers(
     model: Model,
     view: View,
-    question: Question,
+    request: MixRequest,
     inputs: Mapping[str, Tensor],
     objectives: Sequence[Objective],
     *,
     reference: bool,
 ) -> list[dict[str, Any]]:
     """ALTI-Logit: values of `LogitContributions` for each objective."""
-    taken = PartsByLayer(model, view, question, inputs, objectives, {}, reference=reference)
+    taken = PartsByLayer(model, view, request, inputs, objectives, {}, reference=reference)
     read_into = [
         stack for name, stack in model.stacks.items() if name != "encoder" or not model.converses
     ]
@@ -94,7 +94,7 @@ class PartsByLayer:
         In use, in the precision of `inputs`.
     view : View
         Prepared.
-    question : Question
+    request : MixRequest
     inputs : dict of str to Tensor
     objectives : sequence of Objective [P]
     units : dict of stack to Units
@@ -107,7 +107,7 @@ class PartsByLayer:
         self,
         model: Model,
         view: View,
-        question: Question,
+        request: MixRequest,
         inputs: Mapping[str, Tensor],
         objectives: Sequence[Objective],
         units: Mapping[str, Units],
@@ -119,7 +119,7 @@ class PartsByLayer:
         self._read = _read(model, stack, inputs, view.prepared.sound, objectives)
         rows, readers = self._read.rows, self._read.readers
         self._parts = LogitParts(
-            view, question, stack, rows, readers, reference=reference, seen=units
+            view, request, stack, rows, readers, reference=reference, seen=units
         )
         self.on_block = self._parts.on_block
 
@@ -203,7 +203,7 @@ def _read(
     finally:
         for hook in hooks:
             hook.remove()
-    head, length = output_head(model), logits_of(output).shape[1]
+    head, length = output_head(model), token_logits(output).shape[1]
     values = torch.cat(
         [objective.function(output) for objective in objectives]
     )  # refuses positions that are not there

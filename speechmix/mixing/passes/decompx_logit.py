@@ -19,7 +19,12 @@ from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.head_steps import HeadStep, head_steps
 from ...adapters.model import Model
 from ...errors import InputError
-from ..measures.decompx import pass_activation, pass_layer, pass_linear, pass_norm
+from ..measures.decompx import (
+    vectors_through_activation,
+    vectors_through_layer,
+    vectors_through_linear,
+    vectors_through_norm,
+)
 from ..measures.objectives import Objective
 from ..measures.sums_of_logits import read_at_once
 from .logit_parts import members_of
@@ -77,7 +82,7 @@ def carried_parts(
                 carried["columns"] if model.hears else torch.eye(block.n_sources).to(block.inputs)
             )
             carried["vectors"] = first[:, :, None] * block.inputs[:, None]
-        carried["vectors"] = pass_layer(block, carried["vectors"])
+        carried["vectors"] = vectors_through_layer(block, carried["vectors"])
 
     with head_steps(model, stack) as steps, Capture([stack], on_block):
         output = model.module(**inputs, return_dict=True)
@@ -99,12 +104,12 @@ def _through_head(vectors: Tensor, steps: Sequence[HeadStep], objective: Objecti
     for step in steps:
         before, after = step.at(position)
         if reached is not None:
-            carried = pass_activation(carried, reached, before)
+            carried = vectors_through_activation(carried, reached, before)
         is_norm = weight_of(step.module).ndim == 1
         carried = (
-            pass_norm(carried, step.module, before)
+            vectors_through_norm(carried, step.module, before)
             if is_norm
-            else pass_linear(carried, step.module)
+            else vectors_through_linear(carried, step.module)
         )
         reached = after
     tokens, weights = read_at_once(asked)

@@ -150,13 +150,13 @@ class Estimate:
             f"{self.activations / 1e9:.2f}, measures {self.held / 1e9:.2f} (computed)",
             f"  operations  {_billions(operations.total)} GFLOP for a clip of {self.seconds:g} s: "
             f"{shares} (counted)",
-            f"  here        {spoken(self.seconds_a_clip)} a clip, {spoken(self.seconds_in_all)} "
+            f"  here        {format_seconds(self.seconds_a_clip)} a clip, {format_seconds(self.seconds_in_all)} "
             f"for {self.clips} "
             f"clip{'s' * (self.clips > 1)} with the model{twins} (computed; {self.device}: "
             f"{self.rate:,.0f} GFLOP/s measured, "
             f"{SHARE_OF_PRODUCTS:.0%} of it taken)",
             "  on a GPU    "
-            + ", ".join(f"{card} {spoken(seconds)}" for card, seconds in gpus.items())
+            + ", ".join(f"{card} {format_seconds(seconds)}" for card, seconds in gpus.items())
             + f" a clip (computed from {GPU_SHARE:.0%} of the peak in float32, not measured)",
         ]
         if operations.uncounted:
@@ -329,7 +329,7 @@ def _digits(number: float) -> float:
     return float(f"{number:.2g}")
 
 
-def spoken(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds as people say them."""
     if seconds < 180:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

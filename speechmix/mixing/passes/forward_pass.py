@@ -1,6 +1,6 @@
 """One forward pass: the maps of the items that share it, every measure and stack at once.
 
-In: items, a `Question`, a `Precision`. The blocks are handled while the pass runs, one at a time,
+In: items, a `MixRequest`, a `Precision`. The blocks are handled while the pass runs, one at a time,
 each measure pooled to words at once, so that the memory beyond the plain pass is about one layer's
 maps. Every block's mixing strength is computed with them. Out: `Maps`, one for each item. Measures
 that differentiate the whole model take a pass of their own behind it.
@@ -37,9 +37,9 @@ from ..measures.objectives import objective_of
 from ..measures.registry import Measure, measure_named
 from ..measures.unit_positions import Units
 from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
-from .request import ObjectiveOption, Question
+from .request import MixRequest, ObjectiveOption
 from .score_collection import FinishedMaps, ScoresByLayer, maps_from
-from .views import Item, View, seen_by
+from .views import Item, View, make_view
 
 
 class Precision(NamedTuple):
@@ -49,12 +49,12 @@ class Precision(NamedTuple):
     products: torch.dtype | str
 
     @classmethod
-    def of(cls, model: Model, question: Question) -> Precision:
+    def of(cls, model: Model, request: MixRequest) -> Precision:
         """Float32 or better unless asked: scores are small differences of states, which half
         precision rounds away."""
-        states, products = model.state_dtype, question.product_dtype
-        if question.dtype is not None:
-            states = dtype_named(question.dtype)
+        states, products = model.state_dtype, request.product_dtype
+        if request.dtype is not None:
+            states = dtype_named(request.dtype)
             if states.itemsize < 4:
                 warnings.warn(
                     f"scores are computed on {states} states: expect relative errors of tens of "
@@ -76,11 +76,11 @@ class Precision(NamedTuple):
 Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
 
 
-def answers(
+def compute_maps(
     model: Model,
     items: Sequence[Item],
     folders: Iterator,
-    question: Question,
+    request: MixRequest,
     precision: Precision,
     batch_size: int | str,
     beside: Beside | None = None,
@@ -90,16 +90,16 @@ def answers(
     What is `beside` them, of a single item, is told of the same blocks.
     """
     folders_here = list(itertools.islice(folders, len(items)))
-    views = [seen_by(model, item, question) for item in items]
-    layers = layers_of(model, stacks_of(model, views, question), question)
-    measures = [measure_named(name) for name in question.measures]
+    views = [make_view(model, item, request) for item in items]
+    layers = layers_of(model, stacks_of(model, views, request), request)
+    measures = [measure_named(name) for name in request.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
     for view in views:
         view.prepare(
             tuple(model.stacks) if any(measure.objective for measure in measures) else tuple(layers)
         )
-    provenances = [provenance_of(model, view, question, precision) for view in views]
+    provenances = [map_provenance(model, view, request, precision) for view in views]
     units_of: list[dict[str, Units]] = [{} for _ in views]
     of_blocks = [measure for measure in measures if measure.scope == "layer"]
     strength = [STRENGTH] if any(not measure.objective for measure in measures) else []
@@ -115,7 +115,7 @@ def answers(
 
         also = None
         if beside is not None:
-            with running(model, precision):
+            with inference_context(model, precision):
                 also = beside(views[0], units_of[0], precision)
 
         def on_block(block: Block) -> None:
@@ -124,7 +124,7 @@ def answers(
                 if stack not in units_here:
                     units_here[stack] = views[block.clip].units(block)
                 scored = scores_of_block(
-                    block, units_here[stack], [*of_blocks, *strength], question, resources
+                    block, units_here[stack], [*of_blocks, *strength], request, resources
                 )
                 scores = {measure.name: tensor for measure, tensor in scored}
                 strengths = scores.pop(STRENGTH.name)[:, 0] if strength else None
@@ -132,11 +132,11 @@ def answers(
             if also is not None:
                 also(block)
 
-        run_forward(model, views, tuple(layers), on_block, question, precision)
+        run_forward(model, views, tuple(layers), on_block, request, precision)
         with phase("maps"):
             finished = maps_from(collected)
             maps_of = [
-                _labelled(view, scores, provenance, layers, of_blocks, question)
+                _labelled(view, scores, provenance, layers, of_blocks, request)
                 for view, scores, provenance in zip(views, finished, provenances, strict=True)
             ]
     if len(of_blocks) < len(measures):
@@ -145,16 +145,16 @@ def answers(
                 units_of[index],
                 provenances[index],
                 layers,
-                question,
+                request,
                 precision,
-                [question.objective],
+                [request.objective],
             )
-            [maps] = differentiated(model, view, *asked, strengths=finished[index].strengths)
+            [maps] = maps_by_gradients(model, view, *asked, strengths=finished[index].strengths)
             maps_of[index] |= {
                 key: written_to(folders_here[index], made) for key, made in maps.items()
             }
     return [
-        Maps({(name, stack): maps[name, stack] for name in question.measures for stack in layers})
+        Maps({(name, stack): maps[name, stack] for name in request.measures for stack in layers})
         for maps in maps_of
     ]
 
@@ -164,16 +164,16 @@ def run_forward(
     views: Sequence[View],
     stacks: Sequence[str],
     on_block: Callable[[Block], None],
-    question: Question,
+    request: MixRequest,
     precision: Precision,
 ) -> None:
     """The forward pass of the items together; their blocks are handled while it runs."""
     inputs = padded_together(model, [view.prepared.inputs for view in views])
     with (
-        running(
+        inference_context(
             model, precision
         ),  # from here on the stacks are bound to the modules as they are now
-        Capture([model.stacks[stack] for stack in stacks], on_block, layers=question.layers),
+        Capture([model.stacks[stack] for stack in stacks], on_block, layers=request.layers),
         phase("forward"),
     ):
         output = model.family.run(
@@ -187,7 +187,7 @@ def run_forward(
 
 
 @contextmanager
-def running(model: Model, precision: Precision) -> Iterator[None]:
+def inference_context(model: Model, precision: Precision) -> Iterator[None]:
     """Have a model run as it is: its own weights in this precision, no gradients, no random number
     taken from the caller."""
     with (
@@ -203,7 +203,7 @@ def scores_of_block(
     block: Block,
     units: Units,
     measures: Sequence[Measure],
-    question: Question,
+    request: MixRequest,
     resources: Mapping[str, Any],
 ) -> Iterator[tuple[Measure, Tensor]]:
     """Each measure's scores [(H,) W_t, W_s] of one block, some rows at a time."""
@@ -213,28 +213,28 @@ def scores_of_block(
     for group in units.groups(rows_at_once(block)):
         for measure in measures:
             with phase(measure.name):
-                scores = measure(block, group, **_read_by(measure, question, resources))
+                scores = measure(block, group, **_read_by(measure, request, resources))
             parts_of[measure.name].append(scores)
     for measure in measures:
         parts = parts_of[measure.name]
         yield measure, torch.cat(parts, dim=-2) if parts[1:] else parts[0]
 
 
-def _read_by(measure: Measure, question: Question, resources: Mapping[str, Any]) -> dict[str, Any]:
+def _read_by(measure: Measure, request: MixRequest, resources: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a measure's function takes."""
     return {
-        name: resources[name] if name in resources else getattr(question, name)
+        name: resources[name] if name in resources else getattr(request, name)
         for name in measure.takes
     }
 
 
-def differentiated(
+def maps_by_gradients(
     model: Model,
     view: View,
     units: Mapping[str, Units],
     provenance: Mapping[str, Any],
     layers: Mapping[str, tuple[int, ...]],
-    question: Question,
+    request: MixRequest,
     precision: Precision,
     objectives: Sequence[ObjectiveOption],
     strengths: Mapping[str, np.ndarray] | None = None,
@@ -245,10 +245,10 @@ def differentiated(
     Mixing strengths [L, W_t] by stack go to the maps that have a row for each target.
     """
     measures = [
-        measure for measure in map(measure_named, question.measures) if measure.scope == "model"
+        measure for measure in map(measure_named, request.measures) if measure.scope == "model"
     ]
     made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
-    with running(model, precision):
+    with inference_context(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if any(measure.objective for measure in measures):
             resolved = [
@@ -265,7 +265,7 @@ def differentiated(
             for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
                 with phase(measure.name):
                     scores, notes = measure(
-                        run, stack, units[stack], **_read_by(measure, question, {})
+                        run, stack, units[stack], **_read_by(measure, request, {})
                     )
                 targets, sources = view.labels(stack)
                 strength = None if strengths is None or measure.objective else strengths.get(stack)
@@ -297,7 +297,7 @@ def _labelled(
     provenance,
     layers,
     measures: Sequence[Measure],
-    question: Question,
+    request: MixRequest,
 ) -> dict[tuple[str, str], MixingMap]:
     """Maps of the collected scores, with what is only known now: the position that predicts the
     deciding token."""
@@ -307,7 +307,7 @@ def _labelled(
     maps = {}
     for measure in measures:
         noted = (
-            {**provenance, "distance": question.distance}
+            {**provenance, "distance": request.distance}
             if "distance" in measure.options
             else provenance
         )
@@ -340,17 +340,17 @@ def _of_numbers(made: MixingMap) -> MixingMap:
     return made
 
 
-def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[str, ...]:
+def stacks_of(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
     """Requested stacks in the model's order; by default those that the items reach, which must be
     the same."""
-    if question.stacks is not None:
-        unknown = set(question.stacks) - set(model.stacks)
-        if unknown or not question.stacks:
+    if request.stacks is not None:
+        unknown = set(request.stacks) - set(model.stacks)
+        if unknown or not request.stacks:
             raise InputError(
                 f"{model.name} has the stacks {list(model.stacks)}; asked for "
-                f"{sorted(set(question.stacks))}"
+                f"{sorted(set(request.stacks))}"
             )
-        return tuple(name for name in model.stacks if name in question.stacks)
+        return tuple(name for name in model.stacks if name in request.stacks)
     reached = {
         tuple(
             name
@@ -368,10 +368,10 @@ def stacks_of(model: Model, views: Sequence[View], question: Question) -> tuple[
 
 
 def layers_of(
-    model: Model, stacks: Sequence[str], question: Question
+    model: Model, stacks: Sequence[str], request: MixRequest
 ) -> dict[str, tuple[int, ...]]:
     """Layers asked for, by stack."""
-    layers = question.layers
+    layers = request.layers
     if layers is None:
         return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
     fewest = min(len(model.stacks[stack]) for stack in stacks)
@@ -383,8 +383,8 @@ def layers_of(
     return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}
 
 
-def provenance_of(
-    model: Model, view: View, question: Question, precision: Precision
+def map_provenance(
+    model: Model, view: View, request: MixRequest, precision: Precision
 ) -> dict[str, Any]:
     """What a map, or what is taken apart, says of where it comes from."""
     return {
@@ -395,10 +395,10 @@ def provenance_of(
         "weights": model.fingerprint,
         **view.provenance(),
         "dtype": str(precision.states).removeprefix("torch."),
-        "engine": question.engine,
+        "engine": request.engine,
         "product_dtype": str(precision.products).removeprefix("torch."),
-        **{name: getattr(question, name) for name in ("units", "pooling", "heads", "rounding")},
-        "include": list(question.include),
+        **{name: getattr(request, name) for name in ("units", "pooling", "heads", "rounding")},
+        "include": list(request.include),
         **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
         "versions": versions(),
     }

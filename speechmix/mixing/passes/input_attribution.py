@@ -18,7 +18,7 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions
-from ..maps.measure_registry import facts_of
+from ..maps.measure_registry import measure_facts
 from ..maps.mixing_map import Maps, MixingMap
 from .logit_contributions import logit_contributions
 from .maps_and_logits import maps_and_logits
@@ -30,20 +30,20 @@ from .views import Item
 Columns = Mapping[str, tuple[Sequence[Span], np.ndarray]]
 
 
-class FromInput(NamedTuple):
+class InputAttributions(NamedTuple):
     """Values of units by side, and of numbers that are taken apart the numbers themselves [N]."""
 
     columns: Columns
     totals: np.ndarray | None
 
 
-def from_input(
+def input_attributions(
     model: Model,
     item: Item,
     measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
-) -> FromInput:
+) -> InputAttributions:
     """What each unit that enters a model counts for each number.
 
     Parameters
@@ -64,7 +64,7 @@ def from_input(
     InputError
         If the measure explains no number, or is not defined for the model or the objectives.
     """
-    facts = facts_of(measure)
+    facts = measure_facts(measure)
     if facts.scope == "logit":
         return _parts(model, item, measure, numbers, **options)
     if not facts.objective:
@@ -89,7 +89,7 @@ def check_reaches_the_sound(model: Model, measure: str) -> None:
     ------
     InputError
     """
-    if model.converses and not facts_of(measure).reaches_the_sound:
+    if model.converses and not measure_facts(measure).reaches_the_sound:
         raise InputError(
             f"{measure} of {model.name} ends where its sound enters the decoder, behind the "
             "projector, and would name "
@@ -149,14 +149,14 @@ def maps_and_parts(
     logit_measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
-) -> tuple[Maps, FromInput]:
+) -> tuple[Maps, InputAttributions]:
     """Maps of measures of single layers, and contributions to each number, from one forward
     pass.
 
     Parameters
     ----------
     model, item, numbers, **options
-        As for `from_input`.
+        As for `input_attributions`.
     measures : sequence of str
         Of the maps.
     logit_measure : str
@@ -184,20 +184,20 @@ def _parts(
     measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
-) -> FromInput:
+) -> InputAttributions:
     asked, members = _asked_once(numbers)
     parts = logit_contributions(model, item, objective=asked, measure=measure, **options)
     return _summed(parts if isinstance(parts, list) else [parts], members)
 
 
-def _summed(parts: Sequence[LogitContributions], members: np.ndarray) -> FromInput:
+def _summed(parts: Sequence[LogitContributions], members: np.ndarray) -> InputAttributions:
     """Parts of each number, [N], from those of objectives, [P], and how often each of these is in a
     number, [N, P]."""
     columns = {
         side: (parts[0].sources[side], members @ np.stack([part.total(side) for part in parts]))
         for side in parts[0].sides
     }
-    return FromInput(columns, members @ np.array([part.logit for part in parts]))
+    return InputAttributions(columns, members @ np.array([part.logit for part in parts]))
 
 
 def _gradients(
@@ -206,7 +206,7 @@ def _gradients(
     measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
-) -> FromInput:
+) -> InputAttributions:
     asked, members = _asked_once(numbers)
     stacks: list[str] = [stack for stack in ("encoder", "decoder") if stack in model.stacks]
     maps = maps_of_each(model, item, asked, measure, stacks=stacks, layers=0, **options)
@@ -218,4 +218,4 @@ def _gradients(
         )
         for stack in stacks
     }
-    return FromInput(columns, None)
+    return InputAttributions(columns, None)

@@ -24,15 +24,15 @@ from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions
-from ..maps.measure_registry import find_facts, names_of_scope
-from ..measures.objectives import Objective, ask_at_one_position, objective_of
+from ..maps.measure_registry import find_facts, measure_names
+from ..measures.objectives import Objective, objective_of, one_position_advice
 from ..measures.registry import Measure, measure_named
 from . import logit_measures  # noqa: F401  (registers the package's own)
-from .forward_pass import Precision, provenance_of, running
+from .forward_pass import Precision, inference_context, map_provenance
 from .logit_pass import LogitPass
 from .masked_target import mask_target
-from .request import ObjectiveOption, Question
-from .views import Item, View, seen_by
+from .request import MixRequest, ObjectiveOption
+from .views import Item, View, make_view
 
 _CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 
@@ -94,7 +94,7 @@ def logit_contributions(
     Notes
     -----
     Parts are those of the model as it computed: what would happen without a source is another
-    question (`speechmix.knock_out`). ALTI-Logit and DecompX hold attention weights as they are; LRP
+    request (`speechmix.knock_out`). ALTI-Logit and DecompX hold attention weights as they are; LRP
     gives them half, and hands it on to queries and keys. All hold the scale of norms. ALTI-Logit's
     tracing back to inputs follows ALTI's shares, which are lengths: feed-forwards are left out of
     it, and a share has no sign of its own.
@@ -119,22 +119,22 @@ def logit_contributions(
     ((2, 3), True)
     """
     computed = _of_a_logit(measure).with_values(options)
-    question = Question(
+    request = MixRequest(
         measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype
     )
-    check_takes_apart(model, measure)
+    check_splits_logits(model, measure)
     requested: list[Any] = objective if isinstance(objective, list) else [objective]
     item, requested = mask_target(model, item, requested)
-    view = seen_by(model, item, question)
+    view = make_view(model, item, request)
     view.prepare(tuple(model.stacks))
-    objectives = [of_a_logit(option, model, view, measure) for option in requested]
-    precision = Precision.of(model, question)
-    provenance = contributions_provenance(model, view, question, precision, computed)
-    with running(model, precision), phase(measure), SinglePrecision() as single:
+    objectives = [logit_objective(option, model, view, measure) for option in requested]
+    precision = Precision.of(model, request)
+    provenance = contributions_provenance(model, view, request, precision, computed)
+    with inference_context(model, precision), phase(measure), SinglePrecision() as single:
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        values = computed(LogitPass(model, view, question, inputs), objectives)
+        values = computed(LogitPass(model, view, request, inputs), objectives)
     rounded = torch.float32 if single.found else precision.states
-    found = labelled(
+    found = labelled_contributions(
         model, view, measure, values, objectives, provenance, precision, rounded=rounded
     )
     return found if isinstance(objective, list) else found[0]
@@ -144,11 +144,11 @@ def _of_a_logit(name: str) -> Measure:
     """The measure of scope "logit" by its name; the error lists what there is."""
     facts = find_facts(name)
     if facts is None or facts.scope != "logit":
-        raise InputError(f"measure should be one of {names_of_scope('logit')}, found {name!r}")
+        raise InputError(f"measure should be one of {measure_names('logit')}, found {name!r}")
     return measure_named(name)
 
 
-def labelled(
+def labelled_contributions(
     model: Model,
     view: View,
     measure: str,
@@ -184,24 +184,24 @@ def labelled(
 
 
 def contributions_provenance(
-    model: Model, view: View, question: Question, precision: Precision, measure: Measure
+    model: Model, view: View, request: MixRequest, precision: Precision, measure: Measure
 ) -> dict[str, Any]:
     """What contributions say of where they come from, with the measure's own options."""
     return {
-        **provenance_of(model, view, question, precision),
+        **map_provenance(model, view, request, precision),
         "reference": False,
         **measure.values,
     }
 
 
-def check_takes_apart(model: Model, measure: str) -> None:
+def check_splits_logits(model: Model, measure: str) -> None:
     """Raise `InputError` if a measure whose parts add up to a logit is not defined for a model."""
     check = _of_a_logit(measure).check
     if check is not None:
         check(model)
 
 
-def of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective:
+def logit_objective(option: Any, model: Model, view: View, measure: str) -> Objective:
     """Objective that is a logit at a position, or a difference of two; or a label's, which LRP
     takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)
@@ -213,7 +213,7 @@ def of_a_logit(option: Any, model: Model, view: View, measure: str) -> Objective
             "parts add up to a logit, or to the difference of two, at one position; "
             f"objective={option!r} of {model.name} is "
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
-            f"{ask_at_one_position(model)}"
+            f"{one_position_advice(model)}"
         )
     return objective
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...adapters.capture.device_copy import to_host
 from ..measures.objectives import Objective
 from ..measures.registry import implement
-from ..measures.relevance_pass import check_covered
+from ..measures.relevance_pass import check_lrp_covers
 from .alti_logit_passes import PartsByLayer, by_layers, writing_stack
 from .decompx_logit import carried_parts, check_carried
 from .logit_pass import LogitPass
@@ -28,7 +28,7 @@ def alti_logit(
     `reference` adds 1e-6 to every coordinate of ALTI's differences, as the published code does: its
     rows then reach a few millionths into the future.
     """
-    return by_layers(run.model, run.view, run.question, run.inputs, objectives, reference=reference)
+    return by_layers(run.model, run.view, run.request, run.inputs, objectives, reference=reference)
 
 
 def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ implement("decompx", decompx, check=check_carried, details=("position", "row"))
 implement(
     "lrp",
     lrp,
-    check=check_covered,
+    check=check_lrp_covers,
     details=("position", "label_id"),
     roundings=200,
     mismatch="it computes something that no rule covers (a product of states, a function of them)",

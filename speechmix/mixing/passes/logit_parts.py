@@ -24,7 +24,7 @@ from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import bytes_of_pairs
 from .forward_pass import scores_of_block
-from .request import Question
+from .request import MixRequest
 from .views import View
 
 
@@ -35,7 +35,7 @@ class LogitParts:
     Parameters
     ----------
     view : View
-    question : Question
+    request : MixRequest
     stack : Stack
         The stack that writes.
     rows : Tensor [P]
@@ -61,7 +61,7 @@ class LogitParts:
     def __init__(
         self,
         view: View,
-        question: Question,
+        request: MixRequest,
         stack: Stack,
         rows: Tensor,
         readers: Tensor,
@@ -69,7 +69,7 @@ class LogitParts:
         reference: bool = False,
         seen: Mapping[str, Units] | None = None,
     ):
-        self._view, self._question, self._stack = view, question, stack
+        self._view, self._question, self._stack = view, request, stack
         self._seen = {} if seen is None else seen  # not yet, perhaps
         self._rows, self._readers = rows, readers
         self._tokens = int(rows.max()) + 1  # what lies behind no decoder's state is made of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...adapters.model import Model
 from ...inputs.words.spans import Span
-from .request import Question
+from .request import MixRequest
 from .views import View
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class LogitPass:
         With its head, in use.
     view : View
         The item, prepared.
-    question : Question
+    request : MixRequest
     inputs : dict of str to Tensor
         On the model's device.
     """
 
     model: Model
     view: View
-    question: Question
+    request: MixRequest
     inputs: Mapping[str, Tensor]
 
     def sources(self, side: str) -> Sequence[Span]:

@@ -20,9 +20,9 @@ from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
-from ..measures.gradient_pass import entering
+from ..measures.gradient_pass import replaced_states
 from ..measures.objectives import Objective
-from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, Place, RelevanceRules
+from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, RelevanceLocation, RelevanceRules
 from ..measures.sums_of_logits import read_at_once
 from .logit_parts import members_of
 from .views import View
@@ -58,7 +58,7 @@ def relevance_parts(
 
 def _run(
     model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
-) -> tuple[States, dict[Place, Tensor], list[Tensor]]:
+) -> tuple[States, dict[RelevanceLocation, Tensor], list[Tensor]]:
     """One pass by the rules: states that enter each layer (for "cross": what it reads), units, and
     each logit."""
     states: States = {}
@@ -78,7 +78,7 @@ def _run(
     read = [stack for name, stack in model.stacks.items() if name != "cross"]
     with (
         torch.enable_grad(),
-        entering(model, layers, keep),
+        replaced_states(model, layers, keep),
         Capture(read, on_block, layers={0}),
         RelevanceRules(model) as rules,
     ):
@@ -93,7 +93,7 @@ def _values(
     model: Model,
     view: View,
     at: Mapping[tuple[str, int], np.ndarray],
-    absorbed: Mapping[Place, float],
+    absorbed: Mapping[RelevanceLocation, float],
     objective: Objective,
     logit: float,
 ) -> dict[str, Any]:
@@ -108,17 +108,17 @@ def _values(
     for side in sides:
         for kind in (BIAS, SOFTMAX):
             by_layer = [
-                absorbed.get(Place(side, layer, kind), 0.0)
+                absorbed.get(RelevanceLocation(side, layer, kind), 0.0)
                 for layer in range(len(model.stacks[side]))
             ]
             layer_parts[f"{side}_{kind}"] = np.array(by_layer)
     single = {
-        "final_norm_bias": absorbed.get(Place(None, None, NORM_BIAS), 0.0),
-        "head_bias": absorbed.get(Place(None, None, BIAS), 0.0)
+        "final_norm_bias": absorbed.get(RelevanceLocation(None, None, NORM_BIAS), 0.0),
+        "head_bias": absorbed.get(RelevanceLocation(None, None, BIAS), 0.0)
         + _added_to_logits(model, objective),
     }
     if "cross" in model.stacks:
-        single["encoder_norm_bias"] = absorbed.get(Place("encoder", None, BIAS), 0.0)
+        single["encoder_norm_bias"] = absorbed.get(RelevanceLocation("encoder", None, BIAS), 0.0)
     passed = {
         name: np.array([at[name, layer].sum() for layer in range(len(stack))])
         for name, stack in model.stacks.items()

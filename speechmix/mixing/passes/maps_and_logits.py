@@ -22,9 +22,14 @@ from ..measures.measure import BlockReader
 from ..measures.objectives import Objective
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
-from .forward_pass import Precision, answers
-from .logit_contributions import check_takes_apart, contributions_provenance, labelled, of_a_logit
-from .request import ObjectiveOption, Question
+from .forward_pass import Precision, compute_maps
+from .logit_contributions import (
+    check_splits_logits,
+    contributions_provenance,
+    labelled_contributions,
+    logit_objective,
+)
+from .request import MixRequest, ObjectiveOption
 from .views import Item, View
 
 
@@ -61,18 +66,18 @@ def maps_and_logits(
     if contributing.block_reader is None:
         raise InputError(f"{logit_measure} needs a pass of its own: speechmix.logit_contributions")
     read_blocks = partial(contributing.block_reader, **contributing.values)
-    check_takes_apart(model, logit_measure)
-    question = Question.of({**options, "measures": list(measures), "stacks": list(model.stacks)})
-    precision = Precision.of(model, question)
+    check_splits_logits(model, logit_measure)
+    request = MixRequest.of({**options, "measures": list(measures), "stacks": list(model.stacks)})
+    precision = Precision.of(model, request)
     begun: list[tuple[View, list[Objective], BlockReader]] = []
 
     def beside(
         view: View, units: Mapping[str, Units], precision: Precision
     ) -> Callable[[Block], None]:
-        resolved = [of_a_logit(option, model, view, logit_measure) for option in objectives]
+        resolved = [logit_objective(option, model, view, logit_measure) for option in objectives]
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         with phase(logit_measure):
-            reader = read_blocks(model, view, question, inputs, resolved, units)
+            reader = read_blocks(model, view, request, inputs, resolved, units)
             begun.append((view, resolved, reader))
 
         def on_block(block: Block) -> None:
@@ -81,9 +86,11 @@ def maps_and_logits(
 
         return on_block
 
-    [maps] = answers(model, [item], folders_of(None, [item]), question, precision, "auto", beside)
+    [maps] = compute_maps(
+        model, [item], folders_of(None, [item]), request, precision, "auto", beside
+    )
     view, resolved, taken = begun[0]
-    provenance = contributions_provenance(model, view, question, precision, contributing)
-    return maps, labelled(
+    provenance = contributions_provenance(model, view, request, precision, contributing)
+    return maps, labelled_contributions(
         model, view, logit_measure, taken.values(), resolved, provenance, precision
     )

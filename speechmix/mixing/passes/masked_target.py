@@ -13,7 +13,7 @@ from typing import Any
 from ...adapters.generation.text_tokens import MASK
 from ...adapters.model import Model
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.multipart_words import asked_again, refuse_parts
+from ...inputs.words.multipart_words import as_word_request, refuse_parts
 from .request import ObjectiveOption
 
 
@@ -34,7 +34,7 @@ def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]
     refuse_parts(target, "a mask in its place", where=sentence.name or sentence.text)
     text = getattr(sentence, target.part)
     masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
-    cue = asked_again(sentence.words, sentence.cue_words) if sentence.cue_words else None
+    cue = as_word_request(sentence.words, sentence.cue_words) if sentence.cue_words else None
     spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
     return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings
 

@@ -1,7 +1,7 @@
 """mix(): context-mixing maps of clips, texts or prepared inputs, all measures and stacks in one
 forward pass.
 
-In: a `Model`, and a `Clip` or several. The options become one `Question`, the items groups that
+In: a `Model`, and a `Clip` or several. The options become one `MixRequest`, the items groups that
 share a forward pass (`batches`); what happens in a pass is in `passes`. Out: `Maps`, one
 `MixingMap` per measure and stack, raw scores [layer, (head,) target, source].
 """
@@ -24,8 +24,8 @@ from ...inputs.words.spans import Span
 from ..maps.map_files import folders_of
 from ..maps.mixing_map import Maps
 from .batches import clips_together, in_groups, prepare_ahead, rows_of
-from .forward_pass import Precision, answers
-from .request import ObjectiveOption, Question, Targets, several
+from .forward_pass import Precision, compute_maps
+from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple
 from .views import Item
 
 
@@ -173,18 +173,18 @@ def mix(
     """
     if prompt is not None or answer is not None:
         model = model.with_prompt(prompt, answer=answer)
-    question = Question(
-        measures=several(measures) or (),
-        stacks=several(stacks),
-        layers=several(layers),
+    request = MixRequest(
+        measures=as_unique_tuple(measures) or (),
+        stacks=as_unique_tuple(stacks),
+        layers=as_unique_tuple(layers),
         units=units,
         spans=spans,
-        targets=several(targets) if isinstance(targets, int) else targets,
+        targets=as_unique_tuple(targets) if isinstance(targets, int) else targets,
         pooling=pooling,
         distance=distance,
         heads=heads,
         rounding=rounding,
-        include=several(include) or (),
+        include=as_unique_tuple(include) or (),
         dtype=dtype,
         engine=engine,
         product_dtype=product_dtype,
@@ -199,10 +199,10 @@ def mix(
                 f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}"
             )
     scored = partial(
-        answers,
+        compute_maps,
         model,
-        question=question,
-        precision=Precision.of(model, question),
+        request=request,
+        precision=Precision.of(model, request),
         batch_size=batch_size,
     )
     if isinstance(clip, Mapping):

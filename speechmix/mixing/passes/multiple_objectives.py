@@ -20,14 +20,14 @@ from ..measures.unit_positions import Units
 from .batches import in_groups
 from .forward_pass import (
     Precision,
-    differentiated,
     layers_of,
-    provenance_of,
+    map_provenance,
+    maps_by_gradients,
     run_forward,
     stacks_of,
 )
-from .request import ObjectiveOption, Question
-from .views import Item, seen_by
+from .request import MixRequest, ObjectiveOption
+from .views import Item, make_view
 
 # What a measure makes of all objectives at once is in memory: of integrated gradients the states'
 # gradients of each.
@@ -61,9 +61,9 @@ def maps_of_each(
     InputError
         As `mix`.
     """
-    question = Question.of({**options, "measures": measure})
-    precision, view = Precision.of(model, question), seen_by(model, item, question)
-    layers = layers_of(model, stacks_of(model, [view], question), question)
+    request = MixRequest.of({**options, "measures": measure})
+    precision, view = Precision.of(model, request), make_view(model, item, request)
+    layers = layers_of(model, stacks_of(model, [view], request), request)
     for stack in layers:
         check_defined(measure_named(measure), model.stacks[stack])
     view.prepare(tuple(model.stacks))
@@ -73,9 +73,9 @@ def maps_of_each(
         if block.stack.name not in units:
             units[block.stack.name] = view.units(block)
 
-    run_forward(model, [view], tuple(layers), on_block, question, precision)
-    asked = units, provenance_of(model, view, question, precision), layers, question, precision
+    run_forward(model, [view], tuple(layers), on_block, request, precision)
+    asked = units, map_provenance(model, view, request, precision), layers, request, precision
     maps = []
     for some in in_groups(objectives, _AT_ONCE):
-        maps += [Maps(of_one) for of_one in differentiated(model, view, *asked, some)]
+        maps += [Maps(of_one) for of_one in maps_by_gradients(model, view, *asked, some)]
     return maps

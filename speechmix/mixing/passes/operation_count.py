@@ -33,9 +33,9 @@ from ..measures.availability import check_defined
 from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import Measure, measure_named
 from .batches import bytes_of_pairs
-from .forward_pass import Precision, running, scores_of_block, stacks_of
-from .request import Question
-from .views import View, seen_by
+from .forward_pass import Precision, inference_context, scores_of_block, stacks_of
+from .request import MixRequest
+from .views import View, make_view
 
 WORDS_PER_SECOND = 2.5
 TOKENS_PER_WORD = 1.5
@@ -69,7 +69,7 @@ class Operations:
         return self.forward + self.reading + sum(self.measures.values())
 
 
-class Counting(TorchDispatchMode):
+class OperationCounter(TorchDispatchMode):
     """Count the operations of tensors while the block lasts, as torch's formulas have them.
 
     On the meta device there are no numbers: whoever asks for one is told yes (one), as in "nothing
@@ -78,7 +78,7 @@ class Counting(TorchDispatchMode):
 
     Examples
     --------
-    >>> with Counting() as counting:
+    >>> with OperationCounter() as counting:
     ...     product = torch.ones(2, 3, device="meta") @ torch.ones(3, 5, device="meta")
     ...     told = bool((product == 0).all())
     >>> counting.operations, told
@@ -106,7 +106,7 @@ class Counting(TorchDispatchMode):
         return result
 
 
-def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
+def shaped_inputs(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
     """Inputs of the shape that a clip (a sentence) of so many seconds has, and the spans of its
     words.
 
@@ -156,9 +156,7 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
     return inputs, list(itertools.pairwise(ends))
 
 
-def rows_of_target(
-    model: Model, n_words: int, inputs: Mapping[str, Tensor]
-) -> dict[str, list[int]]:
+def middle_rows(model: Model, n_words: int, inputs: Mapping[str, Tensor]) -> dict[str, list[int]]:
     """Rows of a word in the middle of a clip: its own, and in a decoder behind an encoder those of
     two tokens."""
     word, token = (
@@ -199,24 +197,27 @@ def counted_operations(
         For an unknown measure, one that is not defined for a stack, or a clip that is too long for
         it.
     """
-    inputs, spans = clip_of(model, seconds)
-    rows = None if targets is None else rows_of_target(model, len(spans), inputs)
-    question = Question.of(
+    inputs, spans = shaped_inputs(model, seconds)
+    rows = None if targets is None else middle_rows(model, len(spans), inputs)
+    request = MixRequest.of(
         {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": rows}
     )
-    asked = [measure_named(name) for name in question.measures]
-    view = seen_by(model, inputs, question)
-    named = stacks_of(model, [view], question)
+    asked = [measure_named(name) for name in request.measures]
+    view = make_view(model, inputs, request)
+    named = stacks_of(model, [view], request)
     for measure, name in itertools.product(asked, named):
         check_defined(measure, model.stacks[name])
     view.prepare(named)
     on_meta = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
     of_blocks = [measure for measure in asked if measure.scope == "layer"]
     of_blocks += [STRENGTH] if any(not measure.objective for measure in asked) else []
-    with first_layers(model) as shallow, running(shallow, Precision.of(shallow, question)):
+    with (
+        first_layers(model) as shallow,
+        inference_context(shallow, Precision.of(shallow, request)),
+    ):
         times = {name: len(model.stacks[name]) // len(shallow.stacks[name]) for name in named}
         plain = _of_forward_pass(shallow, on_meta, times)
-        by_measure, read = _of_measures(shallow, view, on_meta, of_blocks, question, times)
+        by_measure, read = _of_measures(shallow, view, on_meta, of_blocks, request, times)
     return Operations(
         forward=sum(plain.values()),
         measures={
@@ -232,7 +233,7 @@ def _of_forward_pass(
     model: Model, inputs: Mapping[str, Tensor], times: Mapping[str, int]
 ) -> Counter[str]:
     """Operations of a pass by stack and outside of all, if each layer were there so many times."""
-    with Counting() as counting, _within_layers(model, counting, times) as counts:
+    with OperationCounter() as counting, _within_layers(model, counting, times) as counts:
         model.family.run(model.base, inputs, tuple(times))
     counts["outside"] += counting.operations
     return counts
@@ -240,7 +241,7 @@ def _of_forward_pass(
 
 @contextmanager
 def _within_layers(
-    model: Model, counting: Counting, times: Mapping[str, int]
+    model: Model, counting: OperationCounter, times: Mapping[str, int]
 ) -> Iterator[Counter[str]]:
     """Count what layers take that are there more than once: all but the one that runs, which is
     counted outside."""
@@ -268,7 +269,7 @@ def _of_measures(
     view: View,
     inputs: Mapping[str, Tensor],
     measures: Sequence[Measure],
-    question: Question,
+    request: MixRequest,
     times: Mapping[str, int],
 ) -> tuple[Counter[tuple[str, str]], Counter[str]]:
     """Operations of each measure in the one layer of each stack, and those of the pass in which it
@@ -284,12 +285,12 @@ def _of_measures(
         units = view.units(block)
         for measure in measures:
             before = counting.operations
-            for _ in scores_of_block(block, units, [measure], question, resources):
+            for _ in scores_of_block(block, units, [measure], request, resources):
                 by_measure[measure.name, block.stack.name] += counting.operations - before
 
     stacks = [model.stacks[name] for name in times]
     with (
-        Counting() as counting,
+        OperationCounter() as counting,
         _within_layers(model, counting, times) as counts,
         Capture(stacks, on_block, layers={0}),
     ):

@@ -1,7 +1,7 @@
 """What `mix` is asked: its options that decide scores, with their allowed values and defaults,
 checked once.
 
-`mix`, runs and the command line make a `Question`; nobody else checks an option. How an answer is
+`mix`, runs and the command line make a `MixRequest`; nobody else checks an option. How an answer is
 computed (batch sizes, files) is no part of it. Nothing here imports torch, so that the command line
 can say what it takes at once.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...inputs.words.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, AskedSpan
-from ..maps.measure_registry import STACKS, check_gives_maps, facts_of, names_of_scope
+from ...inputs.words.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, RequestedSpan
+from ..maps.measure_registry import STACKS, check_gives_maps, measure_facts, measure_names
 from ..maps.numerics import DISTANCES
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ ObjectiveOption = str | Sequence[int] | Sequence[str] | Callable[[Any], "torch.T
 
 
 @dataclass(frozen=True)
-class Question:
+class MixRequest:
     """What is to be scored and how scores are defined; the fields are the options of `mix`, in one
     form and checked.
 
@@ -54,7 +54,7 @@ class Question:
 
     Examples
     --------
-    >>> Question.of({"measures": "attention", "layers": 3}).layers
+    >>> MixRequest.of({"measures": "attention", "layers": 3}).layers
     (3,)
     """
 
@@ -62,7 +62,7 @@ class Question:
     stacks: tuple[str, ...] | None = None
     layers: tuple[int, ...] | None = None
     units: str = "word"
-    spans: Sequence[AskedSpan] | None = None
+    spans: Sequence[RequestedSpan] | None = None
     targets: Targets | None = None
     pooling: str = "mean"
     distance: str = "cosine"
@@ -81,24 +81,24 @@ class Question:
         _check(self)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Question:
-        """Question of options as `mix` takes them: one measure, stack, layer or target may stand
+    def of(cls, options: Mapping[str, Any]) -> MixRequest:
+        """Request of options as `mix` takes them: one measure, stack, layer or target may stand
         alone."""
         one_form = dict(options)
         for name in options.keys() & {"measures", "stacks", "layers", "include"}:
-            one_form[name] = several(options[name])
+            one_form[name] = as_unique_tuple(options[name])
         if isinstance(options.get("targets"), int):
-            one_form["targets"] = several(options["targets"])
+            one_form["targets"] = as_unique_tuple(options["targets"])
         return cls(**one_form)
 
     @classmethod
-    def of_run(cls, options: Mapping[str, Any]) -> Question:
-        """Question of a run, which may be resumed: no option may be unknown, or a function.
+    def of_run(cls, options: Mapping[str, Any]) -> MixRequest:
+        """Request of a run, which may be resumed: no option may be unknown, or a function.
 
         Raises
         ------
         InputError
-            As for any question; and for a function, which cannot be compared with that of an
+            As for any request; and for a function, which cannot be compared with that of an
             earlier start.
         """
         names = [option.name for option in fields(cls)]
@@ -118,7 +118,7 @@ class Question:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The question as options of `mix`."""
+        """The request as options of `mix`."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
     def described(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Question:
         )
 
 
-def several(value: Any) -> tuple[Any, ...] | None:
+def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
     """One option value, or a sequence of them, as a tuple without doubles; None stays None."""
     if value is None:
         return None
@@ -142,43 +142,41 @@ def _plain(value: Any) -> Any:
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
-def _check(question: Question) -> None:
+def _check(request: MixRequest) -> None:
     """Raise `InputError` for the first option that cannot be."""
-    if not question.measures:
+    if not request.measures:
         raise InputError(
-            f"no measure asked for; there are {', '.join(names_of_scope('layer', 'model'))}"
+            f"no measure asked for; there are {', '.join(measure_names('layer', 'model'))}"
         )
-    for name in question.measures:
+    for name in request.measures:
         check_gives_maps(name)
-        facts = facts_of(name)
-        if question.heads == "each" and facts.no_heads:
+        facts = measure_facts(name)
+        if request.heads == "each" and facts.no_heads:
             raise InputError(f"{name} has no form per head{facts.no_heads}")
-    _check_objective(question.objective)
-    if not (isinstance(question.steps, int) and question.steps >= 1):
-        raise InputError(f"steps should be a whole number of at least 1, found {question.steps!r}")
-    if question.distance not in DISTANCES:
-        raise InputError(
-            f"distance must be one of {sorted(DISTANCES)}, found {question.distance!r}"
-        )
-    unknown = set(question.include) - set(CONTEXT_KINDS)
+    _check_objective(request.objective)
+    if not (isinstance(request.steps, int) and request.steps >= 1):
+        raise InputError(f"steps should be a whole number of at least 1, found {request.steps!r}")
+    if request.distance not in DISTANCES:
+        raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {request.distance!r}")
+    unknown = set(request.include) - set(CONTEXT_KINDS)
     if unknown:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
-    if isinstance(question.targets, Mapping) and set(question.targets) - set(STACKS):
+    if isinstance(request.targets, Mapping) and set(request.targets) - set(STACKS):
         raise InputError(
-            f"targets is by stack, {', '.join(STACKS)}; found {sorted(question.targets)}"
+            f"targets is by stack, {', '.join(STACKS)}; found {sorted(request.targets)}"
         )
     for name in ("heads", "units", "engine", "rounding", "baseline", "pooling"):
-        if getattr(question, name) not in ALLOWED[name]:
+        if getattr(request, name) not in ALLOWED[name]:
             raise InputError(
-                f"{name} must be one of {ALLOWED[name]}, found {getattr(question, name)!r}"
+                f"{name} must be one of {ALLOWED[name]}, found {getattr(request, name)!r}"
             )
-    if question.product_dtype is not None and question.engine != "delta":
+    if request.product_dtype is not None and request.engine != "delta":
         raise InputError(
             "product_dtype belongs to engine='delta'; leave it out with engine='replay'"
         )
-    window = question.window
+    window = request.window
     if window is not None and (
-        question.units != "frame" or len(window) != 2 or not window[0] < window[1]
+        request.units != "frame" or len(window) != 2 or not window[0] < window[1]
     ):
         raise InputError(f"window is (start, end) in seconds, with units='frame'; found {window!r}")
 

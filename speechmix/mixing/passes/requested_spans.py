@@ -1,7 +1,7 @@
-"""Spans that a question asks for: frames or words of a clip's sound, or those that were given with
+"""Spans that a request asks for: frames or words of a clip's sound, or those that were given with
 `spans=`.
 
-In: a clip and its frames, or ranges of positions as a user gives them; a question. Out: `Span`s,
+In: a clip and its frames, or ranges of positions as a user gives them; a request. Out: `Span`s,
 the units of the encoder's side of a `View`.
 """
 
@@ -13,32 +13,32 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inputs.words.spans import (
-    AskedSpan,
+    RequestedSpan,
     Span,
-    asked_ranges,
     context_spans,
     frame_spans,
+    requested_ranges,
     word_spans,
 )
 
 if TYPE_CHECKING:
     from ...inputs.audio.frame_grid import FrameGrid
     from ...inputs.clips.clip import Clip
-    from .request import Question
+    from .request import MixRequest
 
 
-def audio_spans(clip: Clip, grid: FrameGrid, question: Question) -> list[Span]:
+def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     """Units on the audio side of a clip: frames, or words with what is included around them."""
-    words = word_spans(clip.words, grid, rounding=question.rounding) if clip.words else []
-    if question.units == "frame":
+    words = word_spans(clip.words, grid, rounding=request.rounding) if clip.words else []
+    if request.units == "frame":
         word_of = {frame: span.word for span in words for frame in span.positions}
-        first, last = question.window or (-math.inf, math.inf)
+        first, last = request.window or (-math.inf, math.inf)
         frames = [
             f for f in frame_spans(grid) if first <= (f.onset or 0.0) and (f.offset or 0.0) <= last
         ]
         if not frames:
             raise InputError(
-                f"{clip.name}: no frame lies within window={question.window} of its "
+                f"{clip.name}: no frame lies within window={request.window} of its "
                 f"{clip.duration:.2f} s"
             )
         return [
@@ -51,12 +51,12 @@ def audio_spans(clip: Clip, grid: FrameGrid, question: Question) -> list[Span]:
             "text with "
             "speechmix.align(clip), or ask for units='frame'"
         )
-    if question.include:
-        return context_spans(words, grid, clip.duration, include=question.include)
+    if request.include:
+        return context_spans(words, grid, clip.duration, include=request.include)
     return words
 
 
-def checked_spans(asked: Sequence[AskedSpan]) -> list[Span]:
+def checked_spans(asked: Sequence[RequestedSpan]) -> list[Span]:
     """Return what `spans=` asks for as spans, or say which one cannot be.
 
     Raises
@@ -69,7 +69,7 @@ def checked_spans(asked: Sequence[AskedSpan]) -> list[Span]:
     for index, span in enumerate(asked):
         if not isinstance(span, Span):
             try:
-                ranges = asked_ranges(span)
+                ranges = requested_ranges(span)
             except (TypeError, ValueError):
                 raise InputError(
                     f"span {index} should be (start, stop) in whole frames, or a list of these, "

@@ -1,7 +1,7 @@
 """Views: what a model is fed for a clip, a text or prepared inputs, and which spans are the rows
 and columns of each stack.
 
-In: one item that `mix` was given. Out: a `View`, by `seen_by`; a clip, a text and prepared inputs
+In: one item that `mix` was given. Out: a `View`, by `make_view`; a clip, a text and prepared inputs
 differ in their view alone. A `Span` (inputs) is one labelled unit; a view says which of them are a
 stack's targets and sources; a measure's `Units` (measures) are those as bare ranges of positions.
 The encoder's side is words, frames, tokens or given spans; the decoder's side is its tokens.
@@ -28,13 +28,13 @@ from ...inputs.words.cue_and_target import stored_cue
 from ...inputs.words.spans import Span
 from ..measures.unit_positions import Units
 from .prepared_inputs import fingerprint_of_inputs, prepared_from
-from .request import AUDIO_UNITS, TEXT_UNITS, Question
+from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
 from .requested_spans import audio_spans, checked_spans
 
 Item = Clip | Sentence | str | Mapping[str, Any]
 
 
-def seen_by(model: Model, item: Item, question: Question) -> View:
+def make_view(model: Model, item: Item, request: MixRequest) -> View:
     """View of one item, not yet prepared for the stacks.
 
     Raises
@@ -43,7 +43,7 @@ def seen_by(model: Model, item: Item, question: Question) -> View:
         If the model takes nothing of the kind.
     """
     if isinstance(item, Mapping):
-        return InputsView(model, item, question)
+        return InputsView(model, item, request)
     item = Sentence(item) if isinstance(item, str) else item
     expected, kind = (Clip, ClipView) if model.hears else (Sentence, SentenceView)
     if not isinstance(item, expected):
@@ -56,11 +56,11 @@ def seen_by(model: Model, item: Item, question: Question) -> View:
             f"{model.name} takes {takes} or prepared inputs, found {type(item).__name__}"
         )
     allowed = AUDIO_UNITS if model.hears else TEXT_UNITS
-    if question.units not in allowed:
+    if request.units not in allowed:
         raise InputError(
-            f"units should be one of {allowed} for {model.name}, found {question.units!r}"
+            f"units should be one of {allowed} for {model.name}, found {request.units!r}"
         )
-    return kind(model, item, question)
+    return kind(model, item, request)
 
 
 class View(ABC):
@@ -77,10 +77,10 @@ class View(ABC):
 
     prepared: Prepared
 
-    def __init__(self, model: Model, item: Any, question: Question):
+    def __init__(self, model: Model, item: Any, request: MixRequest):
         self.item: Clip | Sentence | None = None if isinstance(item, Mapping) else item
-        self._model, self._question = model, question
-        self._encoder = None if question.spans is None else checked_spans(question.spans)
+        self._model, self._question = model, request
+        self._encoder = None if request.spans is None else checked_spans(request.spans)
         self._decoder: list[Span] | None = None  # of a model that has a decoder alone
         self._target_rows: dict[str, list[Span]] = {}
         self._heard: list[Span] = []  # units of the sound in the decoder of an audio language model
@@ -239,7 +239,7 @@ class ClipView(View):
             self.prepared.heard,
         )
         if heard is not None and "decoder" in stacks:
-            spans_on = partial(audio_spans, self.item, question=self._question)
+            spans_on = partial(audio_spans, self.item, request=self._question)
             self._heard = (
                 heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
             )
@@ -301,8 +301,8 @@ class SentenceView(View):
 class InputsView(View):
     """Prepared inputs of one clip or text: frames or tokens, or given spans."""
 
-    def __init__(self, model: Model, item: Mapping[str, Any], question: Question):
-        super().__init__(model, item, question)
+    def __init__(self, model: Model, item: Mapping[str, Any], request: MixRequest):
+        super().__init__(model, item, request)
         self._inputs = item
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from ...mixing.maps.unit_conversion import in_letters, in_words
+from ...mixing.maps.unit_conversion import pool_to_letters, pool_to_words
 from ...runs.results.stored_clips import Maps, ModelKey
 from ..plots import panels
 from ..plots.map_figures import evenly
@@ -88,7 +88,7 @@ def map_forms(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
     kinds = {span.kind for span in (*mixing_map.targets, *mixing_map.sources)}
     if "token" not in kinds:
         return [("frame" if "frame" in kinds else "word", mixing_map)]
-    words, letters = in_words(mixing_map), in_letters(mixing_map)
+    words, letters = pool_to_words(mixing_map), pool_to_letters(mixing_map)
     if words.scores.shape == letters.scores.shape:
         return [("token", letters)]
     return [("word", words), ("token", letters)]

@@ -19,7 +19,7 @@ from ...errors import InputError
 from ...files.whole_files import whole_file
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span
-from ...mixing.maps.aggregation import n_heard
+from ...mixing.maps.aggregation import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels
 
@@ -149,7 +149,7 @@ class ColouredTokens:
     def _begins_own(self, place: int) -> bool:
         """Whether the decoder's own tokens begin here, behind the encoder's units of a composed
         map."""
-        return place > 0 and place == n_heard(self.mixing_map)
+        return place > 0 and place == encoder_source_count(self.mixing_map)
 
     def _marked(self, unit: Span) -> str:
         text, role = html.escape(unit.label) or "␣", self._mark(unit).strip(" ()")

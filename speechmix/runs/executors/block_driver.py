@@ -25,7 +25,7 @@ import pyarrow as pa
 from ...adapters.model import Model
 from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
 from ...files.cache_keys import digest
-from ...files.names import refuse_doubled_label
+from ...files.names import refuse_duplicate_label
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
 from ..aligned_clips import Progress, shown
@@ -122,7 +122,7 @@ class BlockEngine(ABC):
                 of_model = _OfModel(folder, ready, run, report)
                 self._score_model(of_model, asked, progress)
                 if of_model.owner is not None:
-                    refuse_doubled_label(labels, str(of_model.owner.label))
+                    refuse_duplicate_label(labels, str(of_model.owner.label))
                     owners.append(of_model.owner)
                     marker.add(folder, of_model.owner, of_model.settled(), probed=of_model.probed)
         shutil.rmtree(notes, ignore_errors=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...files.shards import WHOLE, Shard, shard_of
+from ...files.shards import WHOLE, Shard, shard_number
 from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
 
 AT = "at"
@@ -234,7 +234,7 @@ def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]
     entries = {shard.index: hashlib.sha256() for shard in shards}
     step = gcd(count, *(shard.index - shards[0].index for shard in shards))
     for line in kept(path, Shard((shards[0].index - 1) % step + 1, step)):
-        place = shard_of(line["key"], count)
+        place = shard_number(line["key"], count)
         if place in entries:
             text = json.dumps([line.get(name) for name in ("key", *names)], ensure_ascii=False)
             entries[place].update(text.encode("utf-8"))

@@ -24,7 +24,7 @@ from ...errors import InputError
 from ...files.file_fingerprints import FileMark
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import MixingMap
-from ...mixing.passes.request import Question
+from ...mixing.passes.request import MixRequest
 from .map_shards import ShardWriter, read_tensor, shard_with
 from .part_files import Part
 from .score_files import CopiedScores, RowGroups, UnfinishedFiles
@@ -60,12 +60,12 @@ COLUMNS = pa.schema(
 )
 
 
-def goes_to_shards(question: Question) -> bool:
+def goes_to_shards(question: MixRequest) -> bool:
     """Whether maps are too large for a table with a row for each cell: those of frames are."""
     return question.units == "frame"
 
 
-def check_maps_dtype(dtype: str | None, question: Question) -> None:
+def check_maps_dtype(dtype: str | None, question: MixRequest) -> None:
     """Raise an `InputError` unless maps can be kept in this type."""
     if dtype is None:
         return

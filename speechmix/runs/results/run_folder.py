@@ -32,7 +32,7 @@ from ...files.unfinished_files import UNFINISHED, clear_leftovers
 from ...files.versions import versions
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
-from ...mixing.passes.request import Question
+from ...mixing.passes.request import MixRequest
 from .part_files import Part, part_paths
 
 RUNNING, COMPLETE = "running", "complete"
@@ -152,7 +152,7 @@ class RunFolder:
 
     def begin(
         self,
-        question: Question,
+        question: MixRequest,
         alignment: Mapping[str, Any],
         overwrite: bool,
         report: Callable[[str], None],

@@ -23,7 +23,7 @@ from ...files.cache_keys import digest
 from ...files.json_files import read_checked_json, read_json_object, write_checked_json
 from ...files.shards import Shard
 from ...files.text_files import write_csv
-from ...files.timing import AHEAD, Seconds, counted, phase
+from ...files.timing import AHEAD, Seconds, phase, timed_phases
 from .part_files import Owner
 from .run_folder import RunFolder
 
@@ -53,11 +53,11 @@ class RunTimes:
         ]
 
     @contextmanager
-    def counted(self) -> Iterator[Counted]:
+    def timed_phases(self) -> Iterator[Counted]:
         """Count a block, which says whose time it is once it knows."""
         of_model: Counted = Counted(Seconds(keep=lambda: self._write(of_model)), exact=self._exact)
         try:
-            with counted(of_model.seconds):
+            with timed_phases(of_model.seconds):
                 yield of_model
         finally:
             self._write(of_model)

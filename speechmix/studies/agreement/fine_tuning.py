@@ -31,7 +31,7 @@ from ...files.json_files import read_json_object
 from ...files.whole_files import whole_folder, write_json
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
-from ...mixing.measures.objectives import logits_of
+from ...mixing.measures.objectives import token_logits
 
 _DESCRIPTION = "training.json"
 
@@ -234,7 +234,7 @@ def _two_logits(
         inputs[name] = torch.stack(padded).to(device)
     lengths = torch.tensor([len(choice.inputs["input_ids"]) for choice in batch], device=device)
     inputs["attention_mask"] = (torch.arange(longest, device=device) < lengths[:, None]).long()
-    logits = logits_of(module(**inputs, return_dict=True))  # [n, T, V]
+    logits = token_logits(module(**inputs, return_dict=True))  # [n, T, V]
     rows = torch.arange(len(batch), device=device)
     at = logits[rows, torch.tensor([choice.position for choice in batch], device=device)]  # [n, V]
     return at.gather(1, torch.tensor([choice.tokens for choice in batch], device=device))

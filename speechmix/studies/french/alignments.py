@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ...alignment import Alignment, place_words, words_of
+from ...alignment import Alignment, aligned_words, place_words
 from ...alignment.comparison import compare_aligners
 from ...alignment.word_linking import link
 from ...errors import InputError
@@ -184,7 +184,7 @@ def text_words(text: str, language: str | None) -> list[WrittenWord]:
     """Written words of a text; of a language other than French, what stands between spaces."""
     if (language or "fr").startswith("fr"):
         return written_words(text)
-    tokens = (match for match in re.finditer(r"\S+", text) if words_of(match.group()))
+    tokens = (match for match in re.finditer(r"\S+", text) if aligned_words(match.group()))
     return [WrittenWord(*match.span(), (match.group().lower(),)) for match in tokens]
 
 

@@ -25,7 +25,7 @@ from ...files.json_files import parse_json, read_json_object
 from ...files.parquet_files import readable_parquet
 from ...files.whole_files import whole_folder
 from ...inputs.clips.clip import Clip
-from ...inputs.words.multipart_words import GAP, parts_of
+from ...inputs.words.multipart_words import GAP, split_parts
 from ...inputs.words.spans import Word
 from .contrasts import INVARIANT
 
@@ -305,6 +305,6 @@ def _roles(example: dict[str, Any]) -> tuple[Any, int]:
     """What a clip is asked for cue and target; a cue in several parts is one word, behind whose
     first the others are none."""
     cue, target = example["cue_indices"] or example["cue"], example["target"]
-    if not isinstance(cue, list) or len(cue) < 2 or len(parts_of(example["cue_word"])) < 2:
+    if not isinstance(cue, list) or len(cue) < 2 or len(split_parts(example["cue_word"])) < 2:
         return cue, target
     return GAP.join(map(str, cue)), target - sum(index < target for index in cue[1:])

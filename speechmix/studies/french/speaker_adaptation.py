@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...alignment.alignment_result import REVISION, Alignment
-from ...alignment.cepstra import HeardRecording, listen
+from ...alignment.cepstra import RecordingCepstra, listen
 from ...alignment.confidence import TRUSTED_TEXT
 from ...alignment.speaker_voice import REVISION as VOICE_REVISION
-from ...alignment.speaker_voice import OwnVoice, frames_by_sound, learn
+from ...alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn
 from ...alignment.synthesis import ADAPTED, align_by_synthesis, words_by_synthesis
 from ...errors import InputError
 from ...files.cache_keys import digest
@@ -225,7 +225,7 @@ def _first(line: dict[str, Any]) -> dict[str, Any]:
     return {**_kept(clip, alignment), "speaker": speaker, "path": line["path"]}
 
 
-def _aligned(clip: Clip, own: OwnVoice | None = None) -> Alignment:
+def _aligned(clip: Clip, own: SpeakerVoice | None = None) -> Alignment:
     return align_by_synthesis(
         clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
     )
@@ -270,7 +270,7 @@ class _Again:
         return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}
 
 
-def _adapted(clip: Clip, first: dict[str, Any], own: OwnVoice) -> dict[str, Any]:
+def _adapted(clip: Clip, first: dict[str, Any], own: SpeakerVoice) -> dict[str, Any]:
     """A clip's line after adaptation: near the first alignment if that trusts the text, else the
     less doubtful one."""
     if first["score"] < TRUSTED_TEXT:
@@ -332,7 +332,7 @@ class _Voices:
             )
         return self._names[of]
 
-    def voice_for(self, line: Mapping[str, Any]) -> OwnVoice | None:
+    def voice_for(self, line: Mapping[str, Any]) -> SpeakerVoice | None:
         """The voice of a clip's speaker, learnt from other clips; None if there is too little."""
         name = self.name_for(line)
         if name is None:
@@ -348,10 +348,10 @@ class _Voices:
         clips = (clip for clip in self._trusted[speaker] if int(PARTS * clip[0]) != part)
         return heapq.nsmallest(MOST, clips)
 
-    def _voice(self, name: str, speaker: str, part: int) -> OwnVoice | None:
+    def _voice(self, name: str, speaker: str, part: int) -> SpeakerVoice | None:
         path = self._folder / f"{name}.safetensors"
         if path.is_file():
-            return OwnVoice.load(path)
+            return SpeakerVoice.load(path)
         lines = (self._former.line_of(key) for _, key, _ in self._learnt_from(speaker, part))
         voice = learn(frames_by_sound(_heard(line) for line in lines if line is not None))
         if voice is not None:
@@ -359,6 +359,6 @@ class _Voices:
         return voice
 
 
-def _heard(line: Mapping[str, Any]) -> tuple[HeardRecording, list[Word]]:
+def _heard(line: Mapping[str, Any]) -> tuple[RecordingCepstra, list[Word]]:
     clip = Clip.from_file(line["path"], name=line["key"])
     return listen(clip.audio(16_000), 16_000), [Word(*phoneme) for phoneme in line["phonemes"]]
