@@ -5,8 +5,8 @@ among twins, the interval over groups, and the rule for a claim. Varied are the 
 clips, twins, the shape of the twins' distribution, and what is true: nothing; a sixth of the layers
 below; one layer above; the whole stack above. Printed are, in % of studies:
 
-    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ
-    (at most 2.5 each) power        a claim in the right direction about a cell in which they do
+    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ (at most 2.5 each)
+    power        a claim in the right direction about a cell in which they do
     coverage     of the printed 95 % interval of a difference (at least 90)
 
 A second table is of studies in which nothing is true, and the trained model is no exchangeable
@@ -300,7 +300,7 @@ def pages(out: Path) -> None:
     from speechmix.inputs import bundled
     from speechmix.reporting.pages.cue_need_section import short_answers
     from speechmix.reporting.pages.study_results import Study
-    from speechmix.reporting.pages.study_tables import contribution_cells, of_stacks
+    from speechmix.reporting.pages.study_tables import contribution_cells, stack_rows
     from speechmix.runs.score_clips import score_clips
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -336,7 +336,7 @@ def pages(out: Path) -> None:
     def show(name: str, rows: pd.DataFrame) -> pd.DataFrame:
         cells = contribution_cells(rows)
         if name:
-            print(f"\n{name}", *short_answers(of_stacks(cells), pd.DataFrame()), sep="\n  ")
+            print(f"\n{name}", *short_answers(stack_rows(cells), pd.DataFrame()), sep="\n  ")
         return cells
 
     original = table("trained", source, clips, twins)

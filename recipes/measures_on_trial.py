@@ -2,8 +2,7 @@
 the bundled models.
 
     python recipes/measures_on_trial.py --out runs/on_trial                 (the bundled clips)
-    python recipes/measures_on_trial.py --out runs/on_trial --pairs 24      (and as many pairs
-    spoken now: extra synthesis)
+    python recipes/measures_on_trial.py --out runs/on_trial --pairs 24      (and as many pairs spoken now: extra synthesis)
 
 In: the bundled models, and clips of four words or more: all of it SYNTHETIC and tiny. One row a
 measure: rolled out (composed over encoder, cross-attention and decoder), or to the output; of maps
@@ -86,7 +85,7 @@ def drawn(pairs: int) -> Iterator[Clip]:
 
     longer = (
         pair
-        for pair in synthetic_french.pairs(
+        for pair in synthetic_french.speak_pairs(
             20 * pairs, seed=_SEED, nouns_of="train", voices_of="test"
         )
         if len(pair[0].words) >= _FEWEST_WORDS and not pair[0].control

@@ -4,10 +4,10 @@ models and random twins.
 In: models (or functions that load them), clips, a folder. Out: a `SpeechAblation`, and in the
 folder (it may be that of a run)
 
-    results/<model>/                          what was read of each clip (kinds/speech_ablation.py)
-    speech_ablation.parquet, .csv             one row per clip, model, way to take a word away,
-    reading and aggregation speech_ablation_means.csv                 over clips, by template and
-    number, beside untrained models speech_ablation.png, .pdf                 the same drawn
+    results/<model>/                          what was computed of each clip (kinds/speech_ablation.py)
+    speech_ablation.parquet, .csv             one row per clip, model, way to take a word away, reading and aggregation
+    speech_ablation_means.csv                 over clips, by template and number, beside untrained models
+    speech_ablation.png, .pdf                 the same drawn
     speech_ablation_skipped.csv               what was left out and why
 """
 
