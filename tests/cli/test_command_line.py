@@ -344,7 +344,7 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     assert "the same command goes on where it was" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is former
     assert run_status(tmp_path / "run").table["clips"].sum() == 1
-    monkeypatch.setattr(model_run.ModelRun, "_further", real)
+    monkeypatch.setattr(model_run.ModelRun, "_say", real)
     monkeypatch.setattr(store, "mix", None)  # scoring again would raise
     assert main(arguments) == 0
 
