@@ -11,6 +11,7 @@ are sums over a logit's parts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..errors import InputError, SpeechmixError
 from ..interventions.removal_measures import removal_scores
-from ..interventions.shapley import Remembered
+from ..interventions.runner import InterventionCache
 from ..mixing.maps.aggregation import rolled_out
 from ..mixing.maps.measure_registry import facts_of
 from ..mixing.passes.input_attribution import (
@@ -34,14 +35,14 @@ from ..mixing.passes.maps_and_logits import MEASURE as ALTI_LOGIT
 from ..mixing.passes.mix import mix_one
 from .choices import Choice, Readings, positions_of, possible_sources
 from .frame_attributions import FrameParts, in_frames, made_of_frames
-from .removals import Removal, read_without
+from .removals import removals_of
 from .source_units import by_source, row_at
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
     from ..mixing.maps.mixing_map import Maps
-    from .fills import Fills
+    from .fills import Fill, Fills
     from .generated_tokens import Writing
 
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
@@ -207,23 +208,22 @@ def _removal(
     """
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors: np.ndarray | None = np.zeros_like(values)
+    runs = InterventionCache(writing.decision, readings.read)
     for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
-        def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
-            removed = [
-                tuple(player for player, there in zip(players, row, strict=True) if not there)
-                for row in sets
-            ]
-            sound, text = (next(iter(of_side), None) for of_side in (fills.sound, fills.text))
-            return (
-                read_without(writing, [Removal(s, sound, text) for s in removed], readings.read)
-                @ readings.of_choices
-            )
+        first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text)]
 
-        scores = removal_scores(
-            measure, len(players), Remembered(margins), samples=samples, seed=seed
-        )
+        def margins(
+            sets: np.ndarray,
+            players: Sequence[int] = players,
+            first: Sequence[Fill | None] = first,
+        ) -> np.ndarray:
+            absent = (itertools.compress(players, ~row) for row in sets)
+            removed = [removals_of(writing, of_set, first) for of_set in absent]
+            return runs.read(removed) @ readings.of_choices
+
+        scores = removal_scores(measure, len(players), margins, samples=samples, seed=seed)
         values[:, players] = scores.values.T
         if scores.errors is None:
             errors = None
