@@ -8,7 +8,7 @@ in each run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -93,13 +93,12 @@ def range_over_fills(by_fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return _over_fills(np.nanmin, by_fill), _over_fills(np.nanmax, by_fill)
 
 
-def _over_fills(statistic, by_fill: np.ndarray) -> np.ndarray:
+def _over_fills(statistic: Callable[..., np.ndarray], by_fill: np.ndarray) -> np.ndarray:
     if not len(by_fill):
         return np.full(by_fill.shape[1:], np.nan)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # a source that was not removed has no value
+        # A source that was not removed has no value.
+        warnings.simplefilter("ignore", RuntimeWarning)
         return statistic(by_fill, axis=0)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from ..interventions.runner import Reader
 from ..mixing.maps.numerics import ctc_log_probability
 from ..mixing.measures.objectives import logits_of
 from .fills import SOUND, Fill
@@ -67,7 +68,8 @@ class SpellingMargins:
     def evidence(self) -> np.ndarray:
         """What the sound contributes [C]: the margin less the bonus of the spelling that needs
         fewer letters."""
-        return self.margin - self.prior
+        evidence: np.ndarray = self.margin - self.prior
+        return evidence
 
 
 def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMargins:
@@ -97,7 +99,7 @@ def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMar
     return SpellingMargins(margin, np.array(prior))
 
 
-def _reading_of(writing: Writing, choices: Sequence[Choice]):
+def _reading_of(writing: Writing, choices: Sequence[Choice]) -> Reader:
     """A function that reads the margin of each choice's texts over all paths."""
     tokenizer, blank = writing.model.tokenizer, writing.model.config.pad_token_id
     ids = [

@@ -18,7 +18,7 @@ from ..adapters.editing.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.cue_and_target import cue_words
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .decision import Decision
 from .knock_out import ALL, windows
 from .runner import INTACT, Intervention, run_interventions

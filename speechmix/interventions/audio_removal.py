@@ -233,4 +233,5 @@ def _faded(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
     share = np.ones(len(sound), sound.dtype)
     ramp = np.linspace(0, 1, length, endpoint=False, dtype=sound.dtype)
     share[:length], share[len(share) - length :] = ramp, ramp[::-1]
-    return share * filler + (1 - share) * sound
+    faded: np.ndarray = share * filler + (1 - share) * sound
+    return faded

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..adapters.capture.block import Block
 from ..adapters.capture.forward_pass import Capture, attention_readable
 from ..adapters.editing.patches import Patch
 from ..errors import InputError
@@ -192,11 +193,10 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     held: dict[tuple[str, int], Tensor] = {}
     model = donor.model
 
-    def keep(block) -> None:
+    def keep(block: Block) -> None:
         if what == "values" or block.stack.name != "cross":
-            held[block.stack.name, block.layer] = (
-                block.values if what == "values" else block.inputs
-            ).clone()
+            new = block.values if what == "values" else block.inputs
+            held[block.stack.name, block.layer] = new.clone()
 
     with (
         model.in_use(model.state_dtype),

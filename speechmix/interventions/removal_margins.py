@@ -111,7 +111,12 @@ class RemovalMargins:
     def probabilities(self, margins: np.ndarray) -> np.ndarray:
         """Return the probability of the target against its foil, or of the target without one."""
         with np.errstate(over="ignore"):
-            return 1 / (1 + np.exp(-margins)) if self.decision.has_foil else np.exp(margins)
+            probabilities: np.ndarray
+            if self.decision.has_foil:
+                probabilities = 1 / (1 + np.exp(-margins))
+            else:
+                probabilities = np.exp(margins)
+            return probabilities
 
     def _holds_decision(self, source: Source) -> bool:
         """Whether the position that is read would be removed with a source."""

@@ -85,7 +85,8 @@ def occlusion(count: int, margins: Margins) -> np.ndarray:
     whole, *without_one = margins(
         np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)])
     )
-    return whole - np.array(without_one)
+    losses: np.ndarray = whole - np.array(without_one)
+    return losses
 
 
 implement("occlusion", occlusion)

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ...errors import InputError
 from ..binding.bound_layers import Stack
@@ -156,7 +157,7 @@ def _check(model: Model, patch: Patch, lengths: Mapping[str, int]) -> None:
 def _growing(model: Model, patches: Sequence[Patch]) -> Iterator[_Growing]:
     """While it lasts, a pass with one item gives that item's run and, behind it, each patch's.
 
-    Branches come in the order of their first layers, and are of the encoder alone or of what is
+    Patches come in the order of their first layers, and are of the encoder alone or of what is
     behind it.
     """
     model.rebind()
@@ -176,16 +177,13 @@ class _Growing:
 
     def __init__(self, model: Model, patches: Sequence[Patch], undo: ExitStack):
         self.lengths: dict[str, int] = {}
-        self._rows = list(
-            enumerate(patches, start=1)
-        )  # row in the batch of each patch; 0 is the clean run
-        self._heard = 1 + sum(
-            patch.stack == "encoder" for patch in patches
-        )  # runs that packed states hold
+        # Row in the batch of each patch; 0 is the clean run.
+        self._rows = list(enumerate(patches, start=1))
+        # Runs that packed states hold.
+        self._heard = 1 + sum(patch.stack == "encoder" for patch in patches)
         self._undo = undo
-        self._changing = undo.enter_context(
-            ExitStack()
-        )  # open while an attention module runs whose values are changed
+        # Open while an attention module runs whose values are changed.
+        self._changing = undo.enter_context(ExitStack())
         by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
         for stack in model.stacks.values():
             for index, layer in enumerate(stack.layers):
@@ -193,23 +191,22 @@ class _Growing:
         for module, blocks in by_module.items():
             self._watch(module, blocks)
 
-    def _hook(self, handle) -> None:
+    def _hook(self, handle: RemovableHandle) -> None:
         self._undo.callback(handle.remove)
 
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
-        names, heads, shared = (
-            [stack.name for stack, _ in blocks],
-            blocks[0][0].heads,
-            blocks[0][0].plan.shared,
-        )
+        names, first = [stack.name for stack, _ in blocks], blocks[0][0]
+        heads, shared = first.heads, first.plan.shared
         leaving = [
             (row, b)
             for row, b in self._rows
             if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}
         ]
 
-        def before(module, args, kwargs):
+        def before(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             entered, kwargs = arguments_by_name(module, args, kwargs)
             hidden = with_runs(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
@@ -224,9 +221,8 @@ class _Growing:
                     hidden[row, list(patch.positions)] = patch.states.to(hidden)
             bias, given = kwargs.get("position_bias"), {}
             if isinstance(bias, Tensor) and bias.ndim == 3 and "position_bias" not in shared:
-                given["position_bias"] = bias[:heads].repeat(
-                    rows, 1, 1
-                )  # WavLM's [rows heads, T, T], the same in all rows
+                # WavLM's [rows heads, T, T], the same in all rows.
+                given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
             grown = {
                 name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()
             }
@@ -245,18 +241,16 @@ class _Growing:
     def _change(
         self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Patch]]
     ) -> None:
-        def before(module, args, kwargs):
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             states = arguments_by_name(module, args, kwargs)[0]
-            by_runs, own_heads = (
-                with_runs(states, self._heard),
-                heads if attention.softmax else None,
-            )
+            by_runs = with_runs(states, self._heard)
+            own_heads = heads if attention.softmax else None
             packed = by_runs.shape[1] if states.ndim == 2 else 0
             self._changing.enter_context(
                 ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed)
             )
 
-        def after(*_):
+        def after(*_: Any) -> None:
             self._changing.close()
 
         self._hook(attention.module.register_forward_pre_hook(before, with_kwargs=True))

@@ -7,9 +7,11 @@ the module's own, on changed values. Where the batch grows is in patched_runs.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -83,7 +85,13 @@ class ChangedValues(TorchFunctionMode):
         self._packed, self._passed = packed, 0  # positions that calls before this one were about
         self._product = WeightedValues() if heads is not None else None
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args
@@ -92,7 +100,7 @@ class ChangedValues(TorchFunctionMode):
         output = func(*args, **kwargs)
         if self._product is not None and self._product.comes(func, args, output):
             weights, value = args[:2]
-            by_run = value if value.ndim == 4 else value.unflatten(0, (-1, self._heads))
+            by_run = value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._heads))
             return func(weights, self._changed_rows(by_run).reshape(value.shape))
         if func is F.multi_head_attention_forward:
             for row, patch in self._changes:
@@ -104,10 +112,9 @@ class ChangedValues(TorchFunctionMode):
         within blocks."""
         if len(values) != self._runs:
             blocks = len(values) // self._runs
-            whole = values.unflatten(0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
-            return (
-                self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
-            )
+            whole = torch.unflatten(values, 0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
+            changed = torch.unflatten(self._changed_rows(whole), 2, (blocks, -1))
+            return changed.transpose(1, 2).flatten(0, 1)
         values = values.clone()
         for row, patch in self._changes:
             values[row] = self._changed(values[row], patch)
@@ -130,18 +137,26 @@ class ChangedValues(TorchFunctionMode):
             changed[:, positions] = 0
         else:
             new = patch.values[self._layer].to(values)[:, here]
-            changed[:, positions] = new[
-                :: len(new) // len(values)
-            ]  # grouped-query attention holds fewer heads
+            # Grouped-query attention holds fewer heads.
+            changed[:, positions] = new[:: len(new) // len(values)]
         return changed
 
-    def _multi_head(self, row: int, patch: Patch, query, key, value, *args, **kwargs) -> Tensor:
+    def _multi_head(
+        self,
+        row: int,
+        patch: Patch,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Tensor:
         """Torch's function takes no projected values, so its sum is written out for one run: alpha
         V W_O + b_O, [T, D]."""
         inputs = [states[:, row : row + 1] for states in (query, key, value)]
         mask = kwargs.get("attn_mask")
         if mask is not None and mask.ndim == 3:
-            kwargs["attn_mask"] = mask.unflatten(0, (query.shape[1], -1))[row]
+            kwargs["attn_mask"] = torch.unflatten(mask, 0, (query.shape[1], -1))[row]
         call = read_multi_head(*inputs, *args, **kwargs)
         context = call.weights() @ self._changed(call.value, patch)  # [H, T, d]
         out_weight, out_bias = args[8], args[9]
