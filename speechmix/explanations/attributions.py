@@ -24,6 +24,7 @@ from ..interventions.removal_measures import removal_scores
 from ..interventions.runner import InterventionCache
 from ..mixing.maps.aggregation import rolled_out
 from ..mixing.maps.measure_registry import facts_of
+from ..mixing.measures.registry import measure_named
 from ..mixing.passes.input_attribution import (
     check_reaches_the_sound,
     columns_of_composed,
@@ -31,7 +32,6 @@ from ..mixing.passes.input_attribution import (
     maps_and_parts,
 )
 from ..mixing.passes.logit_contributions import check_takes_apart
-from ..mixing.passes.maps_and_logits import MEASURE as ALTI_LOGIT
 from ..mixing.passes.mix import mix_one
 from .choices import Choice, Readings, positions_of, possible_sources
 from .frame_attributions import FrameParts, in_frames, made_of_frames
@@ -152,27 +152,24 @@ def claims_from_one_pass(
     measures: Sequence[str], writing: Writing, choices: Sequence[Choice]
 ) -> dict[str, Claim]:
     """What those measures claim that can share one forward pass, if there are several: those of
-    layers, and ALTI-Logit.
+    layers, and one that reads contributions from their blocks.
 
     Where one of them fails none is there, and `claim_of` says which.
     """
     of_layers = [name for name in measures if facts_of(name).is_layerwise]
-    with_logits = ALTI_LOGIT in measures
-    if not of_layers or len(of_layers) + with_logits < 2 or writing.model.converses:
+    of_logits = [name for name in measures if measure_named(name).block_reader][:1]
+    if not of_layers or len(of_layers + of_logits) < 2 or writing.model.converses:
         return {}
     try:
-        if with_logits:
+        claims = dict[str, Claim]()
+        for name in of_logits:
             numbers = [_logits_of(writing, choice) for choice in choices]
             maps, parts = maps_and_parts(
-                writing.model, writing.inputs, of_layers, numbers, spans=_spans(writing)
+                writing.model, writing.inputs, of_layers, name, numbers, spans=_spans(writing)
             )
-            claims = {
-                ALTI_LOGIT: Claim(
-                    ALTI_LOGIT, by_source(writing, parts.columns), LOGIT, parts.totals
-                )
-            }
-        else:
-            maps, claims = _maps(writing, of_layers), {}
+            claims[name] = Claim(name, by_source(writing, parts.columns), LOGIT, parts.totals)
+        if not of_logits:
+            maps = _maps(writing, of_layers)
         claims |= {name: _rolled_out(name, writing, choices, maps) for name in of_layers}
     except SpeechmixError:
         return {}

@@ -51,7 +51,7 @@ def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -
     (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
     """
     chosen = measure_named(measure)
-    found = chosen.function(
+    found = chosen(
         count, margins, **{name: options[name] for name in chosen.takes if name in options}
     )
     values, errors = found if isinstance(found, tuple) else (found, None)
