@@ -18,8 +18,9 @@ from ...files.timing import phase
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_headers import labels_as_text
 from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.measures.measure import OF_SOME_MEASURES
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
-from ...mixing.measures.registry import OF_SOME_MEASURES, measure_named
+from ...mixing.measures.registry import measure_named
 from ...mixing.passes.mix import mix
 from ...mixing.passes.request import Question
 from ..out_of_memory import OutOfMemory, memory_errors_named
