@@ -4,6 +4,7 @@ cannot be judged."""
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -358,9 +359,9 @@ def test_all_measures_are_those_that_are_defined():
 
 @pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
-    from speechmix.reporting.pages.faithfulness_section import faithfulness_part
+    from speechmix.reporting.pages.faithfulness_section import FAITHFULNESS
 
-    assert faithfulness_part(tmp_path) == []
+    assert FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path)) == []
     trial = trial_of("tiny-french-whisper")
     other = speechmix.evaluation.faithfulness.Trial(
         trial.values, trial.left_out, "", {"model": "other", "init": "random"}
@@ -369,11 +370,11 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
         path = written.write(tmp_path)
     table = pd.read_csv(path)
     assert len(table) == 2 * len(trial.table)
-    ((title, items),) = faithfulness_part(tmp_path)
+    ((title, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
     assert title == "Which measure can be believed here?"
     assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]
     path.write_text("a,b\n1,2\n")
-    assert "found no column stack" in faithfulness_part(tmp_path)[0][1][0]
+    assert "found no column stack" in FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))[0][1][0]
     with pytest.raises(InputError, match="holds another table"):
         trial.write(tmp_path)
 
