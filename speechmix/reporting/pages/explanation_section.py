@@ -18,8 +18,8 @@ from typing import Any
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import wav
+from ...runs.kinds.explanations import stored_explanations
 from ...runs.results.part_files import Owner
-from ...runs.run_explanations import stored_explanations
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 from .study_clips import PAGE_BYTES, audible_clip
