@@ -163,8 +163,18 @@ def chance_of(metric: str, count: int) -> float:
 _OF_RANKS = {"top_1": top_1, "spearman": spearman, "kendall": kendall}
 
 
-def of_curves(removed: np.ndarray, kept: np.ndarray) -> dict[str, float]:
-    """The curve metrics together."""
+def of_curves(
+    removed: np.ndarray, kept: np.ndarray, shares: np.ndarray | None = None
+) -> dict[str, float]:
+    """The curve metrics together: of curves one by one, or at some shares of the words [P]."""
+    if shares is not None:
+        width = shares[-1] - shares[0]
+        return {
+            "comprehensiveness": float(np.mean(removed[0] - removed[1:])),
+            "sufficiency": float(np.mean(removed[0] - kept[1:])),
+            "deletion": float(np.trapezoid(removed, shares) / width),
+            "insertion": float(np.trapezoid(kept, shares) / width),
+        }
     return {
         "comprehensiveness": comprehensiveness(removed),
         "sufficiency": sufficiency(kept),
