@@ -113,7 +113,9 @@ def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> Faithf
     return trial
 
 
-def cells(trained: FaithfulnessResults, twins: Sequence[FaithfulnessResults]) -> dict[str, dict[Row, str]]:
+def cells(
+    trained: FaithfulnessResults, twins: Sequence[FaithfulnessResults]
+) -> dict[str, dict[Row, str]]:
     """Spearman of each way to rank words, by judge; in brackets the mean over the twins."""
     columns = {}
     for judge in trained.judges:

@@ -57,7 +57,13 @@ def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
     assert "bert, random (seed 0): 2 sentences, blank (mask)" in printed
     table = pd.read_csv(tmp_path / "blank_out.csv")
     assert set(table["measure"]) == {"attention", "random", "length", "position", "oracle"}
-    assert set(table["aggregation"].dropna()) == {"layer 0", "layer 1", "layer 2", "mean", "rollout"}
+    assert set(table["aggregation"].dropna()) == {
+        "layer 0",
+        "layer 1",
+        "layer 2",
+        "mean",
+        "rollout",
+    }
     assert (tmp_path / "blank_out.png").stat().st_size > 10_000
     assert len(pd.read_csv(tmp_path / "blank_out_drops.csv")) == 2 * (4 + 4)
 
@@ -76,7 +82,7 @@ def test_deletion_prints_and_writes(folder, tmp_path, capsys, steps):
     printed = capsys.readouterr().out
     assert "classifier: 2 texts, blank (mask); probability of the label" in printed
     assert "By blank (mask) (comprehensiveness, 2 texts in 2 groups)" in printed
-    texts = pd.read_csv(tmp_path / "deletion_labels.csv")
+    texts = pd.read_csv(tmp_path / "deletion_texts.csv")
     assert set(texts["gold"]) == {"good", "bad"}
     points = pd.read_csv(tmp_path / "deletion_points.csv")
     assert points["share"].max() == (100 if steps == ["--one-by-one"] else 50)

@@ -1,19 +1,23 @@
-"""Perturbation curves: the probability of the decision with the first words of an order removed, or with them alone.
+"""Perturbation curves: the probability of the decision with the first words of an order removed, or
+with them alone.
 
-Words of an item are few, so sets of them recur between orders; each is run once (`Removals`), several in a batch. With p(k) and
-q(k) the probability with the first k of W words removed, and with only those kept, p(0) = q(W) that of the whole item:
+Words of an item are few, so sets of them recur between orders; each is run once (`Removals`),
+several in a batch. With p(k) and q(k) the probability with the first k of W words removed, and with
+only those kept, p(0) = q(W) that of the whole item:
 
     comprehensiveness    mean over k of p(0) - p(k)       sufficiency    mean over k of p(0) - q(k)
     deletion, insertion  area under p, under q, over the share of words
 
-One by one, the first two leave out the ends, where the order plays no part (`scores`). In bins of b % the first ceil(b W / 100)
-words go. The soft versions leave every word in, scaled by its share s_j in its row:
+One by one, the first two leave out the ends, where the order plays no part (`scores`). In bins of b
+% the first ceil(b W / 100) words go. The soft versions leave every word in, scaled by its share s_j
+in its row:
 
-    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is muted
-    soft sufficiency            samples of word j times s_j          and it alone is left
+    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is
+    muted soft sufficiency            samples of word j times s_j          and it alone is left
 
-The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log energies: half the amplitude is 6 dB
-less and leaves a word intelligible, so soft numbers are smaller than hard ones.
+The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log
+energies: half the amplitude is 6 dB less and leaves a word intelligible, so soft numbers are
+smaller than hard ones.
 """
 
 from __future__ import annotations
@@ -75,7 +79,8 @@ def perturbation_curves(
         batches = [orders] if removals.side == "text" else [[order] for order in orders]
         curves = [_curves(removals, words, batch, counts) for batch in batches]
         by_fill.append(np.concatenate(curves))
-    return np.mean(by_fill, axis=0)
+    means: np.ndarray = np.mean(by_fill, axis=0)
+    return means
 
 
 def _curves(
@@ -88,13 +93,15 @@ def _curves(
     removed = [order[:count] for order in ranked for count in counts]
     absent = [order[count:] for order in ranked for count in counts]
     probabilities = removals.probabilities(removals.margins([*removed, *absent]))
-    return probabilities.reshape(2, len(orders), len(counts)).swapaxes(0, 1)
+    curves: np.ndarray = probabilities.reshape(2, len(orders), len(counts)).swapaxes(0, 1)
+    return curves
 
 
 def soft_metrics(
     removals: Removals, words: Sequence[int], vectors: Sequence[np.ndarray]
 ) -> list[dict[str, float]]:
-    """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and 1.
+    """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and
+    1.
 
     Raises
     ------

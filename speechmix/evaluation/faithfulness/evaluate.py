@@ -1,11 +1,13 @@
 """faithfulness(): which measure can be believed about this model, and how surely.
 
-In: a model with its head, items with a target (clips with words, sentences), measures and reference perturbations by name. Out:
-`FaithfulnessResults`: for every measure, stack and way to aggregate layers the agreement of its ranking of words with the
-effects of each perturbation, with random scores, the orders by length and by position, and the effects as their own oracle.
+In: a model with its head, items with a target (clips with words, sentences), measures and reference
+perturbations by name. Out: `FaithfulnessResults`: for every measure, stack and way to aggregate
+layers the agreement of its ranking of words with the effects of each perturbation, with random
+scores, the orders by length and by position, and the effects as their own oracle.
 
-References: Mohebbi et al. 2023, EACL (blank-out evaluation); Shen, Mohebbi et al. 2025, Interspeech (attribution in speech);
-DeYoung et al. 2020, ACL; Zhao & Aletras 2023, ACL; Petsiuk et al. 2018, BMVC.
+References: Mohebbi et al. 2023, EACL (blank-out evaluation); Shen, Mohebbi et al. 2025, Interspeech
+(attribution in speech); DeYoung et al. 2020, ACL; Zhao & Aletras 2023, ACL; Petsiuk et al. 2018,
+BMVC.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from .options import (
     resolve_measures,
 )
 from .perturbations import perturbation_named
-from .results import FaithfulnessResults
+from .results import FaithfulnessResults, model_columns
 from .states import STATES, rows_by_states
 
 if TYPE_CHECKING:
@@ -53,35 +55,41 @@ def faithfulness(
     fewest: int = FEWEST_WORDS,
     progress: bool = False,
 ) -> FaithfulnessResults:
-    """Compare measures with effects of removal: how well do they rank the words that a model's decision needs?
+    """Compare measures with effects of removal: how well do they rank the words that a model's
+    decision needs?
 
     Parameters
     ----------
     model : Model
         With its head; without one, measures are compared with "states".
     items : iterable of Clip or Sentence
-        With a target (and a foil, for a choice between two spellings); with a cue for average precision. Members of one
-        ``meta["pair"]`` judge each other by patching. A classifier of texts needs no target: its label is used.
+        With a target (and a foil, for a choice between two spellings); with a cue for average
+        precision. Members of one ``meta["pair"]`` judge each other by patching. A classifier of
+        texts needs no target: its label is used.
     measures : str or sequence of str
-        Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"), "occlusion" and "shapley" (or
-        with a fill, as "shapley (noise)"). "all" that are defined for the model but `hta` and `hta_input`, whose Jacobians take
-        up to a minute a clip, and the last two, which remove words as reference perturbations do: name them. Random scores are
-        a baseline, not a measure.
+        Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"),
+        "occlusion" and "shapley" (or with a fill, as "shapley (noise)"). "all" that are defined for
+        the model but `hta` and `hta_input`, whose Jacobians take up to a minute a clip, and the
+        last two, which remove words as reference perturbations do: name them. Random scores are a
+        baseline, not a measure.
     judges : str or sequence of str, optional
-        Reference perturbations: "silence", "blank", "patch", "knock-out", "states", or one with its fill, as "silence (zeros)"
-        and "blank (unk)". By default all that the items can have but "states"; that alone for a model without a head.
+        Reference perturbations: "silence", "blank", "patch", "knock-out", "states", or one with its
+        fill, as "silence (zeros)" and "blank (unk)". By default all that the items can have but
+        "states"; that alone for a model without a head.
     aggregations : sequence of str, optional
         "best layer" (cross-fitted over groups), "mean", "last", "rollout", "strength rollout" and "composed" (layers weighted
-        by their mixing strengths), "to the output" (of measures that explain the margin itself, from the input on): each is a
-        row. These by default; also "each layer" and "residual rollout".
+        by their mixing strengths), "to the output" (of measures that explain the margin itself,
+        from the input on): each is a row. These by default; also "each layer" and "residual
+        rollout".
     metrics : sequence of str, optional
-        Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the model for each vector of
-        scores, and are left out by default.
+        Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the
+        model for each vector of scores, and are left out by default.
     protocol : {"blank-out", "deletion"}, optional
-        Settings of a published protocol, for judges, aggregations and metrics that are not given. "blank-out" is that of the
-        Value Zeroing paper: probability of the target at [MASK], each word blanked, Spearman with the rolled-out row of
-        [MASK]; foils are left aside. Per token, per layer and for several models: `speechmix.blank_out`. "deletion" is that
-        of `speechmix.deletion_curves`.
+        Settings of a published protocol, for judges, aggregations and metrics that are not given.
+        "blank-out" is that of the Value Zeroing paper: probability of the target at [MASK], each
+        word blanked, Spearman with the rolled-out row of [MASK]; foils are left aside. Per token,
+        per layer and for several models: `speechmix.blank_out`. "deletion" is that of
+        `speechmix.deletion_curves`.
     units : {"word", "token"}
         What is taken out of a text, and ranked. A clip has words.
     fewest : int
@@ -96,8 +104,9 @@ def faithfulness(
     Raises
     ------
     InputError
-        For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that cannot be evaluated is
-        recorded in `left_out`, and the evaluation goes on; so is a decision that a model without a head cannot make.
+        For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that
+        cannot be evaluated is recorded in `left_out`, and the evaluation goes on; so is a decision
+        that a model without a head cannot make.
 
     Examples
     --------
@@ -209,12 +218,12 @@ def combine_items(
         With model, init and seed.
     """
     groups, ties = groups_of(table)
-    names = ("rows", "drops", "notes", "points", "labels")
+    names = ("rows", "drops", "notes", "points", "texts")
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in names}
     for label, group, result in zip(table["clip"], groups, results, strict=True):
         for name in names:
             rows[name] += [{"item": label, "group": group, **row} for row in getattr(result, name)]
-    model = {name: provenance.get(name) for name in ("model", "init", "seed")}
+    model = model_columns(provenance)
     return FaithfulnessResults(
         with_best_layer(pd.DataFrame(rows["rows"], columns=VALUE_COLUMNS)).assign(**model),
         pd.DataFrame(rows["notes"], columns=["item", "what", "reason"]).assign(
@@ -224,7 +233,7 @@ def combine_items(
         ties,
         {**provenance, "items": len(table), "groups": int(groups.nunique())},
         pd.DataFrame(rows["points"]),
-        pd.DataFrame(rows["labels"]),
+        pd.DataFrame(rows["texts"]),
     )
 
 

@@ -1,7 +1,9 @@
-"""One item of a faithfulness evaluation: effects of reference perturbations, maps, and the numbers that come of both.
+"""One item of a faithfulness evaluation: effects of reference perturbations, maps, and the numbers
+that come of both.
 
-In: a decision, measures and options. Out: `ItemResult`: rows of `leaderboard.VALUE_COLUMNS` (without item and group), the drops
-that rows were compared with, points of curves, and notes of what could not be evaluated.
+In: a decision, measures and options. Out: `ItemResult`: rows of `leaderboard.VALUE_COLUMNS`
+(without item and group), the drops that rows were compared with, points of curves, and notes of
+what could not be evaluated.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from .curves import perturbation_curves, removed_counts, removed_shares, soft_me
 from .judges import Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
+from .perturbations import name_and_fills
 from .results import CUE
 from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_curves, of_ranks, order_of
 from .to_output import goes_to_output, output_scores
@@ -47,7 +50,7 @@ class ItemResult:
 
     Parameters
     ----------
-    rows, drops, points, labels : list of dict
+    rows, drops, points, texts : list of dict
         Columns of the tables of `FaithfulnessResults`, without item and group.
     notes : list of dict
         What could not be evaluated: what, reason.
@@ -57,7 +60,7 @@ class ItemResult:
     drops: list[Row] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     points: list[Row] = field(default_factory=list)
-    labels: list[Row] = field(default_factory=list)
+    texts: list[Row] = field(default_factory=list)
 
     def note(self, what: str, reason: str) -> None:
         """Record what could not be evaluated."""
@@ -108,7 +111,8 @@ class ItemEvaluation:
         return result
 
     def _vectors(self, result: ItemResult) -> list[WordScores]:
-        """Scores of words by every measure, aggregation and order, in the stacks that have enough words."""
+        """Scores of words by every measure, aggregation and order, in the stacks that have enough
+        words."""
         decision, aggregations = self._decision, self._options.aggregations
         has_maps = bool({*aggregations} - {TO_THE_OUTPUT})
         maps, failed = maps_by_measure(decision, self._measures) if has_maps else ({}, [])
@@ -121,6 +125,7 @@ class ItemEvaluation:
                 result.note(
                     name, f"{name} has no {', '.join(aggregations)}: ask for another aggregation"
                 )
+        vectors.sort(key=lambda vector: self._measure_index(vector.measure))
         stacks = list(dict.fromkeys(vector.stack for vector in vectors))
         vectors += [order for stack in stacks for order in orders(decision, stack)]
         counts = {stack: len(source_words(decision, stack)) for stack in stacks}
@@ -129,6 +134,12 @@ class ItemEvaluation:
         if few:
             result.note("words", f"fewer than {fewest} words besides the target: {few}")
         return [vector for vector in vectors if counts[vector.stack] >= fewest]
+
+    def _measure_index(self, measure: str) -> int:
+        """Where a measure stands in the request; one of removals is named there with or without its
+        fill."""
+        names = [measure, name_and_fills(measure)[0]]
+        return min(index for index, name in enumerate(self._measures) if name in names)
 
     def _output_vectors(self, result: ItemResult) -> list[WordScores]:
         """Scores by the measures that explain the margin itself."""
@@ -195,7 +206,7 @@ class ItemEvaluation:
                 means = [*curves[:count], curves[count:].mean(axis=0)]
                 for vector, curve in zip(ranked, means, strict=True):
                     result.points.extend(self._points(vector, verdict.judge, curve))
-                result.labels.append(self._label(len(words), float(curves[0, 0, 0])))
+                result.texts.append(self._label(len(words), float(curves[0, 0, 0])))
 
     def _curves(
         self, verdict: Verdict, words: Sequence[int], scores: Sequence[np.ndarray]
@@ -220,7 +231,7 @@ class ItemEvaluation:
         if curves is not None:
             shares = None if bins is None else removed_shares(len(words), bins)
             for of_vector, curve in zip(numbers, curves, strict=True):
-                of_vector |= of_curves(*curve, shares)
+                of_vector |= of_curves(curve[0], curve[1], shares)
         has_soft = set(self._options.metrics) & set(SOFT_METRICS)
         if has_soft and verdict.removals and verdict.removals[0].side == "sound":
             soft = soft_metrics(verdict.removals[0], words, [_as_shares(one) for one in scores])
@@ -229,7 +240,8 @@ class ItemEvaluation:
         return numbers
 
     def _points(self, vector: WordScores, judge: str, curve: np.ndarray) -> Iterator[Row]:
-        """Every point of a curve: percent of words, how many, probability without and with them alone."""
+        """Every point of a curve: percent of words, how many, probability without and with them
+        alone."""
         count = len(vector.scores)
         counts = removed_counts(count, self._options.bins)
         shares = removed_shares(count, self._options.bins)
@@ -238,7 +250,8 @@ class ItemEvaluation:
             yield {**_row_keys(vector), "judge": judge, **dict(zip(names, values, strict=True))}
 
     def _label(self, word_count: int, probability: float) -> Row:
-        """The label that a text is evaluated for, how probable it is, and whether it came with it."""
+        """The label that a text is evaluated for, how probable it is, and whether it came with
+        it."""
         label, item = self._decision.objective.details.get("label", ""), self._decision.item
         gold = "" if item is None else item.meta.get("label", "")
         is_right = label == gold if gold and self._decision.model.classifies else None
@@ -275,9 +288,11 @@ def _row(vector: WordScores, judge: str, metric: str, value: float, chance: floa
 def maps_by_measure(
     decision: Decision, measures: Sequence[str]
 ) -> tuple[dict[str, Maps], list[Note]]:
-    """Maps of an item by measure; where all together fail, one by one, and notes of the measures that fail.
+    """Maps of an item by measure; where all together fail, one by one, and notes of the measures
+    that fail.
 
-    Of measures that have none there are none, nor of one that reads one position where the margin is read at several.
+    Of measures that have none there are none, nor of one that reads one position where the margin
+    is read at several.
     """
     at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
     with_maps = names_of_scope("layer", "model")
@@ -307,8 +322,10 @@ def _mix(decision: Decision, measures: Sequence[str]) -> Maps:
 
 
 def _as_shares(scores: np.ndarray) -> np.ndarray:
-    """Shares that sum to one: the scores, or, where some are below zero (positions, drops), their ranks."""
+    """Shares that sum to one: the scores, or, where some are below zero (positions, drops), their
+    ranks."""
     from scipy.stats import rankdata
 
-    positive = scores if (scores >= 0).all() and scores.sum() > 0 else rankdata(scores)
-    return positive / positive.sum()
+    positive: np.ndarray = scores if (scores >= 0).all() and scores.sum() > 0 else rankdata(scores)
+    of_words: np.ndarray = positive / positive.sum()
+    return of_words

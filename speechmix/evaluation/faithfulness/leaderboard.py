@@ -219,9 +219,7 @@ def _means(values: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, np.nansum(values, axis=1) / np.maximum(counts, 1), np.nan)
 
 
-def sentence(
-    board: pd.DataFrame, *, judge: str, metric: str, noun: str = "clips"
-) -> str:
+def sentence(board: pd.DataFrame, *, judge: str, metric: str, noun: str = "clips") -> str:
     """Return the leaderboard in words: which measure is best and how sure that is, or that none
     beats the baselines."""
     by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board, noun)})"

@@ -1,7 +1,8 @@
-"""Options of a faithfulness evaluation, checked, with the settings of published protocols; which measures a model has.
+"""Options of a faithfulness evaluation, checked, with the settings of published protocols; which
+measures a model has.
 
-In: options of `speechmix.faithfulness` and its presets, a model. Out: `EvaluationOptions`, which decide, with model and item,
-what is found of an item; names of measures.
+In: options of `speechmix.faithfulness` and its presets, a model. Out: `EvaluationOptions`, which
+decide, with model and item, what is found of an item; names of measures.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class EvaluationOptions:
             )
 
     def cache_entry(self) -> dict[str, object]:
-        """What decides what is found of an item, but `fewest`; newer options where they are not the default."""
+        """What decides what is found of an item, but `fewest`; newer options where they are not the
+        default."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             option.name: values[option.name]
@@ -153,7 +155,8 @@ def evaluation_options(
     units: str = "word",
     fewest: int = FEWEST_WORDS,
 ) -> EvaluationOptions:
-    """Options of `speechmix.faithfulness`: what is given, then what the protocol says, then the defaults."""
+    """Options of `speechmix.faithfulness`: what is given, then what the protocol says, then the
+    defaults."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
     settings: ProtocolSettings = {**PROTOCOLS[protocol]} if protocol else {}
@@ -169,10 +172,11 @@ def evaluation_options(
 def resolve_measures(
     model: Model, measures: str | Sequence[str], *, to_output: bool = True
 ) -> tuple[str, ...]:
-    """Names of measures: those with maps, each defined for every stack of the model, and those of the output alone.
+    """Names of measures: those with maps, each defined for every stack of the model, and those of
+    the output alone.
 
-    Of the latter "all" has those whose terms add up to a logit, where they are defined; one that is named and not defined
-    for an item is a note of the item.
+    Of the latter "all" has those whose terms add up to a logit, where they are defined; one that is
+    named and not defined for an item is a note of the item.
     """
     if measures == "all":
         scopes = ("layer", "model", "logit") if to_output else ("layer", "model")

@@ -1,16 +1,19 @@
-"""Published protocols of texts as presets of one faithfulness evaluation: blank-out, and deletion curves.
+"""Published protocols of texts as presets of one faithfulness evaluation: blank-out, and deletion
+curves.
 
-Blank-out (Mohebbi et al. 2023, Quantifying Context Mixing in Transformers, EACL): each token (or word) of a sentence is blanked
-in the input in turn, and the target's probability read again. A measure's row of the target (of [MASK]; in a causal model of
-the position that predicts it) is compared with these drops:
+Blank-out (Mohebbi et al. 2023, Quantifying Context Mixing in Transformers, EACL): each token (or
+word) of a sentence is blanked in the input in turn, and the target's probability read again. A
+measure's row of the target (of [MASK]; in a causal model of the position that predicts it) is
+compared with these drops:
 
     Spearman(row over the other tokens, p(target) - p(target | token blanked)), mean over sentences
 
-layer by layer, rolled out, and averaged over layers. Which token blanks is not stated in what can be read of the paper, so
-fills are an option.
+layer by layer, rolled out, and averaged over layers. Which token blanks is not stated in what can
+be read of the paper, so fills are an option.
 
-Deletion curves (DeYoung et al. 2020, ERASER, ACL; Petsiuk et al. 2018, BMVC; as a test of measures in Ferrando et al. 2022,
-ALTI): tokens go in the order of a measure's row, one by one or in bins, and the other way round only they are kept (`curves`).
+Deletion curves (DeYoung et al. 2020, ERASER, ACL; Petsiuk et al. 2018, BMVC; as a test of measures
+in Ferrando et al. 2022, ALTI): tokens go in the order of a measure's row, one by one or in bins,
+and the other way round only they are kept (`curves`).
 """
 
 from __future__ import annotations
@@ -53,32 +56,36 @@ def blank_out(
     fewest: int = FEWEST_WORDS,
     progress: bool = False,
 ) -> FaithfulnessResults:
-    """Blank every token in turn, and ask of each measure and layer how well it ranked what that costs.
+    """Blank every token in turn, and ask of each measure and layer how well it ranked what that
+    costs.
 
-    The target's own tokens and special tokens are left out, for all measures alike; a causal model's row is the one that
-    predicts the target, over the tokens up to it.
+    The target's own tokens and special tokens are left out, for all measures alike; a causal
+    model's row is the one that predicts the target, over the tokens up to it.
 
     Parameters
     ----------
     models : Model or sequence of Model
-        Text models with their head: masked, causal, or classifiers (whose label is then used, at [CLS]).
+        Text models with their head: masked, causal, or classifiers (whose label is then used, at
+        [CLS]).
     sentences : iterable of Sentence
-        With a target: a word of the text, which a masked model is fed a mask for; or "<mask>" itself (then what the model
-        finds likeliest there is the target).
+        With a target: a word of the text, which a masked model is fed a mask for; or "<mask>"
+        itself (then what the model finds likeliest there is the target).
     measures : str or sequence of str
         One that is not defined for a model is recorded in `left_out`.
     fills : str or sequence of str, optional
-        What blanks: "mask", "unk", "pad", "remove". By default all that a model's tokenizer has; of several, each alone and
-        the mean over their drops. Results name them as judges: "blank (mask)".
+        What blanks: "mask", "unk", "pad", "remove". By default all that a model's tokenizer has; of
+        several, each alone and the mean over their drops. Results name them as judges: "blank
+        (mask)".
     value : {"probability", "log_probability", "margin"}
-        What the drop is of. For one fill the first two rank alike, but not their means over fills. The margin is
-        log p(target) - log p(foil) and needs the sentence's foil.
+        What the drop is of. For one fill the first two rank alike, but not their means over fills.
+        The margin is log p(target) - log p(foil) and needs the sentence's foil.
     units : {"token", "word"}
     layers : str or sequence of str
-        Of "each", "rollout", "residual rollout", "strength rollout", "mean", "last". Rolled out as published, the identity is
-        added for measures that leave out the residual stream, not for Value Zeroing; "residual rollout" adds it for all, and
-        "strength rollout" weights it by mixing strength (not for measures that hold its size). A gradient measure is not
-        rolled out: its layer 0 is from the input on.
+        Of "each", "rollout", "residual rollout", "strength rollout", "mean", "last". Rolled out as
+        published, the identity is added for measures that leave out the residual stream, not for
+        Value Zeroing; "residual rollout" adds it for all, and "strength rollout" weights it by
+        mixing strength (not for measures that hold its size). A gradient measure is not rolled out:
+        its layer 0 is from the input on.
     fewest : int
         Tokens besides the target that a sentence needs.
     progress : bool
@@ -92,8 +99,9 @@ def blank_out(
     Raises
     ------
     InputError
-        For an option that cannot be, a measure that is defined for none of the models, a model of speech or with two stacks,
-        or no sentences. A sentence that cannot be evaluated is recorded in `left_out`.
+        For an option that cannot be, a measure that is defined for none of the models, a model of
+        speech or with two stacks, or no sentences. A sentence that cannot be evaluated is recorded
+        in `left_out`.
 
     Examples
     --------
@@ -146,15 +154,17 @@ def deletion_curves(
     draws: int = 10,
     progress: bool = False,
 ) -> FaithfulnessResults:
-    """Remove (or keep) what each measure ranks first in labelled texts, and read what is left of the label's probability.
+    """Remove (or keep) what each measure ranks first in labelled texts, and read what is left of
+    the label's probability.
 
     Parameters
     ----------
     model : Model
         A text model with a classification head, or with a language-model head.
     texts : iterable of Sentence or str
-        For a classifier any text; the label is what the model gives it as it is, whatever ``meta["label"]`` says (which is
-        compared with it). For a language model, sentences with a target.
+        For a classifier any text; the label is what the model gives it as it is, whatever
+        ``meta["label"]`` says (which is compared with it). For a language model, sentences with a
+        target.
     measures : str or sequence of str
         Or "all" that are defined for the model.
     bins : sequence of float, optional
@@ -162,8 +172,9 @@ def deletion_curves(
     fill : {"mask", "unk", "pad", "remove"}, optional
         What takes a token's place; by default the first that the model's tokenizer has.
     aggregation : {"rollout", "residual rollout", "mean", "last"}
-        Of layers, as for `speechmix.blank_out`. A measure that explains the output itself (gradients, those whose terms add
-        up to a logit, "occlusion", "shapley") is also taken at the input ("to the output").
+        Of layers, as for `speechmix.blank_out`. A measure that explains the output itself
+        (gradients, those whose terms add up to a logit, "occlusion", "shapley") is also taken at
+        the input ("to the output").
     units : {"token", "word"}
     fewest : int
         Tokens that a text needs.
@@ -175,13 +186,13 @@ def deletion_curves(
     Returns
     -------
     FaithfulnessResults
-        With `points` and `labels`.
+        With `points` and `texts`.
 
     Raises
     ------
     InputError
-        For an option that cannot be, a measure that is not defined, or no texts. A text that cannot be evaluated is recorded
-        in `left_out`.
+        For an option that cannot be, a measure that is not defined, or no texts. A text that cannot
+        be evaluated is recorded in `left_out`.
 
     Examples
     --------
@@ -230,7 +241,8 @@ def _check_text_models(models: Sequence[Model]) -> None:
 
 
 def _labels(models: Sequence[Model]) -> list[str]:
-    """Names of models; of two alike (with the same weights drawn, or both trained) the second gets a number."""
+    """Names of models; of two alike (with the same weights drawn, or both trained) the second gets
+    a number."""
     keys = [(model.name, model.init, model.seed) for model in models]
     earlier = [keys[:index].count(key) for index, key in enumerate(keys)]
     return [
@@ -242,13 +254,15 @@ def _labels(models: Sequence[Model]) -> list[str]:
 def _defined_measures(
     models: Sequence[Model], measures: str | Sequence[str]
 ) -> list[tuple[tuple[str, ...], dict[str, str]]]:
-    """Measures that are defined for each model, and why others are not; one that is defined for none is an error."""
+    """Measures that are defined for each model, and why others are not; one that is defined for
+    none is an error."""
     if measures == "all":
         return [(resolve_measures(model, "all", to_output=False), {}) for model in models]
     names = [measures] if isinstance(measures, str) else list(dict.fromkeys(measures))
     found = []
     for model in models:
-        defined, reasons = [], {}
+        defined: list[str] = []
+        reasons: dict[str, str] = {}
         for name in names:
             check_gives_maps(name)
             try:

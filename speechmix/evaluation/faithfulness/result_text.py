@@ -60,11 +60,12 @@ def layers_text(table: pd.DataFrame) -> str:
 def curves_text(
     means: pd.DataFrame,
     table: pd.DataFrame,
-    labels: pd.DataFrame,
+    texts: pd.DataFrame,
     accuracy: float,
     facts: Mapping[str, object],
 ) -> str:
-    """What the model makes of the texts; then for each measure the probability left, and the metrics.
+    """What the model makes of the texts; then for each measure the probability left, and the
+    metrics.
 
     `table` is of one judge; `facts` is the provenance.
     """
@@ -77,10 +78,10 @@ def curves_text(
     names = [name for name in CURVE_METRICS if name in metrics]
     both = left.join(metrics[names]).reset_index().drop(columns="stack")
     numbers = both.to_string(index=False, float_format="{:.2f}".format)
-    count, judge = len(labels), table["judge"].iloc[0]
-    right = "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the labels are right."
+    count, judge = len(texts), table["judge"].iloc[0]
+    right = "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the texts are right."
     return (
         f"{facts.get('model')}: {count} text{'' if count == 1 else 's'}, {judge}; "
         f"probability of the label with all {facts.get('units')}s "
-        f"{labels['probability'].mean():.2f}.{right}\n{numbers}"
+        f"{texts['probability'].mean():.2f}.{right}\n{numbers}"
     )

@@ -1,12 +1,13 @@
-"""FaithfulnessResults: what a faithfulness evaluation found, as numbers, tables, sentences and files.
+"""FaithfulnessResults: what a faithfulness evaluation found, as numbers, tables, sentences and
+files.
 
-In: one number for each item, row, judge and metric (`item_evaluation.py`). Out: means with intervals, leaderboards, mean curves,
-how far judges agree, and ``faithfulness.csv`` in a folder.
+In: one number for each item, row, judge and metric (`item_evaluation.py`). Out: means with
+intervals, leaderboards, mean curves, how far judges agree, and ``faithfulness.csv`` in a folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -34,22 +35,25 @@ class FaithfulnessResults:
     Parameters
     ----------
     values : DataFrame
-        One number for each item, row, judge and metric: item, group, words (how many competed), stack, measure, aggregation,
-        layer (where one was chosen), judge, metric, value, chance; and model, init, seed.
+        One number for each item, row, judge and metric: item, group, words (how many competed),
+        stack, measure, aggregation, layer (where one was chosen), judge, metric, value, chance; and
+        model, init, seed.
     left_out : DataFrame
         Columns item, what ("item", a judge, a measure), reason; and model.
     drops : DataFrame
-        What each judge, and each fill alone, says of every word: item, group, stack, judge, word (index; of a token its
-        position), drop (nats, or of the probability); and model, init, seed.
+        What each judge, and each fill alone, says of every word: item, group, stack, judge, word
+        (index; of a token its position), drop (nats, or of the probability); and model, init, seed.
     ties : str
         What ties items into groups, in words.
     provenance : dict
         Model, initialisation, seed, weights, options; items and groups (how many there were).
     points : DataFrame
-        Every point of every curve, of `speechmix.deletion_curves` alone: item, group, stack, measure, aggregation, layer,
-        judge, share (percent of words), count (words), removed (probability without them), kept (with them alone).
-    labels : DataFrame
-        Likewise: item, group, label (evaluated for), probability (of the whole text), gold (``meta["label"]``), right, units.
+        Every point of every curve, of `speechmix.deletion_curves` alone: item, group, stack,
+        measure, aggregation, layer, judge, share (percent of words), count (words), removed
+        (probability without them), kept (with them alone).
+    texts : DataFrame
+        Likewise: item, group, label (evaluated for), probability (of the whole text), gold
+        (``meta["label"]``), right, units.
     """
 
     values: pd.DataFrame
@@ -58,31 +62,35 @@ class FaithfulnessResults:
     ties: str = ""
     provenance: Mapping[str, object] = field(default_factory=dict)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
-    labels: pd.DataFrame = field(default_factory=pd.DataFrame)
+    texts: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Mean over groups of everything, with 95 % intervals: one row for each model, judge, metric and row."""
-        tables = [
-            summary(one.values).assign(**dict(zip(MODEL, key, strict=True)))
-            for key, one in self._by_model()
-        ]
+        """Mean over groups of everything, with 95 % intervals: one row for each model, judge,
+        metric and row."""
+        tables = []
+        for _, values in self.values.groupby(MODEL, sort=False, dropna=False):
+            tables.append(summary(values))
+            for name in MODEL:
+                tables[-1][name] = values[name].iloc[0]
         return pd.concat(tables, ignore_index=True) if tables else summary(self.values)
 
     @property
     def judges(self) -> list[str]:
-        """Judges as they were named, those apart (knock-out, which shares Value Zeroing's intervention) last."""
+        """Judges as they were named, those apart (knock-out, which shares Value Zeroing's
+        intervention) last."""
         names = list(dict.fromkeys(self.values["judge"]))
         return sorted((name for name in names if name != CUE), key=is_apart)
 
     @property
     def accuracy(self) -> float:
         """Share of the texts with a label that the model gives that label; NaN if none has one."""
-        right = self.labels["right"].dropna() if len(self.labels) else pd.Series(dtype=float)
+        right = self.texts["right"].dropna() if len(self.texts) else pd.Series(dtype=float)
         return float(right.astype(bool).mean()) if len(right) else float("nan")
 
     def leaderboard(self, metric: str | None = None, *, judge: str | None = None) -> pd.DataFrame:
-        """Rows by one judge and metric (the first by default), best first; see `leaderboard.leaderboard`.
+        """Rows by one judge and metric (the first by default), best first; see
+        `leaderboard.leaderboard`.
 
         Raises
         ------
@@ -95,9 +103,10 @@ class FaithfulnessResults:
         return leaderboard(self.values, judge=judge, metric=metric or self._first_metric())
 
     def sentence(self, metric: str | None = None, *, judge: str | None = None) -> str:
-        """Who wins by one judge and metric, and how surely; or that no measure is better than the baselines."""
+        """Who wins by one judge and metric, and how surely; or that no measure is better than the
+        baselines."""
         judge, metric = judge or self._first_judge(), metric or self._first_metric()
-        noun = "texts" if len(self.labels) else "clips"
+        noun = "texts" if len(self.texts) else "clips"
         board = self.leaderboard(metric, judge=judge)
         return sentence(board, judge=judge, metric=metric, noun=noun)
 
@@ -105,11 +114,12 @@ class FaithfulnessResults:
         """Record measures that are not defined for the model, by name with the reason."""
         notes = [{"item": "", "what": name, "reason": why} for name, why in reasons.items()]
         former = pd.DataFrame(notes, columns=["item", "what", "reason"])
-        former = former.assign(model=self.provenance.get("model"))
+        former = former.assign(model=model_columns(self.provenance)["model"])
         return replace(self, left_out=pd.concat([former, self.left_out], ignore_index=True))
 
     def judge_agreement(self) -> pd.DataFrame:
-        """How far the judges, and the fills of one, rank the words of an item alike; see `leaderboard.judge_agreement`."""
+        """How far the judges, and the fills of one, rank the words of an item alike; see
+        `leaderboard.judge_agreement`."""
         return judge_agreement(self.drops)
 
     def judge_table(self, judge: str | None = None) -> pd.DataFrame:
@@ -128,7 +138,8 @@ class FaithfulnessResults:
         return rows
 
     def mean_curves(self) -> pd.DataFrame:
-        """Mean over texts at each bin; of curves one by one at every 5 % of the words, between points on a straight line.
+        """Mean over texts at each bin; of curves one by one at every 5 % of the words, between
+        points on a straight line.
 
         Columns stack, measure, aggregation, share, removed, kept.
         """
@@ -142,17 +153,19 @@ class FaithfulnessResults:
         return means.reset_index()
 
     def text(self, judge: str | None = None) -> str:
-        """Curves as a table, if there are any; else layers by measures for each model, by one judge (the first by default)."""
+        """Curves as a table, if there are any; else layers by measures for each model, by one judge
+        (the first by default)."""
         if not len(self.points):
             return layers_text(self.judge_table(judge))
         table = self.judge_table(self._first_judge())
-        return curves_text(self.mean_curves(), table, self.labels, self.accuracy, self.provenance)
+        return curves_text(self.mean_curves(), table, self.texts, self.accuracy, self.provenance)
 
     def write(self, folder: str | PathLike[str]) -> Path:
-        """Write ``faithfulness.csv`` into a folder: the leaderboards of all judges and metrics, one under the other.
+        """Write ``faithfulness.csv`` into a folder: the leaderboards of all judges and metrics, one
+        under the other.
 
-        A run's page shows it (`speechmix report`). ``faithfulness_values.csv`` has one number an item. Rows of other models
-        that are there already stay.
+        A run's page shows it (`speechmix report`). ``faithfulness_values.csv`` has one number an
+        item. Rows of other models that are there already stay.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,10 +181,6 @@ class FaithfulnessResults:
             write_csv(_with_other_models(table.assign(**facts), path, facts), path)
         return folder / FILE
 
-    def _by_model(self) -> Iterator[tuple[tuple[object, ...], FaithfulnessResults]]:
-        for key, values in self.values.groupby(MODEL, sort=False, dropna=False):
-            yield key, replace(self, values=values)
-
     def _first_judge(self) -> str:
         if not self.judges:
             raise InputError(self._description())
@@ -182,7 +191,8 @@ class FaithfulnessResults:
         return "spearman" if "spearman" in metrics or not metrics else str(metrics[0])
 
     def _description(self) -> str:
-        """How many items were evaluated by whom, or why none was; and how many groups a comparison of measures needs."""
+        """How many items were evaluated by whom, or why none was; and how many groups a comparison
+        of measures needs."""
         groups = self.provenance.get("groups")
         if not isinstance(groups, int):
             groups = int(self.values["group"].nunique())
@@ -200,6 +210,16 @@ class FaithfulnessResults:
 
     def __repr__(self) -> str:
         return f"FaithfulnessResults({self.provenance.get('model')}: {self._description()})"
+
+
+def model_columns(provenance: Mapping[str, object]) -> dict[str, str | int | None]:
+    """Columns of all tables that name the model."""
+    seed = provenance.get("seed")
+    return {
+        "model": str(provenance.get("model")),
+        "init": str(provenance.get("init")),
+        "seed": seed if isinstance(seed, int) else None,
+    }
 
 
 def concatenate(results: Sequence[FaithfulnessResults]) -> FaithfulnessResults:

@@ -18,7 +18,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -74,7 +74,9 @@ def kendall(scores: np.ndarray, drops: np.ndarray) -> float:
     return _correlation(kendalltau, scores, drops)
 
 
-def _correlation(function, scores: np.ndarray, drops: np.ndarray) -> float:
+def _correlation(
+    function: Callable[..., tuple[float, float]], scores: np.ndarray, drops: np.ndarray
+) -> float:
     if not _ranks(drops):
         return float("nan")
     return float(function(scores, drops)[0]) if _ranks(scores) else 0.0
@@ -93,7 +95,7 @@ def order_of(scores: np.ndarray) -> list[int]:
     >>> order_of(np.array([0.2, 0.5, 0.2]))
     [1, 0, 2]
     """
-    return np.argsort(-np.asarray(scores, dtype=float), kind="stable").tolist()
+    return [int(index) for index in np.argsort(-np.asarray(scores, dtype=float), kind="stable")]
 
 
 def comprehensiveness(removed: np.ndarray) -> float:

@@ -203,14 +203,14 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     )
     assert found.left_out.iloc[-1]["what"] in ("globenc", "blank (mask, unk, remove)")
     bert = found.table[found.table["model"] == "BertForMaskedLM"]
-    mean, *fills = judges = [f"blank ({name})" for name in ("mask, unk, remove", "mask", "unk", "remove")]
+    mean, *fills = judges = [
+        f"blank ({name})" for name in ("mask, unk, remove", "mask", "unk", "remove")
+    ]
     assert list(dict.fromkeys(bert["judge"])) == judges
     drops = found.drops[found.drops["model"] == "BertForMaskedLM"].pivot(
         index="word", columns="judge", values="drop"
     )
-    np.testing.assert_allclose(
-        drops[fills].mean(axis=1), drops[mean]
-    )
+    np.testing.assert_allclose(drops[fills].mean(axis=1), drops[mean])
     text = found.text()
     assert "BertForMaskedLM: 1 sentence, blank (mask, unk, remove)" in text
     assert "globenc" in text

@@ -81,8 +81,8 @@ def test_every_point_is_a_plain_forward_pass(fill, bins):
     assert points["count"].tolist() == list(counts)
     np.testing.assert_allclose(points["removed"], removed, rtol=0, atol=1e-10)
     np.testing.assert_allclose(points["kept"], kept, rtol=0, atol=1e-10)
-    assert found.labels["label"].tolist() == ["abc"[label]]
-    assert found.labels["probability"][0] == pytest.approx(intact[label], abs=1e-10)
+    assert found.texts["label"].tolist() == ["abc"[label]]
+    assert found.texts["probability"][0] == pytest.approx(intact[label], abs=1e-10)
     value = found.table[found.table["measure"] == "attention"].set_index("metric")["value"]
     inner = slice(1, -1) if bins is None else slice(1, None)
     assert value["comprehensiveness"] == pytest.approx(
@@ -118,7 +118,7 @@ def test_the_one_word_that_counts_goes_first():
 def test_labels_that_texts_come_with_are_compared_and_not_asked_for():
     texts = [speechmix.Sentence(TEXT, meta={"label": label}) for label in ("heard", "not")]
     found = speechmix.deletion_curves(listens_to("play"), texts, measures="attention", fill="unk")
-    assert found.labels["label"].tolist() == ["not", "not"]
+    assert found.texts["label"].tolist() == ["not", "not"]
     assert found.accuracy == 0.5
     assert "50 % of the labels are right" in found.text()
 
@@ -129,7 +129,7 @@ def test_a_word_at_the_mask_is_a_label_too():
         text_models.bert(), [sentence], measures="gradient_input", bins=None
     )
     assert set(found.table["aggregation"]) == {"to the output", ""}
-    assert found.labels["label"].tolist() == ["is"]
+    assert found.texts["label"].tolist() == ["is"]
     curve = found.mean_curves()
     assert len(curve["share"].unique()) == 21
     ends = found.points[found.points["count"].isin([0, 4])].groupby("count")["removed"]
@@ -143,7 +143,7 @@ def test_a_text_that_is_too_long_is_left_out():
     found = speechmix.deletion_curves(model, ["the cat " * 20, TEXT], measures="attention")
     (reason,) = found.left_out["reason"]
     assert "42 tokens, and BertForSequenceClassification has 40 positions: cut the text" in reason
-    assert found.labels["item"].tolist() == [TEXT]
+    assert found.texts["item"].tolist() == [TEXT]
 
 
 def test_a_causal_classifier_reads_its_last_token():
@@ -162,9 +162,9 @@ def test_a_causal_classifier_reads_its_last_token():
     )
     ids = model.tokenizer("a cat sat", return_tensors="pt")["input_ids"]
     expected = probabilities(module.requires_grad_(False), ids).max()
-    assert found.labels["probability"][0] == pytest.approx(expected, abs=1e-10)
+    assert found.texts["probability"][0] == pytest.approx(expected, abs=1e-10)
     row = speechmix.mix(model, "a cat sat", units="token")["value_zeroing", "decoder"]
-    assert found.labels["units"][0] == sum(span.word is not None for span in row.sources)
+    assert found.texts["units"][0] == sum(span.word is not None for span in row.sources)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,6 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 def test_a_model_that_hears_is_sent_elsewhere():
     with pytest.raises(
-        InputError, match="found tiny-french-ctc: for others see speechmix.faithfulness"
+        InputError, match=r"found tiny-french-ctc: for others see speechmix\.faithfulness"
     ):
         speechmix.deletion_curves(trained("tiny-french-ctc"), [TEXT])

@@ -14,8 +14,8 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
-from speechmix.evaluation.faithfulness.judges import Removals, verdicts
 from speechmix.evaluation.faithfulness.evaluate import other_of_pair
+from speechmix.evaluation.faithfulness.judges import Removals, verdicts
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import attenuated
