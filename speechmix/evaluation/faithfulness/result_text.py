@@ -79,7 +79,7 @@ def curves_text(
     both = left.join(metrics[names]).reset_index().drop(columns="stack")
     numbers = both.to_string(index=False, float_format="{:.2f}".format)
     count, judge = len(texts), table["judge"].iloc[0]
-    right = "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the texts are right."
+    right = "" if np.isnan(accuracy) else f" {100 * accuracy:.0f} % of the labels are right."
     return (
         f"{facts.get('model')}: {count} text{'' if count == 1 else 's'}, {judge}; "
         f"probability of the label with all {facts.get('units')}s "
