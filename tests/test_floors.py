@@ -34,11 +34,9 @@ UPWARD = {
     # Still to be moved.
     ("explanations/page_data.py", "reporting"),
     ("files/names.py", "inputs"),
-    ("runs/boundary_shifts.py", "reporting"),
     ("runs/model_run.py", "reporting"),
     ("runs/score_clips.py", "reporting"),
     ("runs/speech_ablations.py", "reporting"),
-    ("runs/twin_clips.py", "reporting"),
 }
 
 

@@ -8,12 +8,12 @@ only those kept, p(0) = q(W) that of the whole item:
     comprehensiveness    mean over k of p(0) - p(k)       sufficiency    mean over k of p(0) - q(k)
     deletion, insertion  area under p, under q, over the share of words
 
-One by one, the first two leave out the ends, where the order plays no part (`scores`). In bins of b
-% the first ceil(b W / 100) words go. The soft versions leave every word in, scaled by its share s_j
-in its row:
+One by one, the first two leave out the ends, where the order plays no part (`scores`). In bins of
+b %, the first ceil(b W / 100) words go. The soft versions leave every word in, scaled by its share
+s_j in its row:
 
-    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is
-    muted soft sufficiency            samples of word j times s_j          and it alone is left
+    soft comprehensiveness  samples of word j times 1 - s_j  a word with all of the row is muted
+    soft sufficiency        samples of word j times s_j      and it alone is left
 
 The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log
 energies: half the amplitude is 6 dB less and leaves a word intelligible, so soft numbers are
