@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import InputError
 from .clip_options import (
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from ...evaluation.faithfulness import FaithfulnessResults
     from ...inputs.sentences.sentence import Sentence
 
-    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
+_Parser = TypeVar("_Parser", bound=argparse.ArgumentParser)
 _EXAMPLES = """examples:
   speechmix faithfulness openai/whisper-small clips.tsv --out runs/small
   speechmix faithfulness facebook/wav2vec2-base-960h clips.tsv --measures all --judges silence patch
@@ -59,14 +58,14 @@ _DELETION = """examples:
 """
 
 
-def add_commands(commands: _Commands) -> None:
+def add_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     """Add the commands to a parser's subcommands."""
     _add_faithfulness(commands)
     _add_blank_out(commands)
     _add_deletion(commands)
 
 
-def _add_faithfulness(commands: _Commands) -> None:
+def _add_faithfulness(commands: argparse._SubParsersAction[_Parser]) -> None:
     command = commands.add_parser(
         "faithfulness",
         help="which measure ranks the words that the decision needs?",
@@ -118,7 +117,7 @@ def _add_faithfulness(commands: _Commands) -> None:
     add_loading_options(command)
 
 
-def _add_blank_out(commands: _Commands) -> None:
+def _add_blank_out(commands: argparse._SubParsersAction[_Parser]) -> None:
     blank_out = _add_text_command(
         commands,
         "blank-out",
@@ -153,7 +152,7 @@ def _add_blank_out(commands: _Commands) -> None:
     )
 
 
-def _add_deletion(commands: _Commands) -> None:
+def _add_deletion(commands: argparse._SubParsersAction[_Parser]) -> None:
     deletion = _add_text_command(
         commands,
         "deletion",
@@ -184,7 +183,7 @@ def _add_deletion(commands: _Commands) -> None:
 
 
 def _add_text_command(
-    commands: _Commands, name: str, what: str, examples: str
+    commands: argparse._SubParsersAction[_Parser], name: str, what: str, examples: str
 ) -> argparse.ArgumentParser:
     """A command of texts with the options that both have."""
     command = commands.add_parser(
