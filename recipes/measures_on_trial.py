@@ -86,7 +86,7 @@ def drawn(pairs: int) -> Iterator[Clip]:
 
     longer = (
         pair
-        for pair in synthetic_french.pairs(
+        for pair in synthetic_french.speak_pairs(
             20 * pairs, seed=_SEED, nouns_of="train", voices_of="test"
         )
         if len(pair[0].words) >= _FEWEST_WORDS and not pair[0].control

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..inputs.clips.player import wav
-from ..reporting.plots.panels import spoken
+from ..reporting.plots.panels import measure_label
 from ..reporting.plots.sound_panels import envelope
 from .plain_text import SAME_FOR_ALL
 from .tables import COLUMNS, PAIR_COLUMNS
@@ -73,7 +73,7 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
         "measures": [
             {
                 "name": name,
-                "title": spoken(name),
+                "title": measure_label(name),
                 "of": claim.of,
                 "unit": claim.unit,
                 "distance": _plain(explanation.distances[name]),

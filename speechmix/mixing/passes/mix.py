@@ -89,8 +89,7 @@ def mix(
         word (and the one that decides its spelling, with a foil). Much cheaper than the whole map.
     pooling : {"mean", "max"}
         Over the frames of a word.
-    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean",
-    "unit_manhattan"}
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
         Of Value Zeroing.
     heads : {"mean", "each"}
         "each" gives a map per head; for Value Zeroing it zeroes that head alone.

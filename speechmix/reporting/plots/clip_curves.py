@@ -23,7 +23,7 @@ from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
 Key = tuple[str, str]  # measure, stack
 
 
-def curves_of(
+def clip_curve_table(
     clip: Clip, maps: Mapping[Key, MixingMap]
 ) -> tuple[dict[Key, np.ndarray], dict[str, str]]:
     """Cue contribution of every map that holds both words (one of prepared inputs, or of other
@@ -43,7 +43,7 @@ def curves_of(
     return contributions, named_rows
 
 
-def draw_curves(
+def draw_clip_curves(
     part: SubFigure,
     maps: Mapping[Key, MixingMap],
     contributions: Mapping[Key, np.ndarray],
@@ -66,7 +66,7 @@ def draw_curves(
         (lines[measure],) = ax.plot(
             layers,
             _percent(curve),
-            label=panels.spoken(measure),
+            label=panels.measure_label(measure),
             linewidth=1.4,
             marker="o",
             markersize=3,

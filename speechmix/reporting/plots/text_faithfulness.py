@@ -67,7 +67,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
         panels.write_numbers(ax, cells, array, places=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
-        columns = [panels.spoken(name) for name in grid.columns]
+        columns = [panels.measure_label(name) for name in grid.columns]
         ax.set_xticks(
             np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False
         )
@@ -130,7 +130,9 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
     figure = panels.new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
-        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.spoken(name))
+        Line2D(
+            [], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.measure_label(name)
+        )
         for place, name in enumerate(measures)
     ]
     handles += [
