@@ -34,6 +34,7 @@ from speechmix.evaluation.faithfulness.to_output import same_removal
 from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
+from speechmix.mixing.maps.measure_registry import facts_of, names_of_scope
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 MAPS = (
@@ -44,7 +45,12 @@ MAPS = (
     "attention_norm",
     "alti",
 )
-TO_OUTPUT = ("gradient_input", "chefer", "alti_logit", "decompx", "lrp", "occlusion", "shapley")
+SLOW = ("integrated_gradients", "deeplift")
+TO_OUTPUT = [
+    name
+    for name in names_of_scope("model", "logit", "removal")
+    if facts_of(name).objective and name not in SLOW
+]
 JUDGES = ("silence", "silence (noise)", "patch", "blank")
 AGGREGATIONS = ("last", "rollout", COMPOSED, TO_THE_OUTPUT)
 _FEWEST_WORDS, _SEED, _TWINS = 4, 60_000, 2

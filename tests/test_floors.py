@@ -32,7 +32,6 @@ UPWARD = {
     ("mixing/maps/decision_map.py", "reporting"),
     ("explanations/explanation.py", "reporting"),
     # Still to be moved.
-    ("explanations/page_data.py", "reporting"),
     ("files/names.py", "inputs"),
     ("runs/model_run.py", "reporting"),
     ("runs/score_clips.py", "reporting"),

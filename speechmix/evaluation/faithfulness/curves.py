@@ -1,7 +1,7 @@
 """Perturbation curves: the probability of the decision with the first words of an order removed, or
 with them alone.
 
-Words of an item are few, so sets of them recur between orders; each is run once (`Removals`),
+Words of an item are few, so sets of them recur between orders; each is run once (`RemovalMargins`),
 several in a batch. With p(k) and q(k) the probability with the first k of W words removed, and with
 only those kept, p(0) = q(W) that of the whole item:
 
@@ -27,7 +27,8 @@ from math import ceil
 
 import numpy as np
 
-from .judges import Removals, Verdict
+from ...interventions.removal_margins import RemovalMargins
+from .judges import Verdict
 
 
 def removed_counts(word_count: int, bins: Sequence[float] | None) -> list[int]:
@@ -84,7 +85,7 @@ def perturbation_curves(
 
 
 def _curves(
-    removals: Removals,
+    removals: RemovalMargins,
     words: Sequence[int],
     orders: Sequence[Sequence[int]],
     counts: Sequence[int],
@@ -98,7 +99,7 @@ def _curves(
 
 
 def soft_metrics(
-    removals: Removals, words: Sequence[int], vectors: Sequence[np.ndarray]
+    removals: RemovalMargins, words: Sequence[int], vectors: Sequence[np.ndarray]
 ) -> list[dict[str, float]]:
     """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and
     1.
@@ -114,7 +115,7 @@ def soft_metrics(
             dict(zip(words, (1 - shares).tolist(), strict=True)),
             dict(zip(words, shares.tolist(), strict=True)),
         ]
-    intact, *others = removals.probabilities(removals.attenuated(gains))
+    intact, *others = removals.probabilities(removals.scaled(gains))
     pairs = np.reshape(others, (-1, 2))
     return [
         {"soft_comprehensiveness": float(intact - less), "soft_sufficiency": float(intact - alone)}

@@ -33,7 +33,7 @@ from ...inputs.clips.player import flac
 from ...inputs.words.multipart_words import spoken_text
 from ...inputs.words.spans import Word
 from ...interventions.audio_removal import silence
-from ...mixing.maps.measure_registry import FACTS
+from ...mixing.maps.measure_registry import facts_of, names_of_scope
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.mix import mix_one
 from ...reporting.plots.sound_panels import sound_picture
@@ -87,7 +87,7 @@ class SilencedTranscript:
 def page_measures() -> tuple[str, ...]:
     """Names of the measures that the page computes: those that explain no single number of the
     output."""
-    return tuple(name for name, facts in FACTS.items() if facts.is_layerwise)
+    return tuple(name for name in names_of_scope("layer", "model") if facts_of(name).is_layerwise)
 
 
 def clip_from_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:

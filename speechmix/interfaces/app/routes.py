@@ -20,7 +20,7 @@ from ...explanations.page import view_file
 from ...files.json_files import parse_json
 from ...inputs.clips.player import flac
 from ...interventions.audio_removal import SOUND_FILLS
-from ...mixing.maps.measure_registry import FACTS
+from ...mixing.maps.measure_registry import facts_of
 from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.sound_panels import sound_picture
 from . import downloads as saving
@@ -119,7 +119,7 @@ class App:
 
     def _facts(self) -> dict[str, Any]:
         measures = [
-            {"name": name, "what": FACTS[name].description} for name in answers.page_measures()
+            {"name": name, "what": facts_of(name).description} for name in answers.page_measures()
         ]
         return {
             "version": __version__,

@@ -70,7 +70,8 @@ def mix(
         "decoder_input_ids": ids}``). Several clips, or prepared inputs of a batch of several, give
         a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str
-        Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one.
+        Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one. Options
+        that a measure has for itself stand behind its name, as in "alti:order=2".
     stacks : str or sequence of str, optional
         "encoder", "decoder", "cross"; by default all that the model and its inputs have.
     layers : sequence of int, optional

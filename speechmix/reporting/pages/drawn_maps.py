@@ -17,6 +17,7 @@ import numpy as np
 
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...inputs.words.spans import Span
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import in_letters, in_words
 from ...runs.results.stored_clips import Maps, ModelKey
@@ -162,7 +163,7 @@ def _drawn(
         "model": label,
         "stack": mixing_map.stack,
         "units": units,
-        "measure": panels.measure_label(mixing_map.measure),
+        "measure": measure_label(mixing_map.measure),
         "layers": [int(layer) for layer in layers],
         "targets": [_unit(span) for span in mixing_map.targets],
         "sources": [_unit(span) for span in mixing_map.sources],

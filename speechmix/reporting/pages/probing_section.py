@@ -19,7 +19,8 @@ from ...evaluation.probing.link import probing_agreement
 from ...evaluation.probing.probe import ANSWERS_FILE, FILE
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
-from ..plots.panels import measure_label, model_name
+from ...mixing.maps.measure_facts import measure_label
+from ..plots.panels import model_name
 from ..plots.probe_curves import probe_and_mixing, probe_figure
 from .html_page import Item, Part
 from .page_figures import side_suffixes

@@ -17,12 +17,12 @@ from ...evaluation.length_baseline import length_exponent
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...runs.results.open_run import StoredRun
 from ...runs.results.run_times import by_phase
 from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
-from ..plots.panels import measure_label
 from .html_page import Item, Part
 from .study_results import Study
 from .study_tables import KEYS, format_study_table, without_control

@@ -20,6 +20,7 @@ from ...evaluation.faithfulness.result_text import (
     describe_rows,
     layers_by_measures,
 )
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .panels import DIFFERENCE_COLORS, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
@@ -67,7 +68,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
         panels.write_numbers(ax, cells, array, places=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
-        columns = [panels.measure_label(name) for name in grid.columns]
+        columns = [measure_label(name) for name in grid.columns]
         ax.set_xticks(
             np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False
         )
@@ -130,9 +131,7 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
     figure = panels.new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
-        Line2D(
-            [], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.measure_label(name)
-        )
+        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=measure_label(name))
         for place, name in enumerate(measures)
     ]
     handles += [
