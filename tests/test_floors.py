@@ -33,8 +33,8 @@ UPWARD = {
     ("explanations/explanation.py", "reporting"),
     # Still to be moved.
     ("files/names.py", "inputs"),
-    ("runs/model_run.py", "reporting"),
-    ("runs/score_clips.py", "reporting"),
+    ("runs/kinds/speech_ablation.py", "reporting"),
+    ("runs/run_job.py", "reporting"),
     ("runs/speech_ablations.py", "reporting"),
 }
 

@@ -21,6 +21,7 @@ from .clip_options import (
     manifest_clips,
     print_skipped,
 )
+from .executor_options import add_shard_option, shard_of
 from .model_options import (
     add_loading_options,
     add_measures_option,
@@ -29,7 +30,6 @@ from .model_options import (
     loaded,
     model_loaders,
 )
-from .status import add_shard_option, shard_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
