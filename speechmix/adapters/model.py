@@ -21,26 +21,26 @@ from ..errors import InputError, ModelError
 from ..files.cache_keys import digest
 from ..files.timing import phase
 from .binding.bound_layers import Stack, bind, bind_stacks, layer_modules
-from .capture.activation_cache import HeardSounds
+from .capture.activation_cache import ActivationCache
 from .capture.memory import check_fits
-from .capture.precision_context import alone, lent, parts_of
-from .capture.random_state import own_random_numbers
+from .capture.precision_context import exclusive_access, list_modules, precision_context
+from .capture.random_state import isolated_random_numbers
 from .delta.products import WeightProducts
 from .generation.audio_prompt import Prompt
 from .generation.decoder_prefix import DecoderPrefix, check_prefix
-from .loading.fingerprint import Seen, fingerprint
-from .loading.model_description import Described
+from .loading.fingerprint import WeightsSnapshot, fingerprint
+from .loading.model_description import ModelDescription
 from .loading.peft_adapters import has_adapters
-from .loading.pickling import contents, restored
+from .loading.pickling import model_contents, restore_model
 
 if TYPE_CHECKING:
     from ..inputs.sentences.sentence import Sentence
     from .families.specs import Family
-    from .generation.transcription import Written
+    from .generation.transcription import GeneratedText
 
 
 @dataclass(repr=False)
-class Model(Described):
+class Model(ModelDescription):
     """An unmodified Hugging Face model, seen through its family's table.
 
     Parameters
@@ -65,11 +65,11 @@ class Model(Described):
         Of an audio language model, which writes the prompt around the sound.
     prompt : Prompt
         What an audio language model is asked; see `with_prompt`.
-    written : dict of str to Written
+    generated_texts : dict of str to GeneratedText
         What the model wrote about clips and sentences that came without a text for its decoder.
     weight_products : WeightProducts, optional
         What was made of the weights, within `unchanged`.
-    heard : HeardSounds, optional
+    activation_cache : ActivationCache, optional
         What was made of the sounds heard last, within `unchanged`.
     eager_as_given : bool
         Whether attention is read off the softmax because the model, as it was given, computes
@@ -86,21 +86,25 @@ class Model(Described):
     prefix: DecoderPrefix = field(default_factory=DecoderPrefix)
     processor: Any = None
     prompt: Prompt = field(default_factory=Prompt)
-    written: dict[str, Written] = field(default_factory=dict, repr=False, compare=False)
+    generated_texts: dict[str, GeneratedText] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     stacks: dict[str, Stack] = field(init=False, repr=False)
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
-    heard: HeardSounds | None = field(default=None, init=False, repr=False, compare=False)
+    activation_cache: ActivationCache | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     eager_as_given: bool = field(default=False, init=False, repr=False)
     _parts: list[torch.nn.Module] = field(
         init=False, repr=False, compare=False
     )  # that the stacks are bound to
-    _fingerprint: tuple[Seen, str] | None = field(
+    _fingerprint: tuple[WeightsSnapshot, str] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
     def __post_init__(self):
         self.stacks = bind_stacks(self.family, self.module, self.base)
-        self._parts = parts_of(self.module)
+        self._parts = list_modules(self.module)
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
                 f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, "
@@ -122,8 +126,8 @@ class Model(Described):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled are the module with its weights and what its table says of it; the family is
-        looked up again (pickled.py)."""
-        return restored, contents(self)
+        looked up again (pickling.py)."""
+        return restore_model, model_contents(self)
 
     @property
     def fingerprint(self) -> str:
@@ -137,9 +141,9 @@ class Model(Described):
         """
         parts = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
-        with alone(self.module):  # another thread may run it in another precision
+        with exclusive_access(self.module):  # another thread may run it in another precision
             if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
-                seen = Seen(
+                seen = WeightsSnapshot(
                     *parts, generation
                 )  # before hashing: what is written meanwhile is noticed next time
                 self._fingerprint = seen, fingerprint(*parts)
@@ -244,8 +248,8 @@ class Model(Described):
         other = copy(self)
         for name, value in told.items():
             setattr(other, name, value)
-        other.stacks, other.written = dict(self.stacks), {}
-        other.weight_products = other.heard = None
+        other.stacks, other.generated_texts = dict(self.stacks), {}
+        other.weight_products = other.activation_cache = None
         other.name = f"{plain} ({described})" if described else plain
         return other
 
@@ -259,13 +263,15 @@ class Model(Described):
             If the model cannot write: a random twin, a model without a head.
         """
         from ..inputs.sentences.sentence import Sentence
-        from .generation.transcription import translated
+        from .generation.transcription import translate_sentence
 
         if self.hears:
             raise InputError(
                 f"{self.name} hears: with_prefix(task='translate') makes it translate clips"
             )
-        return translated(self, Sentence(sentence) if isinstance(sentence, str) else sentence)
+        return translate_sentence(
+            self, Sentence(sentence) if isinstance(sentence, str) else sentence
+        )
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's
@@ -303,9 +309,9 @@ class Model(Described):
                 f"cannot run a {own} model in {dtype} and give it back unchanged: load it with "
                 "dtype= instead"
             )
-        with alone(self.module):
+        with exclusive_access(self.module):
             self.rebind()
-            with own_random_numbers(), lent(self.module, dtype):
+            with isolated_random_numbers(), precision_context(self.module, dtype):
                 yield
 
     def rebind(self) -> None:
@@ -317,11 +323,11 @@ class Model(Described):
             If whole layers were exchanged, or the model was given adapters, or its table does not
             fit the new parts.
         """
-        parts = parts_of(self.module)
+        parts = list_modules(self.module)
         if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
             return
         for name, stack in self.stacks.items():
-            if layer_modules(stack.plan, self.base) != tuple(
+            if layer_modules(stack.spec, self.base) != tuple(
                 layer.module for layer in stack.layers
             ):
                 raise ModelError(
@@ -333,9 +339,9 @@ class Model(Described):
                 "merged"
             )
         for name, stack in self.stacks.items():
-            again = bind(stack.plan, self.base, stack.heads)
+            again = bind(stack.spec, self.base, stack.heads)
             if again is not None:
-                self.stacks[name] = replace(again, no_sum=stack.no_sum)
+                self.stacks[name] = replace(again, unknown_sum=stack.unknown_sum)
         self._parts = parts
 
     @contextmanager
@@ -345,14 +351,14 @@ class Model(Described):
 
         What is made of the weights for one clip serves the next (on a CPU); what is made of a
         clip's sound, features and the states of a Whisper's encoder, serves the next question about
-        it (remembering.py).
+        it (activation_cache.py).
         """
-        if self.heard is not None:
+        if self.activation_cache is not None:
             yield
             return
-        self.heard = HeardSounds()
+        self.activation_cache = ActivationCache()
         self.weight_products = WeightProducts() if self.device.type == "cpu" else None
         try:
             yield
         finally:
-            self.weight_products = self.heard = None
+            self.weight_products = self.activation_cache = None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.activation_cache import encoder_output
+from ..adapters.capture.activation_cache import run_encoder
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.generation.decoder_prefix import require_transcription
 from ..adapters.generation.tokens import decoder_tokens
@@ -64,7 +64,7 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
                 for text in texts
             ]
         )
-    hidden = encoder_output(model, inputs, heard.sound)
+    hidden = run_encoder(model, inputs, heard.sound)
     return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..adapters.generation.model_inputs import InputsOfSound
+from ..adapters.generation.model_inputs import HashedInputs
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
 from ..mixing.measures.objectives import Objective, logits_of
@@ -177,7 +177,7 @@ class Writing:
     def inputs(self) -> dict[str, Tensor]:
         """What the model is fed, as prepared inputs for `mix`."""
         prepared = self.decision.prepared
-        return InputsOfSound(prepared.inputs, prepared.sound)
+        return HashedInputs(prepared.inputs, prepared.sound)
 
 
 def decision_on(

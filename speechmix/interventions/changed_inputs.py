@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..adapters.capture.activation_cache import as_encoder_output
+from ..adapters.capture.activation_cache import wrap_encoder_states
 from ..inputs.clips.clip import Clip
 from .decision import Decision
 from .input_ablation import inputs_of_sound
@@ -108,7 +108,7 @@ def _of_decoder(
             numbers, ids, lefts = zip(*together[start : start + _RUNS_AT_ONCE], strict=True)
             hidden = torch.cat([states[id(changes[number].sound)] for number in numbers])
             output = model.module(
-                encoder_outputs=as_encoder_output(hidden),
+                encoder_outputs=wrap_encoder_states(hidden),
                 decoder_input_ids=torch.cat(ids),
                 use_cache=False,
                 return_dict=True,

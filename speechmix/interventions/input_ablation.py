@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..adapters.generation.audio_prompt import of_the_sound
+from ..adapters.generation.audio_prompt import audio_inputs
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
@@ -223,5 +223,5 @@ def _clip_of(decision: Decision) -> Clip:
 def inputs_of_sound(decision: Decision, clip: Clip) -> dict[str, Tensor]:
     """What the model hears of a clip."""
     inputs = decision.model.family.prepare(decision.model, clip, ("encoder",)).inputs
-    inputs = of_the_sound(inputs) if decision.model.converses else inputs
+    inputs = audio_inputs(inputs) if decision.model.converses else inputs
     return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}

@@ -17,9 +17,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ..adapters.generation.audio_prompt import given_answer
-from ..adapters.generation.tokens import given_text
-from ..adapters.generation.transcription import Written, can_write, key_of, written_about
+from ..adapters.generation.audio_prompt import provided_answer
+from ..adapters.generation.tokens import provided_text
+from ..adapters.generation.transcription import (
+    GeneratedText,
+    can_generate_text,
+    generate_text,
+    generated_text_key,
+)
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
@@ -57,32 +62,34 @@ def remember_written(
     asked = question.stacks is None or {"decoder", "cross"} & set(question.stacks)
     if not asked or not needs_text(model, clip):
         return []
-    question_of_text = key_of(model, clip)
+    question_of_text = generated_text_key(model, clip)
     key = Key(clip.name, WRITTEN, question_of_text)
     stored: Mapping[str, Any] = {}
-    if can_write(model):
+    if can_generate_text(model):
         if key in results:
             stored = json.loads(results.row(key)["content"])
         else:
-            stored = {**_heard(clip), "written": asdict(written_about(model, clip))}
+            stored = {**_heard(clip), "written": asdict(generate_text(model, clip))}
             results.put(key, content=json.dumps(stored, ensure_ascii=False))
     else:
         stored = texts.get(clip.name, {})
         if {name: stored.get(name) for name in _heard(clip)} != _heard(clip):
             return []  # by no trained model of this name, or of another recording
-    if question_of_text not in model.written:
-        model.written[question_of_text] = Written(
+    if question_of_text not in model.generated_texts:
+        model.generated_texts[question_of_text] = GeneratedText(
             **{**stored["written"], "ids": tuple(stored["written"]["ids"])}
         )
-    return [key] if can_write(model) else []
+    return [key] if can_generate_text(model) else []
 
 
 def needs_text(model: Model, clip: Clip) -> bool:
     """Whether a model has a decoder to be fed and the clip brings no text for it."""
     if model.converses:
-        return model.processor is not None and given_answer(model, clip) is None
+        return model.processor is not None and provided_answer(model, clip) is None
     return (
-        "cross" in model.stacks and model.tokenizer is not None and given_text(model, clip) is None
+        "cross" in model.stacks
+        and model.tokenizer is not None
+        and provided_text(model, clip) is None
     )
 
 
@@ -122,7 +129,7 @@ def written_of(model: Model, clip: Clip) -> dict[str, Any]:
     to the decoder."""
     if not needs_text(model, clip):
         return {}
-    written = model.written.get(key_of(model, clip))
+    written = model.generated_texts.get(generated_text_key(model, clip))
     return {} if written is None else {"written": list(written.ids)}
 
 

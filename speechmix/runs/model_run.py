@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.generation.transcription import key_of
+from ..adapters.generation.transcription import generated_text_key
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..evaluation.transcript_accuracy import transcribe
@@ -248,7 +248,9 @@ class ModelRun:
         )
         if not transcribes or clip.name not in self._drawn:
             return None
-        if needs_text(model, clip) and (written := model.written.get(key_of(model, clip))):
+        if needs_text(model, clip) and (
+            written := model.generated_texts.get(generated_text_key(model, clip))
+        ):
             return written.text
         try:
             with phase(TRANSCRIPTS):

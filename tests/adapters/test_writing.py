@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.generation.transcription import written_about
+from speechmix.adapters.generation.transcription import generate_text
 from speechmix.errors import InputError
 from tests.conftest import build
 from tests.models.shared_models import shared
@@ -42,7 +42,7 @@ def test_greedy_is_that_of_transformers(translator):
                 use_cache=False,
             ).logits
             ids.append(int(logits[0, -1].argmax()))
-    assert list(written_about(translator, speechmix.Sentence(text)).ids) == ids[:-1]
+    assert list(generate_text(translator, speechmix.Sentence(text)).ids) == ids[:-1]
 
 
 class TestMix:
@@ -125,7 +125,7 @@ class TestWhoCannotWrite:
 def test_tokens_are_fed_as_they_were_written():
     """An untrained model of bytes writes what no text has these tokens for."""
     model = bart()
-    written = written_about(model, speechmix.Sentence("the cats sleep"))
+    written = generate_text(model, speechmix.Sentence("the cats sleep"))
     assert not written.ended
     maps = speechmix.mix(model, "the cats sleep")
     inputs = model.tokenizer("the cats sleep", return_tensors="pt")

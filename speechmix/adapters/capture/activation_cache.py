@@ -36,13 +36,13 @@ class Features(NamedTuple):
     sound: str | None
 
 
-class Remembered:
+class LRUCache:
     """A few results by key, the last used, within a number of bytes; for several threads.
 
     Examples
     --------
     >>> import torch
-    >>> remembered = Remembered(limit=8)
+    >>> remembered = LRUCache(limit=8)
     >>> for name in "abc":
     ...     remembered.keep(name, {"x": torch.zeros(1)})
     >>> [name for name in "abc" if remembered.get(name)]
@@ -77,15 +77,15 @@ def _size(result: Mapping[str, Tensor]) -> int:
     return sum(tensor.nbytes for tensor in result.values())
 
 
-class HeardSounds:
+class ActivationCache:
     """What a model made of the sounds it heard last."""
 
     def __init__(self):
-        self.features = Remembered(FEATURES_BYTES)
-        self.encoder_states = Remembered(STATES_BYTES)
+        self.features = LRUCache(FEATURES_BYTES)
+        self.encoder_states = LRUCache(STATES_BYTES)
 
 
-def features_of(model: Model, clip: Clip) -> Features:
+def extract_features(model: Model, clip: Clip) -> Features:
     """What the model's feature extractor makes of a clip; within `Model.unchanged` once for clips
     of one sound.
 
@@ -99,7 +99,7 @@ def features_of(model: Model, clip: Clip) -> Features:
         If the clip's audio cannot be read, or what is made of it is not finite.
     """
     heard = (
-        model.heard
+        model.activation_cache
     )  # once: a thread that is late must not give what it made to the next `unchanged`
     if heard is None:
         return Features(_made_of(model, clip), None)
@@ -127,7 +127,7 @@ def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
     return features
 
 
-def encoder_output(
+def run_encoder(
     model: Model, inputs: Mapping[str, Tensor], sound: str | None, *, attention: str | None = None
 ) -> Any:
     """What an encoder gives for a sound's inputs: made now, or remembered from another question
@@ -153,15 +153,19 @@ def encoder_output(
     transformers.modeling_outputs.BaseModelOutput
     """
     key = _key(model, sound, next(iter(inputs.values())), attention)
-    states = None if model.heard is None or sound is None else model.heard.encoder_states.get(key)
+    states = (
+        None
+        if model.activation_cache is None or sound is None
+        else model.activation_cache.encoder_states.get(key)
+    )
     if states is not None:
-        return as_encoder_output(states["states"])
+        return wrap_encoder_states(states["states"])
     output = model.family.run(model.base, inputs, ("encoder",))
-    remember_encoder_states(model, output[0], sound, attention=attention)
+    store_encoder_states(model, output[0], sound, attention=attention)
     return output
 
 
-def as_encoder_output(states: Tensor) -> Any:
+def wrap_encoder_states(states: Tensor) -> Any:
     """States of an encoder [B, T, D] as a decoder takes them; all of them are sound.
 
     Returns
@@ -176,13 +180,13 @@ def as_encoder_output(states: Tensor) -> Any:
     return output
 
 
-def remember_encoder_states(
+def store_encoder_states(
     model: Model, states: Tensor, sound: str | None, *, attention: str | None = None
 ) -> None:
     """Keep an encoder's output [1, T, D] for the next question about the sound."""
-    if model.heard is not None and sound is not None and len(states) == 1:
+    if model.activation_cache is not None and sound is not None and len(states) == 1:
         key = _key(model, sound, states, attention)
-        model.heard.encoder_states.keep(key, {"states": states.detach()})
+        model.activation_cache.encoder_states.keep(key, {"states": states.detach()})
 
 
 def _key(model: Model, sound: str | None, made: Tensor, attention: str | None) -> tuple:

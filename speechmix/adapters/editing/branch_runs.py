@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from ...errors import InputError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules
-from ..capture.activation_cache import encoder_output
-from ..capture.forward_pass import arguments_by_name, attention_readable
-from ..capture.packed_states import packed_as, with_runs
+from ..capture.activation_cache import run_encoder
+from ..capture.forward_pass import arguments_by_name, use_attention
+from ..capture.packed_states import pack_like, unpack_states
 from ..model import Model
 from .branches import Branch, ChangedValues
 from .shared_encoder import project_once
@@ -110,7 +110,7 @@ def branch_outputs(
 def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
     """What the encoder gives, run under the attention that passes with branches have."""
     of_encoder = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
-    return encoder_output(model, of_encoder, sound, attention=model.readable_attention)
+    return run_encoder(model, of_encoder, sound, attention=model.readable_attention)
 
 
 def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:
@@ -164,7 +164,7 @@ def _growing(model: Model, branches: Sequence[Branch]) -> Iterator[_Growing]:
     """
     model.rebind()
     with ExitStack() as undo:
-        undo.enter_context(attention_readable(model.module, model.readable_attention))
+        undo.enter_context(use_attention(model.module, model.readable_attention))
         yield _Growing(model, branches, undo)
 
 
@@ -204,7 +204,7 @@ class _Growing:
         names, heads, shared = (
             [stack.name for stack, _ in blocks],
             blocks[0][0].heads,
-            blocks[0][0].plan.shared,
+            blocks[0][0].spec.shared,
         )
         leaving = [
             (row, b)
@@ -214,7 +214,7 @@ class _Growing:
 
         def before(module, args, kwargs):
             entered, kwargs = arguments_by_name(module, args, kwargs)
-            hidden = with_runs(entered, self._heard)
+            hidden = unpack_states(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
             self.lengths |= {
                 name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names
@@ -233,7 +233,7 @@ class _Growing:
             grown = {
                 name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()
             }
-            return (packed_as(entered, hidden),), {**grown, **given}
+            return (pack_like(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
@@ -253,8 +253,8 @@ class _Growing:
         def before(module, args, kwargs):
             states = arguments_by_name(module, args, kwargs)[0]
             by_runs, own_heads = (
-                with_runs(states, self._heard),
-                heads if attention.softmax else None,
+                unpack_states(states, self._heard),
+                heads if attention.needs_eager else None,
             )
             packed = by_runs.shape[1] if states.ndim == 2 else 0
             self._changing.enter_context(

@@ -20,11 +20,11 @@ import torch
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..capture.memory import check_fits
-from .audio_tokens import heard_among
+from .audio_tokens import locate_audio_tokens
 from .model_inputs import Prepared
-from .token_words import located_tokens
-from .tokens import Tokens, check_ends_once, given_text, text_with_foil
-from .transcription import Written, written_about
+from .token_words import align_tokens_to_words
+from .tokens import Tokens, check_ends_once, provided_text, text_with_foil
+from .transcription import GeneratedText, generate_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class Prompt:
     Parameters
     ----------
     text : str
-        Written behind the sound; one that holds the model's audio token is taken as it is, without
+        GeneratedText behind the sound; one that holds the model's audio token is taken as it is, without
         a chat template.
     answer : str, optional
         What the decoder is fed as the answer, to every clip.
@@ -90,22 +90,25 @@ def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Pr
     ModelError
         If the model was loaded without its processor.
     """
-    asked = prompted(model, clip)
+    asked = prepare_prompt(model, clip)
     ids, written = asked["input_ids"][0].tolist(), None
     if "decoder" not in stacks:
-        return Prepared(dict(asked), heard=heard_among(model, ids))
-    text = given_answer(model, clip)
+        return Prepared(dict(asked), audio_tokens=locate_audio_tokens(model, ids))
+    text = provided_answer(model, clip)
     if text is None:
-        written = written_about(model, clip)
+        written = generate_text(model, clip)
     tokens = _tokens_of(model, clip, ids, text, written)
     inputs = {**asked, "input_ids": torch.tensor([tokens.ids])}
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     return Prepared(
-        inputs, tokens, written=written, heard=heard_among(model, tokens.ids, answer=len(ids))
+        inputs,
+        tokens,
+        generated_text=written,
+        audio_tokens=locate_audio_tokens(model, tokens.ids, answer=len(ids)),
     )
 
 
-def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
+def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     """Inputs of the prompt with the clip's sound, a batch of one, as the model's processor makes
     them.
 
@@ -138,7 +141,9 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         )
     check_fits(model, len(audio))
     with phase("features"):
-        made = (model.family.converse or conversation)(model.processor, audio, model.prompt.text)
+        made = (model.family.build_chat_inputs or write_chat_inputs)(
+            model.processor, audio, model.prompt.text
+        )
     inputs = {name: torch.as_tensor(value) for name, value in made.items()}
     if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
         raise InputError(
@@ -146,13 +151,13 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
             f"{model.name} makes no position "
             "for its decoder: use a longer clip"
         )
-    heard_among(model, inputs["input_ids"][0].tolist()).check(
+    locate_audio_tokens(model, inputs["input_ids"][0].tolist()).check(
         grid.n_frames, f"{model.name}, {clip.name}"
     )
     return inputs
 
 
-def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
     """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but
     Voxtral's).
 
@@ -198,15 +203,15 @@ def _rate_of(processor: Any) -> dict[str, Any]:
     return {} if extractor is None else {"sampling_rate": extractor.sampling_rate}
 
 
-def of_the_sound(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs that the sound is in, without those of the text."""
     return {name: tensor for name, tensor in inputs.items() if name not in _OF_TEXT}
 
 
-def asked_and_answered(model: Model, prepared: Prepared) -> dict[str, Any]:
+def describe_prompt_and_answer(model: Model, prepared: Prepared) -> dict[str, Any]:
     """What a map says of the decoder's text: the prompt, where sound and answer are among its
     positions, whose answer it is."""
-    tokens, heard, written = prepared.tokens, prepared.heard, prepared.written
+    tokens, heard, written = prepared.tokens, prepared.audio_tokens, prepared.generated_text
     if tokens is None or heard is None:
         return {}
     told: dict[str, Any] = {"sound_positions": [heard.start, heard.stop]}
@@ -233,20 +238,20 @@ def asked_and_answered(model: Model, prepared: Prepared) -> dict[str, Any]:
     return {**told, "prompt": model.prompt.text, "answer_position": heard.answer, **answer}
 
 
-def given_answer(model: Model, clip: Clip) -> str | None:
+def provided_answer(model: Model, clip: Clip) -> str | None:
     """The answer that is fed to the decoder where the model need not write it: one given, or what
     is said."""
     prompt = model.prompt
     answer = (
         prompt.answer
         if prompt.answer is not None or not prompt.transcribes
-        else given_text(model, clip)
+        else provided_text(model, clip)
     )
     return answer.strip() if answer and answer.strip() else None
 
 
 def _tokens_of(
-    model: Model, clip: Clip, prompt: list[int], text: str | None, written: Written | None
+    model: Model, clip: Clip, prompt: list[int], text: str | None, written: GeneratedText | None
 ) -> Tokens:
     """All tokens of the decoder: the prompt's, of no word, and the answer's, of those words of the
     clip that are in it."""
@@ -278,12 +283,12 @@ def _tokens_of(
 
 
 def _spelled(model: Model, clip: Clip, text: str) -> Tokens:
-    tokens = Tokens(*located_tokens(model.tokenizer, text, clip.words or ()), kinds=[])
+    tokens = Tokens(*align_tokens_to_words(model.tokenizer, text, clip.words or ()), kinds=[])
     check_ends_once(model, clip, text, tokens.ids)
     return tokens
 
 
-def _as_written(model: Model, written: Written | None) -> Tokens:
+def _as_written(model: Model, written: GeneratedText | None) -> Tokens:
     ids = [] if written is None else list(written.ids)
     return Tokens(
         ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), []

@@ -4,7 +4,7 @@ encoder.
 In an audio language model what the encoder gives goes through a projector and takes the place of
 audio tokens in the decoder's input. In: the ids that are fed, and the projector's step: so many
 frames become so many positions (Qwen2-Audio and Qwen2.5-Omni 2 and 1, Voxtral 4 and 1,
-Granite-speech 15 and 3). Out: a `Heard`, read off the ids, which turns words and frames of the
+Granite-speech 15 and 3). Out: a `AudioTokens`, read off the ids, which turns words and frames of the
 sound into units of the decoder, by the rule of frames: a position belongs to the word that the
 centre of its frames lies in.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Heard:
+class AudioTokens:
     """Positions of a decoder that stand for sound.
 
     Parameters
@@ -43,7 +43,7 @@ class Heard:
 
     Examples
     --------
-    >>> heard = Heard(3, 103, frames=2, positions=1)
+    >>> heard = AudioTokens(3, 103, frames=2, positions=1)
     >>> [(span.start, span.stop) for span in heard.of_frames([Span(0, 10), Span(11, 20)])]
     [(3, 8), (8, 13)]
     """
@@ -149,7 +149,9 @@ class Heard:
         )
 
 
-def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) -> Heard:
+def locate_audio_tokens(
+    model: Model, ids: Sequence[int], *, answer: int | None = None
+) -> AudioTokens:
     """Where sound is among the tokens that an audio language model is fed.
 
     Parameters
@@ -158,7 +160,7 @@ def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) 
         Of a family with a projector.
     ids : sequence of int [T]
     answer : int, optional
-        As in `Heard`.
+        As in `AudioTokens`.
 
     Raises
     ------
@@ -186,14 +188,14 @@ def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) 
             f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
             f"found {len(places)}"
         )
-    return Heard(start, stop, frames, positions, answer)
+    return AudioTokens(start, stop, frames, positions, answer)
 
 
 class _HeardEnough(Exception):
     """Raised where the decoder would begin, when only the encoder is asked about."""
 
 
-def run_with_sound(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     """Run an audio language model's base, no further than the stacks need.
 
     Raises

@@ -3,7 +3,7 @@ a clip's transcript.
 
 Input position p of a decoder holds token p and predicts token p + 1. So, behind an encoder, a
 word's *source columns* are the positions that hold its tokens, and its *target rows* the positions
-one earlier, which predict them (Mohebbi et al. 2023). text.py makes the tokens of sentences.
+one earlier, which predict them (Mohebbi et al. 2023). text_tokens.py makes the tokens of sentences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...inputs.words.multipart_words import parts_of, spoken_text
 from ...inputs.words.spans import Span
 from .decoder_prefix import decoder_prefix, timestamp
-from .token_words import located_tokens
+from .token_words import align_tokens_to_words
 from .word_positions import place_of_target
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def decoder_tokens(model: Model, clip: Clip) -> Tokens:
         If the clip has no text, or the language is not known.
     """
     check_tokenizer(model, clip)
-    text = given_text(model, clip)
+    text = provided_text(model, clip)
     if text is None:
         raise InputError(
             f"{clip.name} has no text to feed the decoder: give text=, or ask for "
@@ -241,7 +241,7 @@ def check_tokenizer(model: Model, clip: Clip) -> None:
         )
 
 
-def given_text(model: Model, clip: Clip) -> str | None:
+def provided_text(model: Model, clip: Clip) -> str | None:
     """The text of a clip that belongs behind the model's prefix: what is said, or its translation;
     None if not given."""
     text = clip.translation if model.prefix.task == "translate" else _text_of(clip)
@@ -274,12 +274,12 @@ def _text_of(clip: Clip) -> str:
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     tokenizer = model.tokenizer
-    text = behind_prefix(model, text.strip())
+    text = join_to_prefix(model, text.strip())
     prefix = decoder_prefix(model, clip)
     spoken = (
         (clip.words or ()) if model.prefix.task == "transcribe" else ()
     )  # a translation has other words
-    text_ids, labels, words = located_tokens(tokenizer, text, spoken)
+    text_ids, labels, words = align_tokens_to_words(tokenizer, text, spoken)
     _check_known(model, clip, text, text_ids)
     times = _times_around(model, clip) if model.prefix.timestamps else ()
     before, after = [list(side) for side in (times[:1], times[1:])]
@@ -304,7 +304,7 @@ def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:
     )
 
 
-def behind_prefix(model: Model, text: str) -> str:
+def join_to_prefix(model: Model, text: str) -> str:
     """A text as it is fed behind a decoder's prefix: Whisper was trained on text that follows a
     space."""
     return f" {text}" if model.family.name == "whisper" else text
@@ -333,14 +333,14 @@ def _check_known(model: Model, clip: Clip, text: str, ids: Sequence[int]) -> Non
     )
 
 
-def most_tokens(model: Model) -> list[int]:
+def decoder_lengths(model: Model) -> list[int]:
     """Positions that a decoder behind an encoder has, by whatever name its config calls them."""
     names = ("max_target_positions", "max_text_positions", "max_position_embeddings")
     return [getattr(model.config, name) for name in names if hasattr(model.config, name)]
 
 
 def _check_length(model: Model, clip: Clip, n_tokens: int) -> None:
-    most = min(most_tokens(model), default=n_tokens)
+    most = min(decoder_lengths(model), default=n_tokens)
     if n_tokens > most:
         raise InputError(
             f"{clip.name}: its text is {n_tokens} tokens of {model.name}, whose decoder was made "

@@ -26,7 +26,7 @@ _SPELLING = (
 )  # how names of recognisers end
 
 
-class Described:
+class ModelDescription:
     """What a `Model` says of itself."""
 
     module: Any
@@ -52,8 +52,8 @@ class Described:
     @property
     def readable_attention(self) -> str:
         """The attention implementation of transformers that the model is run under to be read."""
-        plans = [block for stack in self.stacks.values() for block in stack.plan.blocks]
-        return "eager" if any(plan.softmax for plan in plans) else "sdpa"
+        specs = [block for stack in self.stacks.values() for block in stack.spec.blocks]
+        return "eager" if any(spec.needs_eager for spec in specs) else "sdpa"
 
     @property
     def hears(self) -> bool:
@@ -63,17 +63,17 @@ class Described:
     @property
     def converses(self) -> bool:
         """True for an audio language model, whose decoder reads sound among its tokens."""
-        return self.family.projector is not None and "decoder" in self.stacks
+        return self.family.projector_step is not None and "decoder" in self.stacks
 
     @property
     def projector_step(self) -> tuple[int, int]:
         """How many frames of the encoder become how many positions of an audio language model's
         decoder."""
-        if self.family.projector is None:
+        if self.family.projector_step is None:
             raise ModelError(
                 f"{self.name} is no audio language model: no sound is among its decoder's tokens"
             )
-        return self.family.projector(self.config)
+        return self.family.projector_step(self.config)
 
     @property
     def can_spell(self) -> bool:
@@ -148,12 +148,12 @@ class Described:
             f"{self.dtype}, {self.device}"
         ]
         for stack in self.stacks.values():
-            plan = stack.plan
-            last = plan.final_norm or "none"
+            spec = stack.spec
+            last = spec.final_norm or "none"
             lines.append(
                 f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width "
                 f"{stack.width}, "
-                f"{plan.norm_order}-norm, final norm: {last}"
+                f"{spec.norm_order}-norm, final norm: {last}"
             )
         return "\n".join(lines)
 

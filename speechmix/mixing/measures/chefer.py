@@ -74,7 +74,7 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
 
 def check_covered(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
-    if any(stack.plan.convolution for stack in model.stacks.values()):
+    if any(stack.spec.convolution for stack in model.stacks.values()):
         raise InputError(
             f"chefer: a layer of {model.name} mixes positions behind attention, by a convolution, "
             "for which there is no rule. "

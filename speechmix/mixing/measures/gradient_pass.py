@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...adapters.capture.activation_cache import as_encoder_output
+from ...adapters.capture.activation_cache import wrap_encoder_states
 from ...adapters.capture.device_copy import to_host
-from ...adapters.capture.packed_states import packed_as, with_runs
+from ...adapters.capture.packed_states import pack_like, unpack_states
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -244,7 +244,9 @@ class PassesTogether:
             stack != "encoder" and "cross" in self.model.stacks
         ):  # then the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
-            inputs["encoder_outputs"] = as_encoder_output(self._memory.expand(len(states), -1, -1))
+            inputs["encoder_outputs"] = wrap_encoder_states(
+                self._memory.expand(len(states), -1, -1)
+            )
         for name, value in inputs.items():
             if isinstance(value, Tensor):
                 inputs[name] = torch.cat([value] * len(states))
@@ -299,7 +301,7 @@ def _replacing(stack: str, index: int, change: Callable) -> Callable:
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
         before = kwargs[name] if name in kwargs else args[names.index(name)]
-        changed = packed_as(before, change(stack, index, with_runs(before)))
+        changed = pack_like(before, change(stack, index, unpack_states(before)))
         if name in kwargs:
             return args, {**kwargs, name: changed}
         place = names.index(name)

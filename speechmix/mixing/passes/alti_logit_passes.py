@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.norms import Norm
 from ...adapters.binding.output_head import head_projection, output_head
-from ...adapters.capture.activation_cache import encoder_output
+from ...adapters.capture.activation_cache import run_encoder
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
@@ -42,14 +42,14 @@ def writing_stack(model: Model) -> Stack:
         sum of what layers added.
     """
     stack = model.stacks["decoder" if "decoder" in model.stacks else "encoder"]
-    if stack.plan.norm_order != "pre":
+    if stack.spec.norm_order != "pre":
         raise InputError(
             "alti_logit is defined for pre-norm stacks, where the last state is the sum of what "
             "the layers added; the "
             f"{stack.name} of {model.name} is post-norm. Use speechmix.knock_out, or "
             "mix(measures='gradient_input')"
         )
-    if stack.plan.convolution or stack.plan.closing_norm:
+    if stack.spec.convolution or stack.spec.closing_norm:
         raise InputError(
             "alti_logit is defined for layers that add to a residual stream and leave it as it is; "
             "those of the "
@@ -197,7 +197,7 @@ def _read(
             name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")
         }
         if sound is not None and "cross" in model.stacks and len(of_sound) == 1:
-            options["encoder_outputs"] = encoder_output(model, of_sound, sound)
+            options["encoder_outputs"] = run_encoder(model, of_sound, sound)
             inputs = {name: tensor for name, tensor in inputs.items() if name not in of_sound}
         output = model.module(**inputs, **options, return_dict=True)
     finally:

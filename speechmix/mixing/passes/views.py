@@ -16,10 +16,15 @@ from functools import partial
 from typing import Any
 
 from ...adapters.capture.block import Block
-from ...adapters.generation.audio_prompt import asked_and_answered, given_answer
+from ...adapters.generation.audio_prompt import describe_prompt_and_answer, provided_answer
 from ...adapters.generation.model_inputs import Prepared
-from ...adapters.generation.tokens import given_text
-from ...adapters.generation.transcription import can_write, feed_as_written, key_of, written_about
+from ...adapters.generation.tokens import provided_text
+from ...adapters.generation.transcription import (
+    can_generate_text,
+    feed_generated_text,
+    generate_text,
+    generated_text_key,
+)
 from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
@@ -103,16 +108,21 @@ class View(ABC):
     def _is_written(self) -> bool:
         """Whether the model writes itself what its decoder is fed: it can, or it is remembered what
         its trained model wrote."""
-        return can_write(self._model) or (
-            self.item is not None and key_of(self._model, self.item) in self._model.written
+        return can_generate_text(self._model) or (
+            self.item is not None
+            and generated_text_key(self._model, self.item) in self._model.generated_texts
         )
 
     def _fed_to_decoder(self) -> dict[str, Any]:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the
         prefix, another text."""
-        tokens, written, prefix = self.prepared.tokens, self.prepared.written, self._model.prefix
-        if self.prepared.heard is not None:
-            return asked_and_answered(self._model, self.prepared)
+        tokens, written, prefix = (
+            self.prepared.tokens,
+            self.prepared.generated_text,
+            self._model.prefix,
+        )
+        if self.prepared.audio_tokens is not None:
+            return describe_prompt_and_answer(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
             return {}
         told: dict[str, Any] = {}
@@ -143,8 +153,8 @@ class View(ABC):
         stack = block.stack.name
         if self._encoder is None and stack != "decoder":
             self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
-        if stack == "encoder" and self.prepared.heard is not None:
-            self.prepared.heard.check(len(block.unmasked), self._model.name)
+        if stack == "encoder" and self.prepared.audio_tokens is not None:
+            self.prepared.audio_tokens.check(len(block.unmasked), self._model.name)
         targets, sources = self._both_sides(stack)
         for spans, length, side in (
             (targets, block.n_targets, "target"),
@@ -177,8 +187,8 @@ class View(ABC):
     def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
         if stack == "decoder" and self._decoder is not None:
             return self._decoder, self._decoder
-        if stack == "decoder" and self.prepared.heard is not None:
-            return self.prepared.heard.units(self.prepared.decoder_tokens, self._heard)
+        if stack == "decoder" and self.prepared.audio_tokens is not None:
+            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._heard)
         encoder = self._encoder or []
         targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
@@ -228,7 +238,7 @@ class ClipView(View):
     def feeds_decoder(self) -> bool:
         if self._model.tokenizer is None:
             return False
-        given = given_answer if self._model.converses else given_text
+        given = provided_answer if self._model.converses else provided_text
         return given(self._model, self.item) is not None or self._is_written
 
     def prepare(self, stacks: Sequence[str]) -> None:
@@ -236,7 +246,7 @@ class ClipView(View):
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         grid, heard = (
             self._model.grid(len(self.item.audio(self._model.sample_rate))),
-            self.prepared.heard,
+            self.prepared.audio_tokens,
         )
         if heard is not None and "decoder" in stacks:
             spans_on = partial(audio_spans, self.item, question=self._question)
@@ -280,12 +290,12 @@ class SentenceView(View):
             and "cross" in self._model.stacks
         ):
             written, self.item = (
-                written_about(self._model, self.item),
+                generate_text(self._model, self.item),
                 self._model.translate(self.item),
             )
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         if written is not None:
-            feed_as_written(self._model, self.prepared, written)
+            feed_generated_text(self._model, self.prepared, written)
         self._label_tokens()
 
     def provenance(self) -> dict[str, Any]:
@@ -313,8 +323,8 @@ class InputsView(View):
         self.prepared = prepared_from(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()
-        elif self.prepared.heard is not None and "decoder" in stacks:
-            heard = self.prepared.heard
+        elif self.prepared.audio_tokens is not None and "decoder" in stacks:
+            heard = self.prepared.audio_tokens
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
 
     def provenance(self) -> dict[str, Any]:

@@ -140,12 +140,12 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     if "decoder" not in model.stacks:
         return None
     from ...adapters.generation.decoder_prefix import decoder_prefix
-    from ...adapters.generation.token_words import tokens_with_offsets
-    from ...adapters.generation.tokens import behind_prefix
+    from ...adapters.generation.token_words import tokenize_with_offsets
+    from ...adapters.generation.tokens import join_to_prefix
 
-    text = behind_prefix(model, transcript)
+    text = join_to_prefix(model, transcript)
     ahead = len(text) - len(transcript)
-    _, offsets, _ = tokens_with_offsets(model.tokenizer, text)
+    _, offsets, _ = tokenize_with_offsets(model.tokenizer, text)
     places = [(max(0, start - ahead), max(0, stop - ahead)) for start, stop in offsets]
     return [*[None] * len(decoder_prefix(model, clip)), *places]
 
