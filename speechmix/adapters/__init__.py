@@ -2,9 +2,11 @@
 
 from .binding.bound_layers import Stack
 from .binding.layer_components import Layer
+from .families.family import Family
 from .families.registry import families, family_of_type, register
-from .families.specs import AttentionSpec, ConvolutionSpec, Family, FeedForwardSpec, StackSpec
+from .families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 from .generation.model_inputs import Prepared
+from .loading import pickling as _pickling  # noqa: F401  (how pickle takes a Model)
 from .loading.load import load
 from .model import Model
 

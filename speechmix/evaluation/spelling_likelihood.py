@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.activation_cache import run_encoder
 from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.capture.features import run_encoder
 from ..adapters.generation.decoder_prefix import require_transcription
-from ..adapters.generation.tokens import decoder_tokens
+from ..adapters.generation.decoder_text import decoder_tokens
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.numerics import ctc_log_probability

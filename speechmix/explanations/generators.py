@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from ..adapters.generation.ctc_paths import best_path
+from ..adapters.generation.decoder_text import decoder_tokens
+from ..adapters.generation.generated_texts import generate_text
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.generation.text_tokens import MASK, encode_sentence
-from ..adapters.generation.tokens import Tokens, decoder_tokens
-from ..adapters.generation.transcription import generate_text
+from ..adapters.generation.tokens import Tokens
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence

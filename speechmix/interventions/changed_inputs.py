@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..adapters.capture.activation_cache import wrap_encoder_states
+from ..adapters.capture.features import wrap_encoder_states
 from ..inputs.clips.clip import Clip
 from .decision import Decision
 from .input_ablation import inputs_of_sound

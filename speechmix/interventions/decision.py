@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..adapters.capture.activation_cache import run_encoder, wrap_encoder_states
 from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.capture.features import run_encoder, wrap_encoder_states
 from ..adapters.editing.branch_runs import branch_outputs
 from ..adapters.editing.branches import Branch
 from ..adapters.editing.shared_encoder import heard_once

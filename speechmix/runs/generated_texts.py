@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ..adapters.generation.audio_prompt import provided_answer
-from ..adapters.generation.tokens import provided_text
-from ..adapters.generation.transcription import (
-    GeneratedText,
+from ..adapters.generation.decoder_text import provided_text
+from ..adapters.generation.generated_texts import (
     can_generate_text,
     generate_text,
     generated_text_key,
 )
+from ..adapters.generation.prompts import GeneratedText
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.clips.clip import Clip

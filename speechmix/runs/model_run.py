@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.generation.transcription import generated_text_key
+from ..adapters.generation.generated_texts import generated_text_key
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..evaluation.transcript_accuracy import transcribe

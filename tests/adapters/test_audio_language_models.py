@@ -10,8 +10,9 @@ import transformers
 
 import speechmix
 from speechmix.adapters.binding.meta_model import outline
-from speechmix.adapters.generation.audio_tokens import AudioTokens, locate_audio_tokens
-from speechmix.adapters.generation.transcription import generate_text
+from speechmix.adapters.generation.audio_prompt import locate_audio_tokens
+from speechmix.adapters.generation.audio_tokens import AudioTokens
+from speechmix.adapters.generation.generated_texts import generate_text
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.words.spans import Span
 from tests.models import audio_language_models as tiny

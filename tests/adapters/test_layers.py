@@ -112,7 +112,7 @@ def test_a_feed_forward_runs_without_its_norm_and_residual():
 
 def test_a_path_that_leads_nowhere_fails_when_it_is_bound():
     model = speechmix.load(build("bert"))
-    plan = model.stacks["encoder"].plan
+    plan = model.stacks["encoder"].spec
     block = replace(plan.blocks[0], norm="attention.output.norm")
     with pytest.raises(
         ModelError,

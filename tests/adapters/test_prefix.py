@@ -10,8 +10,9 @@ import transformers
 
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.adapters.generation.tokens import decoder_tokens
-from speechmix.adapters.generation.transcription import generate_greedily, generate_text
+from speechmix.adapters.generation.decoder_text import decoder_tokens
+from speechmix.adapters.generation.generated_texts import generate_text
+from speechmix.adapters.generation.transcription import generate_greedily
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from speechmix.evaluation.transcript_accuracy import transcribe

@@ -10,13 +10,8 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.activation_cache import (
-    ActivationCache,
-    LRUCache,
-    extract_features,
-    run_encoder,
-    store_encoder_states,
-)
+from speechmix.adapters.capture.activation_cache import ActivationCache, LRUCache
+from speechmix.adapters.capture.features import extract_features, run_encoder, store_encoder_states
 from speechmix.errors import InputError
 from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs import bundled

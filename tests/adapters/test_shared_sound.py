@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechmix.adapters.capture.activation_cache import wrap_encoder_states
+from speechmix.adapters.capture.features import wrap_encoder_states
 from speechmix.adapters.editing.shared_encoder import heard_once
 from speechmix.interventions.decision import Decision
 from tests.conftest import ALL_FAMILIES, inputs_of

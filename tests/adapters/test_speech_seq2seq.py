@@ -12,7 +12,8 @@ import transformers
 
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.adapters.generation.transcription import GeneratedText, generate_greedily
+from speechmix.adapters.generation.prompts import GeneratedText
+from speechmix.adapters.generation.transcription import generate_greedily
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods

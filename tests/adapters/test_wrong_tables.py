@@ -121,10 +121,10 @@ WRONG = {
     ),
     "keys for the queries": Wrong("bart", "caught", "decoder", fields={"blocks": ()}),
     "read off the softmax, though it need not": Wrong(
-        "bert", "harmless", attention={"softmax": True}
+        "bert", "harmless", attention={"needs_eager": True}
     ),
     "not read off the softmax, though it must": Wrong(
-        "gemma2", "caught", attention={"softmax": False}
+        "gemma2", "caught", attention={"needs_eager": False}
     ),
     # feed-forwards
     "up for down": Wrong(

@@ -71,7 +71,7 @@ def log_probabilities(model, clip, ids=None):
 
 
 def fed_ids(model, clip):
-    from speechmix.adapters.generation.transcription import generate_text
+    from speechmix.adapters.generation.generated_texts import generate_text
 
     return None if "decoder" not in model.stacks else list(generate_text(model, clip).ids)
 

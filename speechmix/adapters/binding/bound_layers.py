@@ -7,12 +7,14 @@ not there fails here, when the model is loaded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
 from ...errors import ModelError
+from ..transformers_types import Config, PretrainedModule
 from .layer_components import (
     AttentionModules,
     ConvolutionModules,
@@ -23,7 +25,20 @@ from .layer_components import (
 )
 
 if TYPE_CHECKING:
-    from ..families.specs import AttentionSpec, ConvolutionSpec, Family, FeedForwardSpec, StackSpec
+    from ..families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
+
+
+class StackTable(Protocol):
+    """What of a `Family` says where the stacks are."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def stacks(self) -> Callable[[Config], tuple[StackSpec, ...]]: ...
+
+    @property
+    def heads(self) -> Callable[[Config, str], int]: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Stack:
         return len(self.layers)
 
 
-def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack]:
+def bind_stacks(family: StackTable, module: PretrainedModule, base: nn.Module) -> dict[str, Stack]:
     """Find all stacks of a family's table in a model.
 
     Raises

@@ -104,6 +104,11 @@ def _set(undo: ExitStack, part: nn.Module, name: str, value: bool | int) -> None
         undo.callback(part.__dict__.__setitem__, name, before)
 
 
+def has_adapters(module: nn.Module) -> bool:
+    """True if some module of a model is PEFT's."""
+    return any(type(part).__module__.startswith("peft.") for part in list_modules(module))
+
+
 def list_modules(module: nn.Module) -> list[nn.Module]:
     """Return a module with all its parts, each once: its ``modules()``, several times as fast."""
     parts: dict[int, nn.Module] = {}

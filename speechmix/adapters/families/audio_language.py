@@ -25,8 +25,10 @@ from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ..generation.audio_prompt import prepare_with_prompt, write_chat_inputs
 from ..generation.audio_tokens import run_with_audio
+from ..generation.transcription import generate_answer
 from .conformers import GRANITE, granite_grid
-from .specs import Family, StackSpec
+from .family import Family
+from .specs import StackSpec
 from .text_decoders import LLAMA
 from .whisper import ENCODER
 
@@ -182,6 +184,7 @@ FAMILIES = (
         stacks=_TOWER,
         grid=_qwen2_grid,
         prepare=prepare_with_prompt,
+        generate=generate_answer,
         run=run_with_audio,
         tiny_inputs=_with_mask(_tiny(_qwen2_step, _tower_features, 8)),
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
@@ -197,6 +200,7 @@ FAMILIES = (
         ),
         grid=_omni_grid,
         prepare=prepare_with_prompt,
+        generate=generate_answer,
         run=_omni_run,
         tiny_inputs=lambda config: _with_mask(
             _tiny(_qwen2_step, _omni_features, _omni_frames(config))
@@ -212,6 +216,7 @@ FAMILIES = (
         stacks=_TOWER,
         grid=_voxtral_grid,
         prepare=prepare_with_prompt,
+        generate=generate_answer,
         run=run_with_audio,
         tiny_inputs=_tiny(_voxtral_step, _tower_features, 8),
         auto_class=lambda config: "VoxtralForConditionalGeneration",
@@ -225,6 +230,7 @@ FAMILIES = (
         stacks=_stacks(GRANITE.within("encoder"), _granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
+        generate=generate_answer,
         run=run_with_audio,
         tiny_inputs=_tiny(_granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8),
         auto_class=lambda config: "GraniteSpeechForConditionalGeneration",

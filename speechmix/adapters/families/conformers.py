@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import extract_features
+from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
 from . import wav2vec2
-from .specs import AttentionSpec, ConvolutionSpec, Family, FeedForwardSpec, StackSpec
+from .family import Family
+from .specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 
 _CONVOLUTION = ConvolutionSpec(
     norm="conv_module.layer_norm",

@@ -15,7 +15,7 @@ from . import (
     wav2vec2,
     whisper,
 )
-from .specs import Family
+from .family import Family
 
 _FAMILIES: dict[str, Family] = {}
 

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ..generation.text_tokens import checkpoint_class, prepare_translation, tiny_ids
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from ..generation.transcription import generate_translation, translate_sentence
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
 _SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -117,6 +119,8 @@ def _family(name, *model_types, stacks, heads=heads_by_side):
         grid=None,
         prepare=prepare_translation,
         run=run_seq2seq,
+        generate=generate_translation,
+        translate=translate_sentence,
         tiny_inputs=_tiny_inputs,
         auto_class=checkpoint_class,
         can_batch=lambda config: True,

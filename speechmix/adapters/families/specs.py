@@ -9,16 +9,8 @@ the few things that cannot be data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ...inputs.audio.frame_grid import FrameGrid
-    from ..generation.model_inputs import Prepared
-    from ..model import Model
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -189,61 +181,3 @@ class StackSpec:
         layers, norm = self.layers.rpartition(".")[2], self.final_norm
         norm = norm and f"{root}.{norm.rpartition('.')[2]}"
         return replace(self, **{"layers": f"{root}.{layers}", "final_norm": norm, **changes})
-
-
-@dataclass(frozen=True)
-class Family:
-    """A model family: the table of its stacks and the few things that cannot be data.
-
-    Parameters
-    ----------
-    name : str
-    model_types : tuple of str
-        The ``config.model_type`` values this family covers.
-    stacks : callable
-        ``stacks(config)`` gives the `StackSpec`s.
-    grid : callable or None
-        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples. None: the
-        model reads text.
-    prepare : callable
-        ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence`
-        (`Prepared`).
-    run : callable
-        ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
-    tiny_inputs : callable
-        ``tiny_inputs(config)`` gives the smallest inputs the model takes, for the self-check.
-    auto_class : callable
-        ``auto_class(config)`` names the transformers class that loads a checkpoint with this
-        config.
-    heads : callable
-        ``heads(config, stack_name)`` gives the number of attention heads.
-    can_batch : callable
-        ``can_batch(config)`` says whether clips of several lengths can share a forward pass without
-        changing its result.
-    feature_rows : tuple of int, optional
-        Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the
-        next, and samples that the first takes beyond that.
-    projector_step : callable, optional
-        Of an audio language model, whose decoder reads sound among its tokens:
-        ``projector_step(config)`` gives how many frames of the encoder become how many positions of the
-        decoder (`audio_tokens.py`).
-    build_chat_inputs : callable, optional
-        ``build_chat_inputs(processor, audio, text)`` gives the inputs of a prompt with a sound, where
-        `prompt.conversation` does not.
-    """
-
-    name: str
-    model_types: tuple[str, ...]
-    stacks: Callable[[Any], tuple[StackSpec, ...]]
-    grid: Callable[[Any, int], FrameGrid] | None
-    prepare: Callable[
-        [Model, Any, tuple[str, ...]], Prepared
-    ]  # a Clip where there is a grid, else a Sentence
-    run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
-    tiny_inputs: Callable[[Any], dict[str, Tensor]]
-    auto_class: Callable[[Any], str]
-    heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
-    can_batch: Callable[[Any], bool] = lambda config: False
-    feature_rows: tuple[int, int] | None = None
-    projector_step: Callable[[Any], tuple[int, int]] | None = None
-    build_chat_inputs: Callable[[Any, Any, str], Mapping[str, Tensor]] | None = None

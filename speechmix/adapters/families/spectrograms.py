@@ -11,7 +11,8 @@ import torch
 
 from ...errors import InputError
 from ..generation.text_tokens import checkpoint_class
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
 _AST = StackSpec(
     name="encoder",

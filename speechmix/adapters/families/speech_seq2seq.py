@@ -16,11 +16,12 @@ import torch
 
 from ...errors import ModelError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import extract_features
+from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
-from ..generation.transcription import add_decoder_tokens
+from ..generation.transcription import add_decoder_tokens, generate_transcript
+from .family import Family
 from .seq2seq import MBART, heads_by_side, run_seq2seq
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 _SELF = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
@@ -147,6 +148,7 @@ FAMILIES = (
         grid=_moonshine_grid,
         prepare=_prepare("input_values"),
         run=run_seq2seq,
+        generate=generate_transcript,
         tiny_inputs=_tiny("input_values", 1, 4_000),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: (
@@ -162,6 +164,7 @@ FAMILIES = (
         grid=_speech2text_grid,
         prepare=_prepare("input_features", "attention_mask"),
         run=run_seq2seq,
+        generate=generate_transcript,
         tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(
             config
         ),
@@ -176,6 +179,7 @@ FAMILIES = (
         grid=convolution_grid,
         prepare=_prepare("input_values"),
         run=_run_speecht5,
+        generate=generate_transcript,
         tiny_inputs=_tiny("input_values", 1, 5_000),
         auto_class=_speecht5_class,
         heads=heads_by_side,

@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ..generation.text_tokens import checkpoint_class, prepare_sentence, tiny_ids
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
 _GPT2 = StackSpec(
     name="decoder",

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..generation.text_tokens import checkpoint_class, prepare_sentence, tiny_ids
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
 _BERT = StackSpec(
     name="encoder",

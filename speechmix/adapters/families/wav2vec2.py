@@ -11,9 +11,10 @@ from __future__ import annotations
 import torch
 
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import extract_features
+from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
 _ATTENTION = AttentionSpec.of("attention", norm="layer_norm")
 FEED_FORWARD = FeedForwardSpec(

@@ -14,11 +14,13 @@ import torch
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import extract_features
+from ..capture.features import extract_features
+from ..generation.decoder_prefix import check_prefix
 from ..generation.model_inputs import Prepared
-from ..generation.transcription import add_decoder_tokens
+from ..generation.transcription import add_decoder_tokens, generate_transcript
+from .family import Family
 from .seq2seq import heads_by_side
-from .specs import AttentionSpec, Family, FeedForwardSpec, StackSpec
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
 _SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -105,5 +107,7 @@ FAMILIES = (
         lambda config: "WhisperForConditionalGeneration",
         heads_by_side,
         can_batch=lambda config: True,
+        generate=generate_transcript,
+        check_prefix=check_prefix,
     ),
 )

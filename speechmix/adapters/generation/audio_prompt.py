@@ -11,8 +11,7 @@ same, and `Model.fingerprint` holds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,11 +19,13 @@ import torch
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..capture.memory import check_fits
-from .audio_tokens import locate_audio_tokens
+from .audio_tokens import AudioTokens
+from .decoder_text import check_ends_once, provided_text, text_with_foil
+from .generated_texts import generate_text
 from .model_inputs import Prepared
+from .prompts import GeneratedText
 from .token_words import align_tokens_to_words
-from .tokens import Tokens, check_ends_once, provided_text, text_with_foil
-from .transcription import GeneratedText, generate_text
+from .tokens import Tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,50 +33,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
 
-TRANSCRIBE = "Transcribe the speech."
 _OF_TEXT = ("input_ids", "attention_mask")
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """What an audio language model is asked.
-
-    Parameters
-    ----------
-    text : str
-        GeneratedText behind the sound; one that holds the model's audio token is taken as it is, without
-        a chat template.
-    answer : str, optional
-        What the decoder is fed as the answer, to every clip.
-    transcribes : bool
-        True if the answer is the clip's text, where neither is an `answer` given nor a clip without
-        one.
-
-    Without either, the model writes its answer itself (greedy).
-
-    Examples
-    --------
-    >>> Prompt("How many speakers are there?").described
-    'How many speakers are there?'
-    """
-
-    text: str = TRANSCRIBE
-    answer: str | None = None
-    transcribes: bool = True
-
-    @property
-    def described(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prompt."""
-        parts = [
-            self.text if self.text != TRANSCRIBE else "",
-            f"answer: {self.answer}" if self.answer else "",
-        ]
-        return "; ".join(part for part in parts if part)
-
-    @property
-    def facts(self) -> tuple[Any, ...]:
-        """For hashes."""
-        return astuple(self)
 
 
 def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
@@ -293,3 +251,45 @@ def _as_written(model: Model, written: GeneratedText | None) -> Tokens:
     return Tokens(
         ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), []
     )
+
+
+def locate_audio_tokens(
+    model: Model, ids: Sequence[int], *, answer: int | None = None
+) -> AudioTokens:
+    """Where sound is among the tokens that an audio language model is fed.
+
+    Parameters
+    ----------
+    model : Model
+        Of a family with a projector.
+    ids : sequence of int [T]
+    answer : int, optional
+        As in `AudioTokens`.
+
+    Raises
+    ------
+    InputError
+        If there is no sound, or more than one.
+    """
+    token = getattr(model.config, "audio_token_id", None)
+    places = [place for place, i in enumerate(ids) if i == token]
+    if not places:
+        raise InputError(
+            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its "
+            "decoder: the prompt must hold "
+            "one for each position of the sound, as the model's processor makes them"
+        )
+    start, stop = places[0], places[-1] + 1
+    if stop - start != len(places):
+        raise InputError(
+            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip "
+            "has them; they lie between "
+            f"{start} and {stop} with others among them"
+        )
+    frames, positions = model.projector_step
+    if len(places) % positions:
+        raise InputError(
+            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
+            f"found {len(places)}"
+        )
+    return AudioTokens(start, stop, frames, positions, answer)

@@ -22,7 +22,6 @@ from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.words.spans import Span
 
 if TYPE_CHECKING:
-    from ..model import Model
     from .tokens import Tokens
 
 
@@ -147,48 +146,6 @@ class AudioTokens:
                 for start, stop in span.ranges
             ]
         )
-
-
-def locate_audio_tokens(
-    model: Model, ids: Sequence[int], *, answer: int | None = None
-) -> AudioTokens:
-    """Where sound is among the tokens that an audio language model is fed.
-
-    Parameters
-    ----------
-    model : Model
-        Of a family with a projector.
-    ids : sequence of int [T]
-    answer : int, optional
-        As in `AudioTokens`.
-
-    Raises
-    ------
-    InputError
-        If there is no sound, or more than one.
-    """
-    token = getattr(model.config, "audio_token_id", None)
-    places = [place for place, i in enumerate(ids) if i == token]
-    if not places:
-        raise InputError(
-            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its "
-            "decoder: the prompt must hold "
-            "one for each position of the sound, as the model's processor makes them"
-        )
-    start, stop = places[0], places[-1] + 1
-    if stop - start != len(places):
-        raise InputError(
-            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip "
-            "has them; they lie between "
-            f"{start} and {stop} with others among them"
-        )
-    frames, positions = model.projector_step
-    if len(places) % positions:
-        raise InputError(
-            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
-            f"found {len(places)}"
-        )
-    return AudioTokens(start, stop, frames, positions, answer)
 
 
 class _HeardEnough(Exception):

@@ -15,8 +15,8 @@ from ...errors import InputError
 
 if TYPE_CHECKING:
     from .audio_tokens import AudioTokens
+    from .prompts import GeneratedText
     from .tokens import Tokens
-    from .transcription import GeneratedText
 
 
 @dataclass

@@ -1,9 +1,8 @@
-"""What a model writes by itself: the greedy transcript or translation of a clip, the greedy
-translation of a text.
+"""Generate text greedily: the transcript or translation of a clip, the translation of a sentence.
 
 In: a trained model with its language-model head, and a clip without a text (or a sentence without a
 translation). Out: what it wrote, as ids and as text, to be fed to its decoder again. It is written
-once: `Model.written` remembers it for a model as it is (its `fingerprint`), and a run keeps it in
+once: `Model.generated_texts` remembers it for a model as it is (its `fingerprint`), and a run keeps it in
 its folder. A random twin writes nothing; it is fed what the trained model wrote.
 """
 
@@ -11,91 +10,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...errors import InputError
-from ...files.cache_keys import digest
-from ...inputs.clips.clip import Clip
-from ..capture.activation_cache import run_encoder
+from ...inputs.sentences.sentence import Sentence
 from ..capture.device_copy import inputs_to_device
+from ..capture.features import run_encoder
+from .audio_prompt import prepare_prompt
 from .decoder_prefix import TICK, decoder_prefix, first_timestamp, timestamp
-from .tokens import Tokens, check_tokenizer, decoder_lengths, decoder_tokens, provided_text
+from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
+from .generated_texts import generate_text
+from .prompts import GeneratedText
+from .text_tokens import encode_sentence
+from .tokens import Tokens
 
 if TYPE_CHECKING:
-    from ...inputs.sentences.sentence import Sentence
+    from ...inputs.clips.clip import Clip
     from ..model import Model
     from .model_inputs import Prepared
 
 LONGEST = 224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
 _LONGEST_TRANSLATION = 256
-
-
-@dataclass(frozen=True)
-class GeneratedText:
-    """What a model wrote.
-
-    Parameters
-    ----------
-    ids : tuple of int
-        As the decoder is fed them again: with the prefix, without the end of text.
-    n_prefix : int
-        How many of them were given and not written.
-    text : str
-        What they spell, special tokens left out.
-    by : str
-        The model, and that its choice was greedy.
-    ended : bool
-        False if it would have gone on.
-    """
-
-    ids: tuple[int, ...]
-    n_prefix: int
-    text: str
-    by: str
-    ended: bool = True
-
-
-def can_generate_text(model: Model) -> bool:
-    """True for a trained model with a decoder fed by an encoder, a language-model head and a
-    tokenizer."""
-    headed = getattr(model.module, "can_generate", lambda: False)()
-    fed = "cross" in model.stacks or (model.converses and model.processor is not None)
-    return headed and fed and model.tokenizer is not None and model.init == "trained"
-
-
-def generated_text_key(model: Model, item: Clip | Sentence) -> str:
-    """Hash of what decides what a model writes about an item."""
-    question = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
-    return digest([model.fingerprint, *question])
-
-
-def generate_text(model: Model, item: Clip | Sentence) -> GeneratedText:
-    """What the model writes about a clip without a text or a sentence without a translation;
-    written now or remembered.
-
-    Raises
-    ------
-    InputError
-        If it cannot write: a random twin, a model without a head.
-    """
-    key = generated_text_key(model, item)
-    if key not in model.generated_texts:
-        if not can_generate_text(model):
-            remedy = "text= (translation= where it translates)" if model.hears else "translation="
-            remedy = "answer=" if model.converses else remedy
-            raise InputError(
-                f"{item.name} has no text to feed the decoder, and {model.label} writes none "
-                "itself (a trained model with "
-                f"its head does): give {remedy}, or ask for stacks=['encoder']"
-            )
-        write: Any = (
-            _answer if model.converses else _transcript if isinstance(item, Clip) else _translation
-        )
-        model.generated_texts[key] = write(model, item)
-    return model.generated_texts[key]
 
 
 def add_decoder_tokens(
@@ -186,20 +123,21 @@ def decode_ids(model: Model, ids: Sequence[int]) -> str:
     return model.tokenizer.decode([i for i in ids if i < first], skip_special_tokens=True).strip()
 
 
-def translate_sentence(model: Model, sentence: Sentence) -> Sentence:
-    """The sentence with the translation that the model itself writes; as it is if it has one.
+def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
+    """The sentence with the translation that the model itself generates; as it is if it has one.
 
     Raises
     ------
     InputError
         As `generate_text`.
     """
+    sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
     if sentence.translation is not None:
         return sentence
-    written = generate_text(model, sentence)
-    if not written.text:
+    generated = generate_text(model, sentence)
+    if not generated.text:
         raise InputError(f"{sentence.name!r}: {model.label} writes no text: give translation=")
-    return sentence.replace(translation=written.text)
+    return sentence.replace(translation=generated.text)
 
 
 def _rules(model: Model, n_prefix: int) -> list[Any]:
@@ -229,7 +167,7 @@ def _rules(model: Model, n_prefix: int) -> list[Any]:
     return rules
 
 
-def _transcript(model: Model, clip: Clip) -> GeneratedText:
+def generate_transcript(model: Model, clip: Clip) -> GeneratedText:
     what = "translation" if model.prefix.task == "translate" else "transcript"
     ids, n_prefix, ended = generate_greedily(model, clip)
     text = decode_ids(model, ids[n_prefix:])
@@ -238,11 +176,9 @@ def _transcript(model: Model, clip: Clip) -> GeneratedText:
     )
 
 
-def _answer(model: Model, clip: Clip) -> GeneratedText:
+def generate_answer(model: Model, clip: Clip) -> GeneratedText:
     """What an audio language model answers, by transformers' own greedy `generate`; the ids of the
     answer alone."""
-    from .audio_prompt import prepare_prompt
-
     inputs = inputs_to_device(prepare_prompt(model, clip), model.device, model.state_dtype)
     greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": LONGEST}
     unheard = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
@@ -275,11 +211,9 @@ def _tokens_of(model: Model, written: GeneratedText) -> Tokens:
     return Tokens(ids, [*labels, end], [None] * (len(ids) + 1), [*kinds, "special"], ahead=1)
 
 
-def _translation(model: Model, sentence: Sentence) -> GeneratedText:
+def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
     """Greedy search of transformers' own `generate`, which knows the family's rules (a language to
     begin with, no padding)."""
-    from .text_tokens import encode_sentence
-
     inputs = {
         name: tensor.to(model.device)
         for name, tensor in encode_sentence(model, sentence)[0].items()

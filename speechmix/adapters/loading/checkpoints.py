@@ -19,7 +19,7 @@ import transformers
 from transformers.utils import logging
 
 from ...errors import InputError, MissingExtraError, ModelError
-from ..families.specs import Family
+from ..families.family import Family
 from .hub import hub_options, hub_problem
 from .model_references import quantised_message
 from .torchaudio_version import torchaudio_problem

@@ -19,7 +19,7 @@ import torch
 from ...errors import InputError, ModelError
 from ..binding.fidelity_check import measure_as_given
 from ..binding.self_check import self_check
-from ..capture.precision_context import dtype_named
+from ..capture.precision_context import dtype_named, has_adapters
 from ..families.registry import family_of_type
 from ..model import Model
 from .checkpoints import (
@@ -42,7 +42,7 @@ from .model_references import (
     resolve_transformers_options,
     unwrap_module,
 )
-from .peft_adapters import adapter_base, has_adapters, load_adapter, merge_adapters
+from .peft_adapters import adapter_base, load_adapter, merge_adapters
 
 INITS = ("trained", "random")
 

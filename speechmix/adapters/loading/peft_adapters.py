@@ -19,13 +19,8 @@ from torch import nn
 
 from ...errors import MissingExtraError, ModelError
 from ...files.bounded_reads import read_bounded
-from ..capture.precision_context import list_modules
+from ..capture.precision_context import has_adapters
 from .checkpoints import brief
-
-
-def has_adapters(module: nn.Module) -> bool:
-    """True if some part of a model is PEFT's."""
-    return any(type(part).__module__.startswith("peft.") for part in list_modules(module))
 
 
 def merge_adapters(module: nn.Module) -> nn.Module:

@@ -7,8 +7,9 @@ before. In: a model. Out: what it is made of again.
 
 from __future__ import annotations
 
+import copyreg
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,9 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ModelError
 from ..binding.bound_layers import bind
-
-if TYPE_CHECKING:
-    from ..families.specs import StackSpec
-    from ..model import Model
+from ..families.registry import family_of_type
+from ..families.specs import StackSpec
+from ..model import Model
 
 # Fields that are made again, or belong to the process.
 _NOT_PICKLED = (
@@ -28,7 +28,7 @@ _NOT_PICKLED = (
     "stacks",
     "weight_products",
     "activation_cache",
-    "_parts",
+    "_modules",
     "_fingerprint",
 )
 
@@ -134,9 +134,6 @@ def restore_model(
         If its architecture is not registered in this process, or a module with parametrized weights
         cannot be built again.
     """
-    from ..families.registry import family_of_type
-    from ..model import Model
-
     module = module.build() if isinstance(module, ModuleRecipe) else module
     model = Model(
         module, family_of_type(getattr(module.config, "model_type", None)), fields["name"]
@@ -147,3 +144,10 @@ def restore_model(
         if bound is not None:
             model.stacks[name] = replace(bound, unknown_sum=unknown_sum)
     return model
+
+
+def _reduce_model(model: Model) -> tuple[Any, ...]:
+    return restore_model, model_contents(model)
+
+
+copyreg.pickle(Model, _reduce_model)  # type: ignore[arg-type]

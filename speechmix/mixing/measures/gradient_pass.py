@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...adapters.capture.activation_cache import wrap_encoder_states
 from ...adapters.capture.device_copy import to_host
+from ...adapters.capture.features import wrap_encoder_states
 from ...adapters.capture.packed_states import pack_like, unpack_states
 from ...errors import InputError
 

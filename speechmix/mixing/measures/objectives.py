@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...adapters.generation.tokens import first_difference, text_with_foil
+from ...adapters.generation.decoder_text import text_with_foil
+from ...adapters.generation.tokens import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import refuse_parts, spoken_text

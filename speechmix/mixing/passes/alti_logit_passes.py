@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.norms import Norm
 from ...adapters.binding.output_head import head_projection, output_head
-from ...adapters.capture.activation_cache import run_encoder
 from ...adapters.capture.device_copy import to_host
+from ...adapters.capture.features import run_encoder
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
 from ...errors import InputError, ModelError

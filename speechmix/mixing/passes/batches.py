@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...adapters.binding.layer_components import weight_of
-from ...adapters.capture.activation_cache import extract_features
+from ...adapters.capture.features import extract_features
 from ...errors import InputError
 from ...inputs.audio.prefetch import Item, ahead, read_ahead
 

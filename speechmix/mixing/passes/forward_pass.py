@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.activation_cache import store_encoder_states
 from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
+from ...adapters.capture.features import store_encoder_states
 from ...adapters.capture.forward_pass import Capture, use_attention
 from ...adapters.capture.precision_context import dtype_named
 from ...adapters.delta.products import TF32, Product, usable_products

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...adapters.generation.audio_tokens import locate_audio_tokens
+from ...adapters.generation.audio_prompt import locate_audio_tokens
 from ...adapters.generation.model_inputs import HashedInputs, Prepared
 from ...adapters.generation.tokens import Tokens
 from ...adapters.model import Model

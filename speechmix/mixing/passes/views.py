@@ -17,14 +17,14 @@ from typing import Any
 
 from ...adapters.capture.block import Block
 from ...adapters.generation.audio_prompt import describe_prompt_and_answer, provided_answer
-from ...adapters.generation.model_inputs import Prepared
-from ...adapters.generation.tokens import provided_text
-from ...adapters.generation.transcription import (
+from ...adapters.generation.decoder_text import provided_text
+from ...adapters.generation.generated_texts import (
     can_generate_text,
-    feed_generated_text,
     generate_text,
     generated_text_key,
 )
+from ...adapters.generation.model_inputs import Prepared
+from ...adapters.generation.transcription import feed_generated_text
 from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.clips.clip import Clip

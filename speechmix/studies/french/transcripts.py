@@ -140,8 +140,8 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     if "decoder" not in model.stacks:
         return None
     from ...adapters.generation.decoder_prefix import decoder_prefix
+    from ...adapters.generation.decoder_text import join_to_prefix
     from ...adapters.generation.token_words import tokenize_with_offsets
-    from ...adapters.generation.tokens import join_to_prefix
 
     text = join_to_prefix(model, transcript)
     ahead = len(text) - len(transcript)
