@@ -1,8 +1,7 @@
 """How well the aligner by synthesis places words: errors, doubts, what its scores are worth, and
 what it costs.
 
-    python benchmarks/alignment.py [--part kept] [--count 12] [--seed 0] [--out words.csv] [--shared
-    ../shared]
+    python benchmarks/alignment.py [--part kept] [--count 12] [--seed 0] [--out words.csv] [--shared ../shared]
 
 In: speech with known word times (see `alignment_material`), the part for development unless told
 otherwise, and real recordings of the shared folder whose borders were read off spectrograms

@@ -1,8 +1,7 @@
 """Blank-out on a masked model that does its task: a tiny BERT trained here on BLiMP's agreement
 sentences.
 
-    python benchmarks/blank_out_agreement.py BLIMP_FOLDER [--steps 800] [--items 60] [--seed 0]
-    [--out blank_out.csv]
+    python benchmarks/blank_out_agreement.py BLIMP_FOLDER [--steps 800] [--items 60] [--seed 0] [--out blank_out.csv]
 
 In: BLiMP's paradigms. A BERT of four layers and 64 channels, whose tokens are words, learns to fill
 the target's [MASK] in four fifths of the sentences (and a sixth of the other words). Then, on

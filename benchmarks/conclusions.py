@@ -5,8 +5,8 @@ among twins, the interval over groups, and the rule for a claim. Varied are the 
 clips, twins, the shape of the twins' distribution, and what is true: nothing; a sixth of the layers
 below; one layer above; the whole stack above. Printed are, in % of studies:
 
-    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ
-    (at most 2.5 each) power        a claim in the right direction about a cell in which they do
+    more, less   a claim of "more" (or "less") about a cell in which trained models do not differ (at most 2.5 each)
+    power        a claim in the right direction about a cell in which they do
     coverage     of the printed 95 % interval of a difference (at least 90)
 
 A second table is of studies in which nothing is true, and the trained model is no exchangeable

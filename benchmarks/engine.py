@@ -1,8 +1,7 @@
 """What scoring costs: seconds and memory of mix() beside the plain forward pass and the naive
 re-run of every layer.
 
-    python benchmarks/engine.py [--layers 2] [--words 12] [--repeats 3] [--shapes
-    whisper-encoder,xlsr]
+    python benchmarks/engine.py [--layers 2] [--words 12] [--repeats 3] [--shapes whisper-encoder,xlsr]
 
 Three shapes with random weights: Whisper-medium (1500 frames, words of 20 frames, 20 tokens), XLSR
 (5 s, 249 frames, all in words) and a Conformer, wav2vec2-BERT (5 s, a kernel of 31). The naive way

@@ -1,8 +1,7 @@
 """What the page of a large run costs: a run with SIMULATED contributions, read and shown, its steps
 timed one by one.
 
-    python benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 39]
-    [--keep FOLDER]
+    python benchmarks/large_run.py 100 1000 10000 100000 [--layers 24] [--measures 1] [--twins 39] [--keep FOLDER]
 
 In: numbers of clips. The run is written as a run writes its own (`TableWriter`, `write_csv`,
 `run.json`): one trained model, a random twin that heard all clips, further twins that heard at most

@@ -10,9 +10,8 @@ drawn at random gets; the baselines too, so each false name is a false alarm. Ca
     spearman     rank correlations over four words
     alike        the same, correlated .5 between rows of one group
     top 1        1 where the first of four words is hit, else 0
-    skewed       area under a curve: lognormal size of a group times a number drawn evenly around
-    its mean as length    all measures and the order by length are good, and equally so; random and
-    position are not
+    skewed       area under a curve: lognormal size of a group times a number drawn evenly around its mean
+    as length    all measures and the order by length are good, and equally so; random and position are not
 
 Then the share of studies that name a perfect measure (1 in every group) among rows that know
 nothing. `docs/howto/faithfulness.md` has an extract.

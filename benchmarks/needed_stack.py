@@ -1,8 +1,7 @@
 """Which measure puts the stack first that the decision needs? Contribution of the cue against
 ablation, stack by stack.
 
-    python benchmarks/needed_stack.py [MODEL ...] [--twins 3] [--clips 0] [--out
-    runs/needed_stack.csv]
+    python benchmarks/needed_stack.py [MODEL ...] [--twins 3] [--clips 0] [--out runs/needed_stack.csv]
 
 In: folders of encoder-decoder models (the bundled Whisper-style one by default; other training
 seeds come from `train_tiny_models.py --seed`), asked about the bundled clips. Needed is the stack

@@ -9,10 +9,9 @@ else is done as in any run (keys, tables, part files, notes, rows). Sleeping wor
 their own, so eight of them say on a small machine what Ray and the run add, if the machine has
 nothing else to do: its load is printed. Out: for each number of workers
 
-    efficiency   seconds slept / (workers x seconds from the first clip's beginning to the last
-    one's end) overhead     milliseconds a clip between what a worker sleeps, while it works on its
-    blocks start        seconds until the first clip is begun: Ray, the workers, their imports, the
-    model
+    efficiency   seconds slept / (workers x seconds from the first clip's beginning to the last one's end)
+    overhead     milliseconds a clip between what a worker sleeps, while it works on its blocks
+    start        seconds until the first clip is begun: Ray, the workers, their imports, the model
 
 and the overhead of one process without Ray beside it. Nothing is asserted.
 """

@@ -1,7 +1,6 @@
 """Cost of a run against its number of clips: seconds, memory, files and bytes, by the real writers.
 
-    python benchmarks/run_at_scale.py [100 1000 10000 100000] [--layers 24] [--keep FOLDER] [--draw
-    PNG]
+    python benchmarks/run_at_scale.py [100 1000 10000 100000] [--layers 24] [--keep FOLDER] [--draw PNG]
 
 In: numbers of clips. A stand-in takes the place of the forward pass: it returns SIMULATED random
 scores at once, so what is measured is all that the package does besides: questions, scores, tables,

@@ -1,7 +1,6 @@
 """What Shapley values of ten words cost: sets in batches beside one pass of the model each.
 
-    python benchmarks/shapley.py [--layers 12] [--hidden 768] [--words 10] [--together 128] [--sets
-    4] [--repeats 2]
+    python benchmarks/shapley.py [--layers 12] [--hidden 768] [--words 10] [--together 128] [--sets 4] [--repeats 2]
 
 A Whisper's shape with random weights (1,500 encoder frames), whose decoder is fed ten words, each a
 token, that are blanked. One by one the whole model is run for every set, as `ablate_input` does.

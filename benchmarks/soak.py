@@ -1,8 +1,7 @@
 """A soak: very many SYNTHETIC clips through a one-layer model, in shards that are killed, complete
 and unique at the end.
 
-    python benchmarks/soak.py [--clips 100000] [--shards 16] [--at-once 2] [--kills 20] [--engine
-    ray] [--keep FOLDER]
+    python benchmarks/soak.py [--clips 100000] [--shards 16] [--at-once 2] [--kills 20] [--engine ray] [--keep FOLDER]
 
 In: a number of clips (a fifth of a second of noise each, no two alike) and a model with random
 weights and one layer. Processes that hold a shard each run at once on one folder and are killed

@@ -7,10 +7,9 @@ In: the weights of a minGPT that sorts six digits of 0, 1, 2 (gpt-nano-sort-mode
 bbycroft/llm-viz, MIT), fed six digits and the sorted ones written so far. The row that writes a
 digit is asked three things, layer by layer, rolled out and averaged:
 
-    share       of the row (what it has written included) on input digits that equal the one it
-    writes of digits   the same of what falls on the six input digits
-    spearman    over the six input digits, of the row with what the digit's probability loses when
-    another digit stands there
+    share       of the row (what it has written included) on input digits that equal the one it writes
+    of digits   the same of what falls on the six input digits
+    spearman    over the six input digits, of the row with what the digit's probability loses when another digit stands there
                 (mean over the two others); what was written before stays
 
 Beside the measures: random scores, and "the digit", a row that has all equal digits in even shares

@@ -1,8 +1,7 @@
 """What a whole study costs: clips per second, the share of it that is the plain forward pass, one
 full frame map.
 
-    python benchmarks/study.py [--device cuda] [--clips 64] [--layers 24] [--product-dtype tf32]
-    [--frame-map]
+    python benchmarks/study.py [--device cuda] [--clips 64] [--layers 24] [--product-dtype tf32] [--frame-map]
 
 The shape of Whisper-medium (or of `--model small, base, tiny`) with random weights, over the
 bundled synthetic clips, in a 30-second window: cue contribution (target rows), three measures, all

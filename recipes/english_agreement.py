@@ -5,10 +5,9 @@ agreement paradigms and a text model (masked, or causal) this asks first whether
 task, then of each layer and measure how much of the target's row lies on the cue (dot product) and
 how high it ranks there (average precision):
 
-    python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased
-    --items 100 --out runs/bert python recipes/english_agreement.py --blimp blimp/data --model
-    google-bert/bert-base-uncased --unified --fine-tune python recipes/english_agreement.py --blimp
-    blimp/data --model google-bert/bert-base-uncased --distances
+    python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased --items 100 --out runs/bert
+    python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased --unified --fine-tune
+    python recipes/english_agreement.py --blimp blimp/data --model google-bert/bert-base-uncased --distances
 
 The second trains the model on the choice between the two words with one half of the sentences, and
 scores both on the other; the third compares distances of Value Zeroing. Accuracy is printed before

@@ -1,7 +1,6 @@
 """Do measures draw the map that gradients draw? GlobEnc's Figures 4 and 5 on sentences of your own.
 
-    python recipes/map_correlations.py --model google-bert/bert-base-uncased --sentences sst2.txt
-    --out runs/correlations
+    python recipes/map_correlations.py --model google-bert/bert-base-uncased --sentences sst2.txt --out runs/correlations
 
 In: a text model and a file with one sentence a line (the published figure: sentences of SST-2).
 Out: correlations.csv (of every sentence), means.csv, outlier_weights.csv, and the figures, with the

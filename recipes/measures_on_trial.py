@@ -2,8 +2,7 @@
 the bundled models.
 
     python recipes/measures_on_trial.py --out runs/on_trial                 (the bundled clips)
-    python recipes/measures_on_trial.py --out runs/on_trial --pairs 24      (and as many pairs
-    spoken now: extra synthesis)
+    python recipes/measures_on_trial.py --out runs/on_trial --pairs 24      (and as many pairs spoken now: extra synthesis)
 
 In: the bundled models, and clips of four words or more: all of it SYNTHETIC and tiny. One row a
 measure: rolled out (composed over encoder, cross-attention and decoder), or to the output; of maps

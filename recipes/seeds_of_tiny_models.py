@@ -1,8 +1,7 @@
 """How much of the bundled study depends on the training seed: layer profiles of several trained
 tiny models.
 
-    python recipes/seeds_of_tiny_models.py runs/tiny_models*/tiny-french-whisper --out
-    runs/seeds.csv
+    python recipes/seeds_of_tiny_models.py runs/tiny_models*/tiny-french-whisper --out runs/seeds.csv
 
 In: folders of models of one architecture, trained by `train_tiny_models.py` with other seeds. Out:
 a table, printed and written as CSV: per model, side of the cue and stack, the cue's contribution

@@ -1,9 +1,8 @@
 """Train a tiny BERT on one half of BLiMP's sentences: a model to try the agreement study on where
 none can be downloaded.
 
-    python recipes/train_tiny_english_bert.py --blimp blimp/data --out runs/tiny_bert          #
-    minutes on two CPU cores python recipes/english_agreement.py --blimp blimp/data --model
-    runs/tiny_bert --half test --fine-tune
+    python recipes/train_tiny_english_bert.py --blimp blimp/data --out runs/tiny_bert          # minutes on two CPU cores
+    python recipes/english_agreement.py --blimp blimp/data --model runs/tiny_bert --half test --fine-tune
 
 It is a masked language model of whole words, trained on the acceptable sentences of the training
 half alone, with random words masked. What it does says nothing about BERT: it has seen a few

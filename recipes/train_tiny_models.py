@@ -1,8 +1,8 @@
 """Train the two tiny French recognisers that come with the package, and write the clips they are
 studied on.
 
-    python recipes/train_tiny_models.py --model both --out runs/tiny_models     # minutes each on
-    two CPU cores python recipes/train_tiny_models.py --clips speechmix/bundled/clips
+    python recipes/train_tiny_models.py --model both --out runs/tiny_models     # minutes each on two CPU cores
+    python recipes/train_tiny_models.py --clips speechmix/bundled/clips
 
 Every epoch is spoken afresh by espeak-ng (extra `synthesis`); data, initialisation and order follow
 from --seed. A run that was stopped goes on from its last epoch. No epoch is chosen by a score: the

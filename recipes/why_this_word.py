@@ -2,8 +2,7 @@
 the bundled models.
 
     python recipes/why_this_word.py --out runs/why_this_word
-    python recipes/why_this_word.py --real FOLDER     (with a manifest.tsv of path and text; nothing
-    is written)
+    python recipes/why_this_word.py --real FOLDER     (with a manifest.tsv of path and text; nothing is written)
 
 In: the bundled clips and models, all of it SYNTHETIC and tiny. One word of a clip that is
 transcribed right is exchanged in the sound: for the word that tells the other number (the cue of

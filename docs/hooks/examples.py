@@ -1,7 +1,7 @@
 """Run the Python blocks of the pages in docs/, and keep what they print.
 
-    python docs/hooks/examples.py            # run all pages, write what they print into them (and
-    the pictures they save) python docs/hooks/examples.py start.md   # one page
+    python docs/hooks/examples.py            # run all pages, write what they print into them (and the pictures they save)
+    python docs/hooks/examples.py start.md   # one page
 
 In: a page. All its ```python blocks run one after the other in one namespace, in an empty folder; a
 ```text block right behind a Python block is what it prints. A block behind the line `<!-- skip:

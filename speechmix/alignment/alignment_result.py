@@ -68,10 +68,9 @@ class Alignment:
 def words_of(text: str) -> list[str]:
     """Split a transcript at white space into its written words.
 
-    A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is
-    read aloud (``%``, ``€``, ``&``) is one. Punctuation that touches a word stays on it, and
-    ``l'enfant`` or ``petits-pois`` is one word: white space is the only boundary that every
-    transcript and every corpus agrees on.
+    A token of nothing but punctuation (``«  : ! ? — …``) is no word and is dropped; a sign that is read aloud (``%``,
+    ``€``, ``&``) is one. Punctuation that touches a word stays on it, and ``l'enfant`` or ``petits-pois`` is one word:
+    white space is the only boundary that every transcript and every corpus agrees on.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """Cue alignment: does a measure point at the word that decides the target's form?
 
     dot product[l]        = sum over cue columns c of S[l, target, c],   row of S summing to one
-    average precision[l]  = mean over cue columns c of  #{cue columns ranked at or above c} /
-    #{columns ranked at or above c}
+    average precision[l]  = mean over cue columns c of  #{cue columns ranked at or above c} / #{columns ranked at or above c}
 
 Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL), who publish no code for
 either. Chosen here:

@@ -1,7 +1,6 @@
 """Cue contribution: the share of the cue in building the target, layer by layer.
 
-    contribution[l] = mean over target rows of the sum over cue columns of S[l, row, column],   rows
-    of S summing to one
+    contribution[l] = mean over target rows of the sum over cue columns of S[l, row, column],   rows of S summing to one
 
 The published protocol (Mohebbi et al. 2023): silence and padding are left out and rows normalised
 over what remains; with a map per head, each head's rows are normalised first and heads averaged

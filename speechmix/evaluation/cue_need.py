@@ -9,10 +9,9 @@ what a state is made of, need what the decision depends on: neither follows from
 Verdicts, each at 95 % for all rows of a model together (Bonferroni), with exact binomial limits,
 one group as one trial:
 
-    needed       sign test over groups: more of them lose than win; and the interval of the loss
-    lies above zero not needed   equivalence test: at most `MARGIN` points of the groups' clips are
-    lost, as the upper limit says at chance    equivalence test: the intact model spells at most
-    `CHANCE` + `CHANCE_MARGIN` % right, so it has nothing to lose
+    needed       sign test over groups: more of them lose than win; and the interval of the loss lies above zero
+    not needed   equivalence test: at most `MARGIN` points of the groups' clips are lost, as the upper limit says
+    at chance    equivalence test: the intact model spells at most `CHANCE` + `CHANCE_MARGIN` % right, so it has nothing to lose
 
 Else the result is inconclusive (""): with few groups nothing else is possible. To say "not needed"
 of one stack takes 59 groups without a loss, because 0.95^59 = 5 %.

@@ -4,8 +4,7 @@ Zeroing a whole word changes the target by an amount that grows with the word's 
 distance grows with the square of the change; attention and attention norm are means per frame and
 do not grow. So a word of n_j frames that is no different from others is expected to get
 
-    share_j = n_j^b / sum_k n_k^b        b = 2: Value Zeroing, cosine;  1: euclidean, manhattan;  0:
-    means over a word's frames
+    share_j = n_j^b / sum_k n_k^b        b = 2: Value Zeroing, cosine;  1: euclidean, manhattan;  0: means over a word's frames
 
 In random models b was measured as 1.9 to 2.0 for Value Zeroing; `length_exponent` measures it on
 maps at hand. Where every unit is one token (decoders), all three are the same.

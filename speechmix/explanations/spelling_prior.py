@@ -8,8 +8,7 @@ written and with another spelling holds that preference, too:
 
     margin   = log p(text | sound) - log p(other text | sound),    summed over all CTC paths
     prior    = the same margin with every word of the sound replaced, median over fills
-    evidence = margin - prior,    what the sound contributes (the pointwise mutual information with
-    the model's own prior)
+    evidence = margin - prior,    what the sound contributes (the pointwise mutual information with the model's own prior)
 
 All words are replaced, not the word's own sound alone: a cue that is still there would be
 subtracted with the bonus.

@@ -4,10 +4,8 @@ its words.
 In: a model and a clip, sentence or prepared inputs. Out: a `Decision`, whose *margin* interventions
 are read by (nats):
 
-    with a foil      log p(target) - log p(foil): at the deciding position of a decoder; of the
-    whole text of a CTC model;
-                     at [MASK] in the target's place of a masked model; of the next token of a
-                     causal one
+    with a foil      log p(target) - log p(foil): at the deciding position of a decoder; of the whole text of a CTC model;
+                     at [MASK] in the target's place of a masked model; of the next token of a causal one
     without          log p of the target's tokens; of the whole text of a CTC model
     of a classifier  log p of the label that it gives the text as it is
 

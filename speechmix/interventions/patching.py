@@ -4,8 +4,7 @@ swapped between two items.
 In: an item and another that says the same but for what the word tells (the other member of a
 minimal pair: sg <-> pl). Out: how much of the margin goes over with the word, at each layer:
 
-    carried = (margin - patched margin) / (margin - the other item's margin)        1: all of it, 0:
-    nothing
+    carried = (margin - patched margin) / (margin - the other item's margin)        1: all of it, 0: nothing
 
 Both margins are of the same question: does the model prefer this item's target to its foil. Where
 the word is longer in one item than in the other, each of its positions takes what lies at the same

@@ -4,9 +4,8 @@ the margin.
 In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of
 any logits of the clip the probability of which token is read:
 
-    arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC
-    model, at its own frames transcript  the target's own tokens there; of a CTC model its letters,
-    at their frames on the best path through the clip
+    arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC model, at its own frames
+    transcript  the target's own tokens there; of a CTC model its letters, at their frames on the best path through the clip
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ shards.
 In: a model, clips, what `speechmix.faithfulness` is asked, a folder (it may be that of a run). Out:
 in the folder
 
-    faithfulness/<model>.jsonl               what was found of each clip; in shards
-    <model>/3-of-48.jsonl (stages.journal) faithfulness.csv, faithfulness_values.csv   the trial,
-    over all clips
+    faithfulness/<model>.jsonl               what was found of each clip; in shards <model>/3-of-48.jsonl (stages.journal)
+    faithfulness.csv, faithfulness_values.csv   the trial, over all clips
 
 Whatever is a mean, a test or a layer chosen is of all clips: it is made when all shards are done,
 by the one that ends last.

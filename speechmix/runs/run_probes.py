@@ -3,9 +3,8 @@ end.
 
 In: models and clips while a run scores them, one plain pass a clip. Out: in the run's folder
 
-    results/<model>/                    mean state of target and deciding position in every layer, a
-    row for each clip probes.csv, probe_answers.csv       `evaluation.probing`: trained models
-    beside some of their random twins
+    results/<model>/                    mean state of target and deciding position in every layer, a row for each clip
+    probes.csv, probe_answers.csv       `evaluation.probing`: trained models beside some of their random twins
 
 States are kept like everything else of a run: a later start uses them if model, clip and cue are
 still the same. The probes are fitted again only if some state, label or group has changed.

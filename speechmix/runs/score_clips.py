@@ -2,20 +2,19 @@
 
 In: models (or functions that load them), clips, options of `speechmix.mix`. Out: a folder
 
-    run.json                                  options, versions, whether it is complete, which part
-    files its tables are made of results/<model>/<part>.parquet            what is known of each
-    clip, as it was computed (results.py) scores/model=.../.../stack=.../*.parquet  one row per
-    clip, layer, target and source (score_files.py); not for frames maps/<model>/<part>.parquet,
-    .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
-    cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and
-    layer transcripts.parquet, .csv                 with ablation: what each trained model writes,
-    and its error rate ablation.parquet, .csv                    with ablation: one row per clip,
-    model and silenced stack clips.csv                                 one row per clip: text, cue,
-    target, foil, alignment, what else is known probes.csv, probe_answers.csv             with
-    probes: what can be read off the target, layer by layer (probing.py) skipped.csv
-    what was left out and why times.csv                                 where the time went, by
-    model and phase (run_times.py) words/<clip>.TextGrid                     where each word was
-    placed, for runs of up to a thousand clips figures/<model>/<clip>.png
+    run.json                                  options, versions, whether it is complete, which part files its tables are made of
+    results/<model>/<part>.parquet            what is known of each clip, as it was computed (results.py)
+    scores/model=.../.../stack=.../*.parquet  one row per clip, layer, target and source (score_files.py); not for frames
+    maps/<model>/<part>.parquet, .safetensors maps in files of their own: of frames, and of words if asked for (map_files.py)
+    cue_contribution.parquet, .csv            one row per clip, model, stack, measure, rows and layer
+    transcripts.parquet, .csv                 with ablation: what each trained model writes, and its error rate
+    ablation.parquet, .csv                    with ablation: one row per clip, model and silenced stack
+    clips.csv                                 one row per clip: text, cue, target, foil, alignment, what else is known
+    probes.csv, probe_answers.csv             with probes: what can be read off the target, layer by layer (probing.py)
+    skipped.csv                               what was left out and why
+    times.csv                                 where the time went, by model and phase (run_times.py)
+    words/<clip>.TextGrid                     where each word was placed, for runs of up to a thousand clips
+    figures/<model>/<clip>.png
 
 Whatever is kept says what it is made of, so a run that was stopped goes on where it was, and one
 whose clips, models or aligner have changed makes again just what depends on them. One process

@@ -5,9 +5,9 @@ In: models (or functions that load them), clips, a folder. Out: a `SpeechAblatio
 folder (it may be that of a run)
 
     speech_ablation/<model>/<clip>.json       what was read of each clip
-    speech_ablation.parquet, .csv             one row per clip, model, way to take a word away,
-    reading and aggregation speech_ablation_means.csv                 over clips, by template and
-    number, beside untrained models speech_ablation.png, .pdf                 the same drawn
+    speech_ablation.parquet, .csv             one row per clip, model, way to take a word away, reading and aggregation
+    speech_ablation_means.csv                 over clips, by template and number, beside untrained models
+    speech_ablation.png, .pdf                 the same drawn
     speech_ablation_skipped.csv               what was left out and why
 """
 

@@ -59,11 +59,7 @@ def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  #
     assert shown == {}
 
 
-def test_a_figure_that_cannot_be_drawn_is_recorded_and_costs_nothing_else(
-    models,  # noqa: F811
-    tmp_path,
-    monkeypatch,
-):
+def test_a_figure_that_cannot_be_drawn_is_recorded(models, tmp_path, monkeypatch):  # noqa: F811
     def fails(*args, **options):
         raise InputError("no room for so many words")
 

@@ -1,10 +1,9 @@
 """A layer norm or RMS norm taken apart at given states: the linear part that every row shares, and
 each row's scale.
 
-With c the centred input (an RMS norm centres nothing) and s^2 its mean square:    N(x) = gain * c /
-s + bias. Decompositions use it as it is, linear in what is added to a state whose s is known. The
-delta engine uses its exact change: N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ), with s'
-of the changed input and no cancellation in the difference.
+With c the centred input (an RMS norm centres nothing) and s^2 its mean square:    N(x) = gain * c / s + bias.
+Decompositions use it as it is, linear in what is added to a state whose s is known. The delta engine uses its exact change:
+N(x + dx) - N(x) = gain * ( dc / s' + c (1/s' - 1/s) ), with s' of the changed input and no cancellation in the difference.
 """
 
 from __future__ import annotations

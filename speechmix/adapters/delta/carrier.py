@@ -4,8 +4,7 @@ form of Value Zeroing.
 In: a captured block, target rows, changes of their attention context. Out: the change of the
 layer's output. Each row's own states are computed once and only the change is carried:
 
-    da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy =
-    da + W_2 dg
+    da = W_O dctx     dn = LN(a + da) - LN(a)     dh = W_1 dn     dg = phi(h + dh) - phi(h)     dy = da + W_2 dg
 
 (pre-norm; the like for post-norm, RMS norm, gated feed-forward, and for cross-attention behind a
 changed self-attention). All of it is position-wise but a Conformer's convolution, which is given

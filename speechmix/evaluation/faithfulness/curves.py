@@ -5,8 +5,8 @@ Words of an item are few, so sets of them recur between measures; each is run on
 several in a batch. The soft versions leave every word in, scaled by its share: with s_j the share
 of word j in its row,
 
-    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is
-    silenced soft sufficiency            samples of word j times s_j          and it alone is left
+    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is silenced
+    soft sufficiency            samples of word j times s_j          and it alone is left
 
 The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log
 energies: half the amplitude is 6 dB less and leaves a word intelligible, so soft numbers are

@@ -7,8 +7,7 @@ way round only they are kept. With p(k) and q(k) the probability with the first 
 removed, and with only those kept, p(0) = q(W) that of the whole text:
 
     comprehensiveness    mean over k of p(0) - p(k)       sufficiency    mean over k of p(0) - q(k)
-    deletion, insertion  area under p, under q, over the share of tokens, divided by the width of
-    the curve
+    deletion, insertion  area under p, under q, over the share of tokens, divided by the width of the curve
 
 One by one, the first two leave out the ends, where the order plays no part (`scores`). In bins of b
 % the first ceil(b W / 100) tokens go. DeYoung et al. 2020, ERASER, ACL; Petsiuk et al. 2018, BMVC;

@@ -4,8 +4,7 @@ Where two clues say the same, blanking one costs nothing, because the other is l
 then rank a needed token last. With f(S) the probability with the tokens S blanked, for each pair i,
 j:
 
-    together = f() - f(i, j)        alone = (f() - f(i)) + (f() - f(j))        redundancy = together
-    - alone
+    together = f() - f(i, j)        alone = (f() - f(i)) + (f() - f(j))        redundancy = together - alone
 
 The redundancy is above zero for tokens that stand in for each other, below zero for tokens that are
 needed both, zero where neither changes what the other does (up to the curve of the probability

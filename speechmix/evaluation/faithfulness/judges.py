@@ -1,12 +1,11 @@
 """The package's reference perturbations: what the decision loses without each word. They know
 nothing of the measures.
 
-    silence      its sound is replaced      mean over digital silence, room tone, noise, another
-    word blank        its tokens are replaced    those a text model or decoder is fed: mean over
-    mask, unknown, padding, removal patch        its sound (tokens) is that of the item's pair,
-    which says the same but for what is asked about knock-out    its values are zeroed in all layers
-    of a stack: Value Zeroing's own intervention, so reported apart states       no decision is
-    read, but how far the states of other words move (states.py)
+    silence      its sound is replaced      mean over digital silence, room tone, noise, another word
+    blank        its tokens are replaced    those a text model or decoder is fed: mean over mask, unknown, padding, removal
+    patch        its sound (tokens) is that of the item's pair, which says the same but for what is asked about
+    knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
+    states       no decision is read, but how far the states of other words move (states.py)
 
 One fill alone, or some, are a reference, too: "silence (zeros)", "blank (mask, unk)". In: a
 decision (and its pair's). Out: `Verdict`s, drops by word in nats (or of the probability), and

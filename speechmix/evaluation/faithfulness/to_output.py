@@ -5,11 +5,10 @@ In: a decision and a measure. Out: `WordScores` of aggregation "to the output", 
 model that has one; of several in "composed" (what the encoder is given) and "decoder" (what the
 decoder is fed).
 
-    gradients        of the margin that judges read, at the states that enter the first layer of
-    each stack (sizes) chefer           sizes, of a sum of logits that stands for the margin
-    (`measures.sums_of_logits`) alti_logit, decompx, lrp    parts of that sum of logits, which have
-    a sign occlusion, shapley          nats that words take away, one by one and in all sets, with
-    one fill, as references do
+    gradients        of the margin that judges read, at the states that enter the first layer of each stack (sizes)
+    chefer           sizes, of a sum of logits that stands for the margin (`measures.sums_of_logits`)
+    alti_logit, decompx, lrp    parts of that sum of logits, which have a sign
+    occlusion, shapley          nats that words take away, one by one and in all sets, with one fill, as references do
 """
 
 from __future__ import annotations

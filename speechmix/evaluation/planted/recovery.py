@@ -2,10 +2,9 @@
 
 Three questions, each a ranking of pairs (target, source) with the true ones marked:
 
-    layer            raw maps of the planted stack, all layers in one ranking         truth:
-    `Planted.edges` input to output  maps of all layers put together (rollout, flow, mean, max,
-    last; composed)   `Planted.reached` decision         the row of the position that says something
-    `Planted.decisive`
+    layer            raw maps of the planted stack, all layers in one ranking         truth: `Planted.edges`
+    input to output  maps of all layers put together (rollout, flow, mean, max, last; composed)   `Planted.reached`
+    decision         the row of the position that says something                      `Planted.decisive`
 
 The empty first position (a special token) and a position's own column are left out; so are pairs
 that a causal mask forbids. Average precision judges the order alone. Precision and recall are of

@@ -4,13 +4,10 @@ probes.
 In: the tables of `Probes`. Out: one row for each layer of each trained model, with two questions
 kept apart:
 
-    read    is accuracy above the larger of majority and control? the interval over groups leaves it
-    out, at a level that is
+    read    is accuracy above the larger of majority and control? the interval over groups leaves it out, at a level that is
             corrected over all rows of the model (Bonferroni)
-            (random labels for few words are read below chance, so the control alone would be too
-            low a bar)
-    more    is it above untrained models of the architecture? the rank among the twins and the
-    interval over groups, as in
+            (random labels for few words are read below chance, so the control alone would be too low a bar)
+    more    is it above untrained models of the architecture? the rank among the twins and the interval over groups, as in
             `twin_comparison.compare_with_twins`, in one test over all rows of the model
 
 A decoder whose own input holds the answer is read

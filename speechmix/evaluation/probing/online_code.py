@@ -1,8 +1,7 @@
 """Minimum description length of labels given states: how many bits does it take to send the labels
 to one who has the states?
 
-    L = t_1 log2 K + sum_i  -log2 p(labels of block i + 1 | probe trained on the first t_i)
-    compression = N log2 K / L
+    L = t_1 log2 K + sum_i  -log2 p(labels of block i + 1 | probe trained on the first t_i)      compression = N log2 K / L
 
 Online code (Voita & Titov 2020, Information-Theoretic Probing with Minimum Description Length,
 EMNLP; protocol E3): labels are sent in blocks; the first by a uniform code, each further one by the

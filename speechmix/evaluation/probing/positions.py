@@ -5,12 +5,11 @@ In: a model, a clip or sentence, positions by name. Out: one vector for each pos
 mean over its frames or tokens. Where a position is:
 
     position     encoder, texts               decoder (also of a causal text model)
-    target       the target's frames/tokens   positions that *predict* the target's tokens, as in
-    cue contribution deciding     not there                    the position that predicts the first
-    token in which target and foil differ cue          the cue's frames/tokens      positions that
-    hold the cue's tokens between      those of all words strictly between cue and target; in a
-    decoder those that hold them word index   those of that word           positions that hold that
-    word's tokens
+    target       the target's frames/tokens   positions that *predict* the target's tokens, as in cue contribution
+    deciding     not there                    the position that predicts the first token in which target and foil differ
+    cue          the cue's frames/tokens      positions that hold the cue's tokens
+    between      those of all words strictly between cue and target; in a decoder those that hold them
+    word index   those of that word           positions that hold that word's tokens
 
 A masked model is fed its mask for the target, unless asked otherwise: a probe for number of a word
 that the model can see reads the spelling. (Mohebbi et al. 2023: mean over frames in the encoder,

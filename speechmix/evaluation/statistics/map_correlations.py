@@ -1,7 +1,6 @@
 """Do measures draw the same map? Correlation of maps of one item, cell by cell, layer by layer.
 
-    r[l] = correlation over cells (i, j) of  A[l, i, j] and B[l, i, j],     rows of both summing to
-    one
+    r[l] = correlation over cells (i, j) of  A[l, i, j] and B[l, i, j],     rows of both summing to one
 
 In: maps of one item, one of them the reference: gradients (`hta`), as in Modarressi et al. 2022
 (GlobEnc, NAACL, Figure 4), or one distance of Value Zeroing against the others (Mohebbi et al.

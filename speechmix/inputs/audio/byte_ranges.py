@@ -5,8 +5,7 @@ In: a path, or a path with a place behind it, as a string that fits wherever a p
 
     set/000123.flac                            a file
     set/shard-000000.tar::20480+51234          51,234 bytes of a file, from byte 20,480 on
-    set/train-00000.parquet::audio#17          the column `audio` in row 17 (from 0) of a Parquet
-    file
+    set/train-00000.parquet::audio#17          the column `audio` in row 17 (from 0) of a Parquet file
 
 Out: the bytes, as an open file. Nothing is unpacked or copied: a process on another machine that
 sees the file reads the same bytes. Whether the file is still what it was, `file_marks` tells.

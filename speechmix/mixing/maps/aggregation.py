@@ -42,9 +42,8 @@ def compose(
     With E the encoder's map rolled out, S_l and G_l the decoder's self- and cross-attention maps of
     layer l (rows summing to one) and g_l the share of row i that comes through cross-attention,
 
-        X_l = diag(g_l) G_l E + diag(1 - g_l) S_l X_{l-1}        X_0 = 0        (the encoder's
-        units) P_l =                   diag(1 - g_l) S_l P_{l-1}        P_0 = I        (the
-        decoder's own input tokens)
+        X_l = diag(g_l) G_l E + diag(1 - g_l) S_l X_{l-1}        X_0 = 0        (the encoder's units)
+        P_l =                   diag(1 - g_l) S_l P_{l-1}        P_0 = I        (the decoder's own input tokens)
 
     so that each row of [X_l, P_l] sums to one. A unit to which nothing contributes keeps what it
     holds. Weighted by mixing strengths s, with w = s / (1 + s), each layer's map A of encoder and

@@ -1,8 +1,7 @@
 """Attention flow (Abnar & Zuidema 2020): how much could run from each input to each state, through
 layers as pipes.
 
-    F_l[i, j] = max-flow from node (l, i) down to node (0, j);   capacity of (l, i) -> (l-1, k) is
-    A_l[i, k]
+    F_l[i, j] = max-flow from node (l, i) down to node (0, j);   capacity of (l, i) -> (l-1, k) is A_l[i, k]
 
 A_l as in rollout. One max-flow problem per layer and pair (Dinic's method, scipy), so for short
 inputs only. In: arrays [L, W, W] with rows summing to one. Out: [L, W, W], not normalised.

@@ -4,9 +4,9 @@ generated, layer, (head)].
 Inseq (Sarti et al. 2023, Inseq: An Interpretability Toolkit for Sequence Generation Models) keeps
 of a text
 
-    source_attributions   what the source gives to each generated token: the cross map, or the
-    encoder's part of a composed one target_attributions   what the tokens before it give to it: the
-    decoder map (inseq_steps.py) sequence_scores       the encoder map beside them
+    source_attributions   what the source gives to each generated token: the cross map, or the encoder's part of a composed one
+    target_attributions   what the tokens before it give to it: the decoder map (inseq_steps.py)
+    sequence_scores       the encoder map beside them
 
 with the axis order turned round: `scores[layer, head, target, source]` is `attributions[source,
 target, layer, head]`. Nothing is normalised, here or there, until it is asked for.

@@ -275,8 +275,8 @@ class MixingMap:
         et al. 2021).
 
         For a map of a measure ``mixing_ratio_<vectors>`` that is || sum_{j != i} t_ij || over itself plus || t_ii ||. For
-        any other map, the share of each row that is not in the target's own column; for attention,
-        give the residual stream its part by `with_identity` before.
+        any other map, the share of each row that is not in the target's own column; for attention, give the residual
+        stream its part by `with_identity` before.
 
         Raises
         ------

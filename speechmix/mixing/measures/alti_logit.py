@@ -1,9 +1,8 @@
 """ALTI-Logit (Ferrando et al. 2023): what each source adds to a logit, layer by layer, and which
 inputs it comes from.
 
-    logit = < r, x^0_p > + sum_l [ sum_j d^l_j + < r, b^l > + < r, f^l_p > ] + (biases of final norm
-    and head) d^l_j = < r, sum_h alpha^h_pj f^h(x^l_j) >        c^l_k = sum_j d^l_j M^l_jk
-    M^0 = 1,  M^{l+1} = A^l M^l
+    logit = < r, x^0_p > + sum_l [ sum_j d^l_j + < r, b^l > + < r, f^l_p > ] + (biases of final norm and head)
+    d^l_j = < r, sum_h alpha^h_pj f^h(x^l_j) >        c^l_k = sum_j d^l_j M^l_jk        M^0 = 1,  M^{l+1} = A^l M^l
 
 p is the position that is read, r the token's row of the head (less the foil's), read through the
 final norm with the scale of the true state; x^0 what enters the first layer, f^h(x_j) projected

@@ -3,12 +3,11 @@ layer, for one logit.
 
 With A^h the weights of an attention block, and f the logit that is read at position p:
 
-    A_bar = mean over heads of max(0, A^h * df/dA^h)
-    (5) R^tt <- R^tt + A_bar R^tt        R^te <- R^te + A_bar R^te        self-attention of the
-    stack that reads (6, 7) R^ee <- R^ee + A_bar R^ee        self-attention of an encoder
-    R^te <- R^te + (R_n^tt)' A_bar R_n^ee        cross-attention
-    (10) R_n = (R - I) / row sums of (R - I) + I
-    (8, 9)
+    A_bar = mean over heads of max(0, A^h * df/dA^h)                                                       (5)
+    R^tt <- R^tt + A_bar R^tt        R^te <- R^te + A_bar R^te        self-attention of the stack that reads (6, 7)
+    R^ee <- R^ee + A_bar R^ee        self-attention of an encoder
+    R^te <- R^te + (R_n^tt)' A_bar R_n^ee        cross-attention                                           (10)
+    R_n = (R - I) / row sums of (R - I) + I                                                                (8, 9)
 
 R^tt and R^ee start as the identity, R^te as zero; the answer is row p, without the identity that it
 started from. Only that row is computed: every product is one of a vector and a matrix. df/dA^h_ij =

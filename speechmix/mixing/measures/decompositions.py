@@ -1,10 +1,9 @@
 """Attention norms that count the rest of the layer too: residual stream, layer norms; and the
 mixing ratio.
 
-    r_ij = sum_h alpha^h_ij f^h(x_j) + [i = j] x_i
-    Kobayashi et al. 2021 l_ij = gamma_1 * (r_ij - mean r_ij) / sqrt(var u_i + eps)       u_i what
-    enters the norm behind attention g_ij = gamma_2 * (l_ij - mean l_ij) / sqrt(var w_i + eps)
-    w_i what enters the second norm (Modarressi et al. 2022)
+    r_ij = sum_h alpha^h_ij f^h(x_j) + [i = j] x_i                                          Kobayashi et al. 2021
+    l_ij = gamma_1 * (r_ij - mean r_ij) / sqrt(var u_i + eps)       u_i what enters the norm behind attention
+    g_ij = gamma_2 * (l_ij - mean l_ij) / sqrt(var w_i + eps)       w_i what enters the second norm (Modarressi et al. 2022)
 
 Each score is the length of one of these vectors. At word level lengths are averaged over frame
 pairs, as attention norms are; so the residual, which only pairs (i, i) hold, counts 1 / (frames of

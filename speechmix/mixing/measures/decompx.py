@@ -1,13 +1,12 @@
 """DecompX (Modarressi et al. 2023): each position's state as a sum of one vector for each source,
 carried through every layer.
 
-    x^0_i = sum_s v^0_is      (v^0_is = x^0_i where position i is in source s, else 0)        x^l_i
-    = sum_s v^l_is
+    x^0_i = sum_s v^0_is      (v^0_is = x^0_i where position i is in source s, else 0)        x^l_i = sum_s v^l_is
 
     attention     v_is <- sum_h sum_j alpha^h_ij W^h v_js            weights as they are
     norm          v_is <- gain * (v_is - mean v_is) / deviation of the true x_i
-    activation    v_is <- v_is * act(h_i) / h_i                      the slope from zero, unit by
-    unit bias b        v_is <- v_is + b |< v_is, b >| / sum_t |< v_it, b >|
+    activation    v_is <- v_is * act(h_i) / h_i                      the slope from zero, unit by unit
+    bias b        v_is <- v_is + b |< v_is, b >| / sum_t |< v_it, b >|
 
 So vectors add up to the true state after every step, and behind the head to the logit. In: captured
 blocks, one layer after the other. Out: vectors [T, S, D]; nothing of a layer is kept, so memory

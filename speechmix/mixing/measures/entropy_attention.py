@@ -2,8 +2,7 @@
 count more.
 
     e^h_i = - sum_j alpha^h_ij log alpha^h_ij / log n_i        n_i the sources that row i sees
-    A_ij  = sum_h w^h_i alpha^h_ij                             w^h_i = (1 - e^h_i) / sum_h' (1 -
-    e^h'_i)
+    A_ij  = sum_h w^h_i alpha^h_ij                             w^h_i = (1 - e^h_i) / sum_h' (1 - e^h'_i)
 
 Rolled out over layers, or composed over encoder, cross-attention and decoder, this is an
 entropy-weighted attention rollout: the kind of baseline that LEAF-X (Ranjan et al. 2026) is for

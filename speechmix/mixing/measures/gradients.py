@@ -5,9 +5,8 @@ everything above the layer runs) and an objective f. Out: maps of a single row [
 position n, with x0 the baseline:
 
     gradient_input         | sum_d x_nd df/dx_nd |
-    integrated_gradients   | sum_d (x_nd - x0_nd) * integral over a in [0, 1] of df/dx_nd at x0 + a
-    (x - x0) | deeplift               | sum_d (x_nd - x0_nd) m_nd |,  m the gradient with the
-    rescale rule at activations
+    integrated_gradients   | sum_d (x_nd - x0_nd) * integral over a in [0, 1] of df/dx_nd at x0 + a (x - x0) |
+    deeplift               | sum_d (x_nd - x0_nd) m_nd |,  m the gradient with the rescale rule at activations
 
 The sum over d comes first, then the absolute value, then pooling over the positions of a unit. The
 states of "cross" are the encoder's output *as that layer alone reads it*: its share in f through

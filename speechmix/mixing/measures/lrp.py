@@ -4,12 +4,11 @@ times input.
 The relevance of a state x for a number f is R = x * g, with g a gradient whose way back is changed
 so that nothing is lost:
 
-    linear map    z = W x + b           g_x = W' g_z                      the epsilon rule with
-    epsilon = 0; b g_z is the bias's norm          y = gain c / s + b    s held as it is, b g_y is
-    the bias's      (for an RMS norm the identity rule) activation    y = f(x)              g_x =
-    g_y f(x) / x                        the identity rule product       y = a b               half
-    of the gradient to each              the uniform rule: A V, q k', gate * up softmax       a =
-    softmax(s)        its true gradient; (a - J s) g_a is the softmax's own        (Taylor, at s)
+    linear map    z = W x + b           g_x = W' g_z                      the epsilon rule with epsilon = 0; b g_z is the bias's
+    norm          y = gain c / s + b    s held as it is, b g_y is the bias's      (for an RMS norm the identity rule)
+    activation    y = f(x)              g_x = g_y f(x) / x                        the identity rule
+    product       y = a b               half of the gradient to each              the uniform rule: A V, q k', gate * up
+    softmax       a = softmax(s)        its true gradient; (a - J s) g_a is the softmax's own        (Taylor, at s)
 
 Achtibat et al. 2024 (AttnLRP); norms as in Ali et al. 2022; the form with gradients is that of
 Arras et al. 2025. What is a bias's, or a softmax's own, is read off a *unit*: a number that is one

@@ -1,8 +1,7 @@
 """What each source adds to a target's state: the vectors behind attention norms with residual and
 layer norm, and ALTI.
 
-    t_ij = s_i P( sum_h alpha^h_ij f^h(x_j) ) + [i = j] o_i        sum_j t_ij + (terms of biases) =
-    y_i
+    t_ij = s_i P( sum_h alpha^h_ij f^h(x_j) ) + [i = j] o_i        sum_j t_ij + (terms of biases) = y_i
 
 f^h(x_j) is the projected value vector (see attention_norm.py), o_i the residual stream's own part.
 Behind layer norms P is their linear part (centring, gain) and s_i one over the deviation of the

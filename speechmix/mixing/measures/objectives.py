@@ -4,11 +4,10 @@ In: `mix(objective=)`, a model and its clip, sentence or prepared inputs. Out: a
 differentiable function of the model's output, with the label of the map's only row. With z the
 logits, t the target's token at position p and f the foil's:
 
-    logit = z_p[t]        probability = softmax(z_p)[t]        contrast = z_p[t] - z_p[f] = log p(t)
-    - log p(f) ctc   = log p(text) - log p(text without the target word)
+    logit = z_p[t]        probability = softmax(z_p)[t]        contrast = z_p[t] - z_p[f] = log p(t) - log p(f)
+    ctc   = log p(text) - log p(text without the target word)
     contrast of a CTC model = log p(text) - log p(text with the foil in the target's place)
-    log_probability = sum over the target's tokens of log softmax(z_p)[t]; of a CTC model log
-    p(text)
+    log_probability = sum over the target's tokens of log softmax(z_p)[t]; of a CTC model log p(text)
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ In: an `Objective`, and the model's logits on the item. Out: objectives of kind 
 or "logits" (weighted, at one position), whose claims are added up.
 
     logit, contrast           itself
-    log p of tokens           z_p[t] of each token: what softmax takes off is nobody's; of a label
-    likewise of a whole text (CTC)     sum over frames p and letters v of w_p[v] z_p[v], with the
-    slopes w of the number held as they are
+    log p of tokens           z_p[t] of each token: what softmax takes off is nobody's; of a label likewise
+    of a whole text (CTC)     sum over frames p and letters v of w_p[v] z_p[v], with the slopes w of the number held as they are
 
 With q the probability of each path that spells a text, log p(text) = E_q[log p(path)] + entropy of
 q, and the slopes of a text say how often q stands at v in frame p. So log p(text) - log p(other

@@ -3,9 +3,8 @@
 In: items and the work to do on one. Out: a JSON-lines file, read again by `stage_lines`
 
     {"stage", "options", "versions", ...}            first line: how it was made
-    {"key", (ingredients,) result or why, "sum"}     a line an item, in their order, with a checksum
-    of itself {"end", "inputs", "versions", "sum"}             last line: how many items, and of
-    which inputs
+    {"key", (ingredients,) result or why, "sum"}     a line an item, in their order, with a checksum of itself
+    {"end", "inputs", "versions", "sum"}             last line: how many items, and of which inputs
 
 While the stage runs the file is called `<name>.unfinished`; it gets its name when it is complete,
 so an output is whole or not there. A stage that is killed loses at most the item at hand and a

@@ -4,9 +4,8 @@ Parquet if asked for.
 In: maps, clip by clip. Out: files that belong to a part of the run (results.py), whose name is in
 theirs, as scores do:
 
-    maps/<model>/<part>.safetensors    maps of frames, a tensor <clip>/<measure>/<stack> each
-    [layer, (head,) target, source] maps/<model>/<part>.parquet        maps of words, a row each, in
-    plain columns (`COLUMNS`)
+    maps/<model>/<part>.safetensors    maps of frames, a tensor <clip>/<measure>/<stack> each [layer, (head,) target, source]
+    maps/<model>/<part>.parquet        maps of words, a row each, in plain columns (`COLUMNS`)
 
 Labels of frame maps, and the digest of each of their layers, are in the rows of the part.
 """

@@ -5,8 +5,8 @@ In: results, one for each clip and kind (a measure, "ablation", "transcripts", "
 with the hash of everything that went into it (its *question*). Out: part files (part_files.py) and
 the files of scores that belong to them:
 
-    results/<model>/<part>.parquet                             rows that become the run's tables,
-    labels of maps scores/model=.../stack=.../trained.<part>.parquet          score_files.py
+    results/<model>/<part>.parquet                             rows that become the run's tables, labels of maps
+    scores/model=.../stack=.../trained.<part>.parquet          score_files.py
     maps/<model>/<part>.parquet, .safetensors                  map_files.py
 
 What is new is written every half minute or so, and when a block of code ends, however it ends; what

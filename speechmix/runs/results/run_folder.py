@@ -7,9 +7,9 @@ In: a path and the options of a run. Out: `RunFolder`, which knows every place i
     options      of `mix`, with their defaults: a folder holds answers to one question
     alignment    how words were placed, and by which model
     versions     of this start; those of earlier starts, if they were others, under earlier_versions
-    parts        the part files (part_files.py) that its tables are made of, with size and hash of
-    each asked        hash of clips and options of the last start: what a shard did that was asked
-    something else is outdated state        "running", or "complete" when all tables stand
+    parts        the part files (part_files.py) that its tables are made of, with size and hash of each
+    asked        hash of clips and options of the last start: what a shard did that was asked something else is outdated
+    state        "running", or "complete" when all tables stand
 
 The file is written whole or not at all. A damaged one is set aside and made again; nothing else
 depends on it, for every stored result says itself what it is made of.

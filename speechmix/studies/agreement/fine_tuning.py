@@ -3,8 +3,7 @@
 In: a loaded masked or causal model, and sentences with a target and a foil. Out: a folder with the
 trained model in hub format, and `training.json`, which says how it was made; made once, then read.
 
-    loss = cross-entropy of (z[target], z[foil]),   z the logits at [MASK] (masked) or where the
-    target is predicted (causal)
+    loss = cross-entropy of (z[target], z[foil]),   z the logits at [MASK] (masked) or where the target is predicted (causal)
 
 Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL): learning rate 3e-5, linear
 with 10 % warm-up, 5 epochs of batches of 64, seed 42. The last epoch is kept; no test sentence is

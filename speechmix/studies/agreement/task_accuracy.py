@@ -5,8 +5,7 @@ In: a model and items with a target and a foil. Out: the margin of each item (na
 items in which the target wins with its interval, and a sentence that says what can then be read off
 maps.
 
-    margin = log p(target) - log p(foil)     at [MASK] in a masked model, of the next token in a
-    causal one
+    margin = log p(target) - log p(foil)     at [MASK] in a masked model, of the next token in a causal one
 
 Mohebbi et al. 2023 (Quantifying Context Mixing in Transformers, EACL) give 0.96 for
 bert-base-uncased, 0.99 after fine-tuning. A tie is no right answer. Chance is one half; a model

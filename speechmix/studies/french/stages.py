@@ -9,8 +9,7 @@ Out: a study folder
     words.jsonl                    align:       written words with times
     textgrids/<clip>.TextGrid                   the same, for Praat
     transcripts/<model>.jsonl      transcribe:  what each recogniser writes
-    examples/                      select:      the annotated data set (see
-    `speechmix.studies.french.selection`)
+    examples/                      select:      the annotated data set (see `speechmix.studies.french.selection`)
 
 Each stage goes one clip at a time and can be stopped, resumed and done again alone; see
 `stages.journal`. One that is done in shards has a folder of files (`pairs/3-of-48.jsonl`) where it

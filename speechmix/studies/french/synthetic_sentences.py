@@ -1,16 +1,13 @@
 """What the synthetic French corpus says: pairs of sentences that differ in number, and in sound
 only at the cue.
 
-Out: `PairText`s, the singular and the plural wording of one sentence with the places of target and
-cue. The target is the first word that is spelled, but not pronounced, differently in the plural:
-left cue   la **carte** (tombe) / les **cartes** (tombent)               the determiner tells,
-before the target right cue  sans **livre** royal / sans **livres** royaux                 the
-adjective tells, after the target
-           **leur** chat est là / **leurs** chats sont là                the verb tells; leur/leurs,
-           quel/quels are homophones
-For leur and quel the target is the determiner, not the noun: once a decoder has written "leurs",
-its own text gives the noun's number away, and only the first homophone depends on the sound that
-follows.
+Out: `PairText`s, the singular and the plural wording of one sentence with the places of target and cue. The target is
+the first word that is spelled, but not pronounced, differently in the plural:
+left cue   la **carte** (tombe) / les **cartes** (tombent)               the determiner tells, before the target
+right cue  sans **livre** royal / sans **livres** royaux                 the adjective tells, after the target
+           **leur** chat est là / **leurs** chats sont là                the verb tells; leur/leurs, quel/quels are homophones
+For leur and quel the target is the determiner, not the noun: once a decoder has written "leurs", its own text gives the
+noun's number away, and only the first homophone depends on the sound that follows.
 """
 
 from __future__ import annotations
