@@ -150,4 +150,4 @@ def _reduce_model(model: Model) -> tuple[Any, ...]:
     return restore_model, model_contents(model)
 
 
-copyreg.pickle(Model, _reduce_model)  # type: ignore[arg-type]
+copyreg.pickle(Model, _reduce_model)
