@@ -54,7 +54,7 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
     require_transcription(model, "the log-likelihood of a text")
     heard = model.family.prepare(model, clip, ("encoder",))
     inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
-    if "cross" not in model.stacks:
+    if model.capabilities.decoding == "frames":
         # [1, T, V] -> [T, V]
         scores = model.module(**inputs).logits[0].float().log_softmax(-1)
         blank = model.config.pad_token_id

@@ -43,7 +43,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
             f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
             "processor"
         )
-    if "decoder" in model.stacks:
+    if model.capabilities.decoding == "cross-attention":
         ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=max_tokens)
         return decode_ids(model, ids[n_prefix:])
     wide = model.state_dtype

@@ -17,14 +17,13 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ..adapters.generation.audio_prompt import provided_answer
-from ..adapters.generation.decoder_text import provided_text
 from ..adapters.generation.generated_texts import (
     can_generate_text,
     generate_text,
     generated_text_key,
 )
 from ..adapters.generation.prompts import GeneratedText
+from ..adapters.generation.transcription import needs_generated_text
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
@@ -60,7 +59,7 @@ def remember_written(
         Of what is kept with this model's results.
     """
     asked = question.stacks is None or {"decoder", "cross"} & set(question.stacks)
-    if not asked or not needs_text(model, clip):
+    if not asked or not needs_generated_text(model, clip):
         return []
     question_of_text = generated_text_key(model, clip)
     key = Key(clip.name, WRITTEN, question_of_text)
@@ -80,17 +79,6 @@ def remember_written(
             **{**stored["written"], "ids": tuple(stored["written"]["ids"])}
         )
     return [key] if can_generate_text(model) else []
-
-
-def needs_text(model: Model, clip: Clip) -> bool:
-    """Whether a model has a decoder to be fed and the clip brings no text for it."""
-    if model.converses:
-        return model.processor is not None and provided_answer(model, clip) is None
-    return (
-        "cross" in model.stacks
-        and model.tokenizer is not None
-        and provided_text(model, clip) is None
-    )
 
 
 def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
@@ -127,7 +115,7 @@ def _time_of_change(path: Path) -> int:
 def written_of(model: Model, clip: Clip) -> dict[str, Any]:
     """What a stored map of a clip without a text depends on besides the clip: the ids that were fed
     to the decoder."""
-    if not needs_text(model, clip):
+    if not needs_generated_text(model, clip):
         return {}
     written = model.generated_texts.get(generated_text_key(model, clip))
     return {} if written is None else {"written": list(written.ids)}

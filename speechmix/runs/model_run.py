@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.generation.generated_texts import generated_text_key
+from ..adapters.generation.transcription import needs_generated_text
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..evaluation.transcript_accuracy import transcribe
@@ -25,7 +26,7 @@ from ..mixing.passes.batches import clips_together, in_groups, prepare_ahead
 from ..mixing.passes.request import Question
 from .aligned_clips import Progress, shown
 from .clip_store import TRANSCRIPTS, ClipAsked, MapsAsked, keep_map_rows, keep_maps, keep_spelling
-from .generated_texts import needs_text, remember_written, texts_of
+from .generated_texts import remember_written, texts_of
 from .results.part_files import Owner, Part
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
@@ -201,7 +202,9 @@ class ModelRun:
 
     def _texts(self, clips: Sequence[Clip]) -> Mapping[str, Mapping[str, Any]]:
         """What the trained model of this name wrote about clips without a text, for its twin."""
-        if self._model.init != "random" or not any(needs_text(self._model, clip) for clip in clips):
+        if self._model.init != "random" or not any(
+            needs_generated_text(self._model, clip) for clip in clips
+        ):
             return {}
         if self._of_trained is None:
             self._of_trained = texts_of(self._folder, self._model.name)
@@ -248,7 +251,7 @@ class ModelRun:
         )
         if not transcribes or clip.name not in self._drawn:
             return None
-        if needs_text(model, clip) and (
+        if needs_generated_text(model, clip) and (
             written := model.generated_texts.get(generated_text_key(model, clip))
         ):
             return written.text

@@ -3,6 +3,8 @@ word comes from."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -64,12 +66,12 @@ class TestMix:
     def test_it_is_written_once(self, translator, monkeypatch):
         sentence = speechmix.Sentence(UNSEEN[1][0])
         speechmix.mix(translator, sentence, stacks="cross")
-        monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
+        monkeypatch.setattr(translator, "family", replace(translator.family, generate=None))
         assert speechmix.mix(translator, sentence, stacks="cross")
         assert translator.translate(sentence.text).translation == UNSEEN[1][1]
 
     def test_the_encoder_alone_needs_no_translation(self, translator, monkeypatch):
-        monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
+        monkeypatch.setattr(translator, "family", replace(translator.family, generate=None))
         assert list(speechmix.mix(translator, "the old birds turn", stacks="encoder")) == [
             ("value_zeroing", "encoder")
         ]

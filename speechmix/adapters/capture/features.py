@@ -7,7 +7,7 @@ identified by its hash (`Clip.sound`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -107,6 +107,16 @@ def run_encoder(
     output = model.family.run(model.base, inputs, ("encoder",))
     store_encoder_states(model, output[0], sound, attention=attention)
     return output
+
+
+def reuse_encoder_states(model: Model, inputs: Inputs, sound: str | None) -> dict[str, Any]:
+    """Inputs of the whole model with the encoder's states in place of the audio, where the decoder
+    reads them by cross-attention and they are those of one clip's audio."""
+    audio = {name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")}
+    if sound is None or not model.capabilities.decoder_stacks or len(audio) != 1:
+        return dict(inputs)
+    rest = {name: tensor for name, tensor in inputs.items() if name not in audio}
+    return {**rest, "encoder_outputs": run_encoder(model, audio, sound)}
 
 
 def wrap_encoder_states(states: Tensor) -> ModelOutput:

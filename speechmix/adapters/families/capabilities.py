@@ -86,6 +86,30 @@ class Capabilities:
         return {"sound": "encoder", **text}
 
     @property
+    def input_stacks(self) -> tuple[str, ...]:
+        """Stacks whose sources are words of the input, each stack other words."""
+        first = self.stacks[:1] if self.has_audio_tokens else self.stacks
+        return tuple(name for name in first if name != "cross")
+
+    @property
+    def stacks_to_output(self) -> tuple[str, ...]:
+        """Stacks whose states are followed to a logit: of an audio language model the decoder, up
+        to where audio enters it."""
+        return ("decoder",) if self.has_audio_tokens else self.stacks
+
+    @property
+    def has_shared_features(self) -> bool:
+        """True if features are made of the audio alone, and serve every question about it."""
+        return self.input_kind == "audio" and not self.has_audio_tokens
+
+    @property
+    def label_pooling(self) -> Literal["mean", "first", "last"]:
+        """Which last states a classification head reads: their mean, or those of one token."""
+        if self.input_kind == "audio":
+            return "mean"
+        return "last" if "decoder" in self.stacks else "first"
+
+    @property
     def text_input(self) -> str:
         """Name of the input that holds the tokens of the text side."""
         has_own_name = self.input_kind == "audio" and not self.has_audio_tokens

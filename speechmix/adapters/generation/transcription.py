@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ..capture.device_copy import inputs_to_device
 from ..capture.features import run_encoder
-from .audio_prompt import prepare_prompt
+from .audio_prompt import prepare_prompt, provided_answer
 from .decoder_prefix import TICK, decoder_prefix, first_timestamp, timestamp
 from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
 from .generated_texts import generate_text
@@ -33,6 +33,19 @@ if TYPE_CHECKING:
 
 LONGEST = 224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
 _LONGEST_TRANSLATION = 256
+
+
+def provided_decoder_text(model: Model, clip: Clip) -> str | None:
+    """The text that a clip, or the model's prompt, brings for the decoder; None if there is none."""
+    provided = provided_answer if model.capabilities.has_audio_tokens else provided_text
+    return provided(model, clip)
+
+
+def needs_generated_text(model: Model, clip: Clip) -> bool:
+    """Whether a model has a decoder to be fed and the clip brings no text for it."""
+    needs = model.processor if model.capabilities.has_audio_tokens else model.tokenizer
+    reads_audio_apart = model.capabilities.decoding in ("cross-attention", "audio tokens")
+    return reads_audio_apart and needs is not None and provided_decoder_text(model, clip) is None
 
 
 def add_decoder_tokens(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ModelError
+from ...errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
@@ -73,6 +73,11 @@ class ModelDescription:
                 f"{self.name} is no audio language model: no sound is among its decoder's tokens"
             )
         return self.capabilities.projector_step
+
+    def refuse_audio_tokens(self, reason: str) -> None:
+        """Raise `InputError` for an audio language model, whose decoder reads audio among tokens."""
+        if self.capabilities.has_audio_tokens:
+            raise InputError(reason)
 
     @property
     def can_spell(self) -> bool:

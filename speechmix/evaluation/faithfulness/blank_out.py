@@ -248,7 +248,7 @@ def _options(models: Sequence[Model], fills, value: str, units: str, layers) -> 
             raise InputError(f"{name} are some of {allowed}, found {asked!r}")
     if value not in BLANK_OUT_VALUES:
         raise InputError(f"value should be one of {BLANK_OUT_VALUES}, found {value!r}")
-    other = [model.name for model in models if model.hears or len(model.stacks) > 1]
+    other = [model.name for model in models if not model.capabilities.is_single_text_stack]
     if not models or other:
         raise InputError(
             "expected masked or causal models or classifiers of texts, found "

@@ -152,7 +152,7 @@ def _checked(
     model: Model, items: Sequence[Sentence], bins, fill: str | None, aggregation: str, units: str
 ) -> str:
     """The fill, after all options were looked at."""
-    if model.hears or len(model.stacks) > 1:
+    if not model.capabilities.is_single_text_stack:
         raise InputError(
             f"expected a masked or causal model or a classifier of texts, found {model.name}: "
             "speechmix.faithfulness has the "

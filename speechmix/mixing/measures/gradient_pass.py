@@ -240,9 +240,7 @@ class PassesTogether:
         """Objectives [n] each, all or those at some places, with other states [n, K, D] entering a
         layer."""
         inputs: dict[str, Any] = dict(self.inputs)
-        if (
-            stack != "encoder" and "cross" in self.model.stacks
-        ):  # then the encoder need not run again
+        if stack in self.model.capabilities.decoder_stacks:  # the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
             inputs["encoder_outputs"] = wrap_encoder_states(
                 self._memory.expand(len(states), -1, -1)
@@ -271,13 +269,7 @@ class PassesTogether:
         return values
 
     def _run(self, inputs: Mapping[str, Any]) -> Any:
-        if "cross" in self.model.stacks and "decoder_input_ids" not in inputs:
-            raise InputError(
-                f"{self.model.name} predicts nothing without decoder_input_ids: give them with the "
-                "inputs"
-            )
-        options = {"use_cache": False} if "decoder" in self.model.stacks else {}
-        return self.model.module(**inputs, **options, return_dict=True)
+        return self.model.run_with_head(inputs)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def check_covered(model: Model) -> None:
         what = "has Conformer layers, for whose convolution there is no rule"
     elif any(attention.needs_eager for layer in layers for attention in layer.attentions):
         what = "computes attention by code of its own, whose softmax is not reached"
-    elif model.converses:
+    elif model.capabilities.has_audio_tokens:
         what = (
             "reads sound among its decoder's tokens, and relevance would be counted on both sides"
         )

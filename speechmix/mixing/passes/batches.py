@@ -99,8 +99,7 @@ def prepare_ahead(
     if (
         model.activation_cache is None
         or model.feature_extractor is None
-        or not model.hears
-        or model.converses
+        or not model.capabilities.has_shared_features
     ):
         return read_ahead(items, sample_rate=model.sample_rate, count=count)
     return ahead(items, lambda clip: extract_features(model, clip), count=count)

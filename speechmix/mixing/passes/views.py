@@ -16,15 +16,14 @@ from functools import partial
 from typing import Any
 
 from ...adapters.capture.block import Block
-from ...adapters.generation.audio_prompt import describe_prompt_and_answer, provided_answer
-from ...adapters.generation.decoder_text import provided_text
+from ...adapters.generation.audio_prompt import describe_prompt_and_answer
 from ...adapters.generation.generated_texts import (
     can_generate_text,
     generate_text,
     generated_text_key,
 )
 from ...adapters.generation.model_inputs import Prepared
-from ...adapters.generation.transcription import feed_generated_text
+from ...adapters.generation.transcription import feed_generated_text, provided_decoder_text
 from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
@@ -50,20 +49,15 @@ def seen_by(model: Model, item: Item, question: Question) -> View:
     if isinstance(item, Mapping):
         return InputsView(model, item, question)
     item = Sentence(item) if isinstance(item, str) else item
-    expected, kind = (Clip, ClipView) if model.hears else (Sentence, SentenceView)
-    if not isinstance(item, expected):
-        takes = (
-            "a Clip (speechmix.Clip.from_file)"
-            if model.hears
-            else "a text (a string or speechmix.Sentence)"
-        )
+    kind = _VIEWS[model.capabilities.input_kind]
+    if not isinstance(item, kind.item_type):
         raise InputError(
-            f"{model.name} takes {takes} or prepared inputs, found {type(item).__name__}"
+            f"{model.name} takes {kind.takes} or prepared inputs, found {type(item).__name__}"
         )
-    allowed = AUDIO_UNITS if model.hears else TEXT_UNITS
-    if question.units not in allowed:
+    if question.units not in kind.allowed_units:
         raise InputError(
-            f"units should be one of {allowed} for {model.name}, found {question.units!r}"
+            f"units should be one of {kind.allowed_units} for {model.name}, found "
+            f"{question.units!r}"
         )
     return kind(model, item, question)
 
@@ -233,13 +227,15 @@ class ClipView(View):
     """A clip, for a model that hears: frames or words of the sound, tokens of the text."""
 
     item: Clip
+    item_type = Clip
+    takes = "a Clip (speechmix.Clip.from_file)"
+    allowed_units = AUDIO_UNITS
 
     @property
     def feeds_decoder(self) -> bool:
         if self._model.tokenizer is None:
             return False
-        given = provided_answer if self._model.converses else provided_text
-        return given(self._model, self.item) is not None or self._is_written
+        return provided_decoder_text(self._model, self.item) is not None or self._is_written
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
@@ -277,6 +273,9 @@ class SentenceView(View):
     """A text, for a model that reads: words or tokens, and those of its translation."""
 
     item: Sentence
+    item_type = Sentence
+    takes = "a text (a string or speechmix.Sentence)"
+    allowed_units = TEXT_UNITS
 
     @property
     def feeds_decoder(self) -> bool:
@@ -317,7 +316,7 @@ class InputsView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        return ("input_ids" if self._model.converses else "decoder_input_ids") in self._inputs
+        return self._model.capabilities.text_input in self._inputs
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.prepared = prepared_from(self._inputs, self._model)
@@ -335,6 +334,7 @@ class InputsView(View):
         }
 
 
+_VIEWS: dict[str, type[ClipView] | type[SentenceView]] = {"audio": ClipView, "text": SentenceView}
 _NOTHING: dict[str, Any] = dict.fromkeys(
     (
         "clip",

@@ -66,7 +66,7 @@ class Alignment:
 
 def stack_of(model: Model) -> str:
     """The stack that is studied: the encoder of a masked model, the decoder of a causal one."""
-    return "encoder" if "encoder" in model.stacks else "decoder"
+    return model.capabilities.input_stack
 
 
 def decided_items(

@@ -137,7 +137,7 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
 def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None] | None:
     """Characters of the transcript that each decoder input position holds; None for the prefix, or
     without a decoder."""
-    if "decoder" not in model.stacks:
+    if model.capabilities.decoding == "frames":
         return None
     from ...adapters.generation.decoder_prefix import decoder_prefix
     from ...adapters.generation.decoder_text import join_to_prefix
