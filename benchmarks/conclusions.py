@@ -300,7 +300,7 @@ def pages(out: Path) -> None:
     from speechmix.inputs import bundled
     from speechmix.reporting.pages.cue_need_section import short_answers
     from speechmix.reporting.pages.study_results import Study
-    from speechmix.reporting.pages.study_tables import contribution_cells, of_stacks
+    from speechmix.reporting.pages.study_tables import contribution_cells, stack_rows
     from speechmix.runs.score_clips import score_clips
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -336,7 +336,7 @@ def pages(out: Path) -> None:
     def show(name: str, rows: pd.DataFrame) -> pd.DataFrame:
         cells = contribution_cells(rows)
         if name:
-            print(f"\n{name}", *short_answers(of_stacks(cells), pd.DataFrame()), sep="\n  ")
+            print(f"\n{name}", *short_answers(stack_rows(cells), pd.DataFrame()), sep="\n  ")
         return cells
 
     original = table("trained", source, clips, twins)

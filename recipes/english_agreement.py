@@ -37,17 +37,17 @@ from speechmix.mixing.measures import MEASURES, measure_named
 from speechmix.reporting.plots.alignment_table import published_alignment
 from speechmix.runs.journal.item_lines import folder_for_question
 from speechmix.studies.agreement import blimp
-from speechmix.studies.agreement.blimp_cues import spacy_parser
+from speechmix.studies.agreement.blimp_cues import load_spacy_pipeline
 from speechmix.studies.agreement.blimp_split import split_halves, unified_set
-from speechmix.studies.agreement.fine_tuning import Training, fine_tune_choice
+from speechmix.studies.agreement.fine_tuning import FineTuningOptions, fine_tune_choice
 from speechmix.studies.agreement.item_scoring import (
-    Alignment,
+    CueAlignmentOptions,
     aligned_items,
     decided_items,
-    stack_of,
+    studied_stack,
 )
 from speechmix.studies.agreement.result_tables import write_agreement
-from speechmix.studies.agreement.task_accuracy import accuracy, accuracy_sentence
+from speechmix.studies.agreement.task_accuracy import accuracy_sentence, item_accuracy
 
 # What makes two runs the same question; the rest (folders, device) may change between a start and
 # the next.
@@ -111,14 +111,14 @@ def _items(
     options, model
 ) -> tuple[list[blimp.BlimpItem], list[blimp.BlimpItem], list[tuple[str, str, str, str]]]:
     """Items to score, items to train on, and what was left out as (item, model, why, reason)."""
-    parse = spacy_parser(options.spacy) if options.cues == "dependency" else None
+    parse = load_spacy_pipeline(options.spacy) if options.cues == "dependency" else None
     items, rejected = blimp.read_blimp(options.blimp, paradigms=options.paradigms, parse=parse)
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer, so it cannot be given text")
     train, test = split_halves(items, seed=options.split_seed)
     usable, odd = blimp.one_token_items(items, model.tokenizer)
     left_out = [(one.name, "", one.why, one.reason) for one in (*rejected, *odd)]
-    if stack_of(model) == "decoder":
+    if studied_stack(model) == "decoder":
         late = [item for item in usable if item.cue[-1] > item.target]
         left_out += [
             (item.name, "", "cue after target", "a causal model cannot use it") for item in late
@@ -169,7 +169,7 @@ def _models(model, train: list[blimp.BlimpItem], options) -> Iterator[tuple[str,
     called in tables."""
     yield model.init, model
     if options.fine_tune:
-        training = Training(
+        training = FineTuningOptions(
             learning_rate=options.learning_rate,
             warm_up=options.warm_up,
             batch_size=options.batch_size,
@@ -201,7 +201,7 @@ def _decided(
     path, bar = _lines(model, init, "decisions", options), _bar(items, f"decide {model.label}")
     table = decided_items(model, bar, path, refused=_refuser(model, left_out))
     if len(table):
-        share = accuracy(table.assign(model="", init="")).iloc[0]
+        share = item_accuracy(table.assign(model="", init="")).iloc[0]
         name = f"{options.name} ({init}{'' if model.seed is None else f', seed {model.seed}'})"
         print(
             accuracy_sentence(name, share["accuracy"], share["low"], share["high"], share["items"]),
@@ -214,7 +214,7 @@ def _scored(
     model, init: str, items: list[blimp.BlimpItem], options, left_out: list
 ) -> pd.DataFrame:
     """Cue alignment of each item; those of an earlier start are read back."""
-    asked = Alignment(
+    asked = CueAlignmentOptions(
         options.measures,
         options.distances or (),
         units=options.units,
@@ -373,7 +373,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="train on the choice of two words with one half, score both on the other",
     )
-    published = Training()
+    published = FineTuningOptions()
     for name, kind in (
         ("learning-rate", float),
         ("warm-up", float),

@@ -26,15 +26,15 @@ load = lru_cache(maxsize=4)(speechmix.load)
 
 def placed_clip(source: str, path: str, text: str) -> speechmix.Clip:
     """A recording with its words: the text that was typed, or else what the model writes."""
-    clip = answers.clip_of_bytes(Path(path).read_bytes(), Path(path).name, longest=30.0)
-    clip = clip.replace(text=text.strip() or answers.written_text(load(source), clip) or None)
-    return answers.placed(clip, model=load(source))
+    clip = answers.clip_from_bytes(Path(path).read_bytes(), Path(path).name, longest=30.0)
+    clip = clip.replace(text=text.strip() or answers.transcribe_clip(load(source), clip) or None)
+    return answers.place_words(clip, model=load(source))
 
 
 def look(source: str, path: str, text: str, measure: str, stack: str, layer: int):
     """Text, coloured words (HTML) and a figure of a recording."""
     clip = placed_clip(source, path, text)
-    maps = answers.measured(load(source), clip, measures=[measure]).maps
+    maps = answers.measure_clip(load(source), clip, measures=[measure]).maps
     mixing_map = maps.get((measure, stack)) or next(iter(maps.values()))
     layer = min(int(layer), mixing_map.layers[-1])
     words = plots.coloured_tokens(mixing_map, layer=layer)._repr_html_()
@@ -47,7 +47,9 @@ def look(source: str, path: str, text: str, measure: str, stack: str, layer: int
 
 def silence(source: str, path: str, text: str, word: int, fill: str):
     """What the model writes before and after, and the sound it heard then."""
-    result = answers.silenced(load(source), placed_clip(source, path, text), [int(word)], fill=fill)
+    result = answers.silence_words(
+        load(source), placed_clip(source, path, text), [int(word)], fill=fill
+    )
     return (
         result.before,
         result.after,

@@ -33,6 +33,7 @@ from speechmix.evaluation.faithfulness.to_output import same_removal
 from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
+from speechmix.mixing.maps.measure_registry import facts_of, names_of_scope
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 
 MAPS = (
@@ -43,7 +44,12 @@ MAPS = (
     "attention_norm",
     "alti",
 )
-TO_OUTPUT = ("gradient_input", "chefer", "alti_logit", "decompx", "lrp", "occlusion", "shapley")
+SLOW = ("integrated_gradients", "deeplift")
+TO_OUTPUT = [
+    name
+    for name in names_of_scope("model", "logit", "removal")
+    if facts_of(name).objective and name not in SLOW
+]
 JUDGES = ("silence", "silence (noise)", "patch", "blank")
 AGGREGATIONS = ("last", "rollout", COMPOSED, TO_THE_OUTPUT)
 _FEWEST_WORDS, _SEED, _TWINS = 4, 60_000, 2
@@ -85,7 +91,7 @@ def drawn(pairs: int) -> Iterator[Clip]:
 
     longer = (
         pair
-        for pair in synthetic_french.pairs(
+        for pair in synthetic_french.speak_pairs(
             20 * pairs, seed=_SEED, nouns_of="train", voices_of="test"
         )
         if len(pair[0].words) >= _FEWEST_WORDS and not pair[0].control

@@ -21,7 +21,7 @@ from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
 from speechmix.interventions.audio_removal import silence
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, pairs
+from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 TEST_SEED = 90_000
@@ -38,7 +38,9 @@ def evaluate(model, *, count: int = 600) -> pd.DataFrame:
     """
     rows = []
     for nouns_of in ("train", "test"):
-        for singular, plural in pairs(count, seed=TEST_SEED, nouns_of=nouns_of, voices_of="test"):
+        for singular, plural in speak_pairs(
+            count, seed=TEST_SEED, nouns_of=nouns_of, voices_of="test"
+        ):
             rows += [
                 _judged(model, example) | {"nouns": nouns_of} for example in (singular, plural)
             ]
@@ -110,8 +112,8 @@ def write_clips(
     folder.mkdir(parents=True, exist_ok=True)
     options = {"voices_of": "test", "seed": seed}
     spoken = [
-        *pairs(2 * per_side, control=0, **options),
-        *pairs(controls, control=1, **options | {"seed": seed + 1}),
+        *speak_pairs(2 * per_side, control=0, **options),
+        *speak_pairs(controls, control=1, **options | {"seed": seed + 1}),
     ]
     rows = []
     for index, pair in enumerate(spoken):

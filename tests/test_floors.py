@@ -32,7 +32,6 @@ UPWARD = {
     ("mixing/maps/decision_map.py", "reporting"),
     ("explanations/explanation.py", "reporting"),
     # Still to be moved.
-    ("explanations/page_data.py", "reporting"),
     ("files/names.py", "inputs"),
     ("runs/boundary_shifts.py", "reporting"),
     ("runs/model_run.py", "reporting"),

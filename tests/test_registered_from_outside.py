@@ -3,6 +3,9 @@ package's own do."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +17,8 @@ from speechmix.evaluation.planted.recovery import trial as planted_trial
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import inputs_attenuated
+from speechmix.interventions.removals import Removal
+from speechmix.interventions.runner import run_interventions
 from speechmix.interventions.state_shifts import state_shifts
 from speechmix.mixing.measures.registry import OUTPUT_MEASURES, forget_measure
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
@@ -33,16 +37,17 @@ def register_all(power=1.0):
     """A measure of each scope, and a reference perturbation of each kind."""
 
     @speechmix.register_measure("value_length", residual="out", **AVERAGED)
-    def value_length(block, units):
-        lengths = block.values.norm(dim=-1).mean(dim=0)  # [K]
+    def value_length(block, units, *, order=2.0, kind="values"):
+        lengths = getattr(block, kind).norm(order, dim=-1).mean(dim=0)  # [K]
         return units.pool_targets(units.pool_sources(lengths.expand(len(units.rows), -1)))
 
     @speechmix.register_measure(
         "state_length", scope="model", objective=True, word_from_frames="mean", **AVERAGED
     )
-    def state_length(gradient_pass, stack, units):
+    def state_length(gradient_pass, stack, units, *, factor=1):
         rows = [
-            gradient.norm(dim=-1)[None] for _, gradient in gradient_pass.states_and_gradients(stack)
+            factor * gradient.norm(dim=-1)[None]
+            for _, gradient in gradient_pass.states_and_gradients(stack)
         ]
         return torch.stack([units.pool_sources(row) for row in rows]), {}
 
@@ -65,24 +70,24 @@ def register_all(power=1.0):
         ]
 
     @speechmix.register_measure("banzhaf", scope="removal", **AVERAGED)
-    def banzhaf(count, margins):
+    def banzhaf(count, margins, *, halved=False):
         sets = (np.arange(2**count)[:, None] >> np.arange(count)) % 2 == 1
         of_set = margins(sets)
-        return np.stack(
+        values = np.stack(
             [
                 of_set[sets[:, i]].mean(axis=0) - of_set[~sets[:, i]].mean(axis=0)
                 for i in range(count)
             ]
         )
+        return values / 2 if halved else values
 
     @speechmix.register_perturbation(
         "quieter", description="the sound of a word at a tenth of its level", side="sound"
     )
     def quieter(decision, pair):
         words = [source.index for source in decision.sources["encoder"]]
-        margins = decision.of_many_inputs(
-            [(inputs_attenuated(decision, {word: 0.1}), None) for word in words]
-        )
+        quiet = [(Removal("sound", (word,), 0.1),) for word in words]
+        margins = run_interventions(decision, quiet)
         return {
             word: power * (decision.margin - margin)
             for word, margin in zip(words, margins, strict=True)
@@ -151,6 +156,76 @@ def test_logit_contributions_has_the_measure_with_its_own_option(model, clips):
         )
 
 
+WITH_OPTIONS = {
+    "layer": "value_length:order=1,kind=values",
+    "model": "state_length:factor=3",
+    "logit": "position_shares:rest=0.5",
+    "removal": "banzhaf:halved=true",
+}
+
+
+def test_mix_has_measures_with_their_own_options(model, clips):
+    names = ["value_length", WITH_OPTIONS["layer"], "state_length", WITH_OPTIONS["model"]]
+    maps = speechmix.mix(model, clips[0], measures=names, objective="contrast")
+    assert [name for name, _ in maps] == names
+    scores = {name: found.scores for (name, _), found in maps.items()}
+    np.testing.assert_allclose(scores[WITH_OPTIONS["model"]], 3 * scores["state_length"], rtol=1e-5)
+    assert (scores[WITH_OPTIONS["layer"]] > scores["value_length"]).all()
+    alti = speechmix.mix(model, clips[0], measures=["alti:order=2", "alti_l2"])
+    np.testing.assert_array_equal(*(found.scores for found in alti.values()))
+
+
+def test_contributions_name_the_option_as_it_was_given(model, clips):
+    by_name, by_keyword = (
+        speechmix.logit_contributions(model, clips[0], measure=name, objective=(3, 4), **options)
+        for name, options in ((WITH_OPTIONS["logit"], {}), ("position_shares", {"rest": 0.5}))
+    )
+    np.testing.assert_array_equal(by_name.total("encoder"), by_keyword.total("encoder"))
+    assert by_name.provenance["rest"] == 0.5
+    assert by_name.measure == WITH_OPTIONS["logit"]
+
+
+def test_explain_and_faithfulness_have_measures_with_their_own_options(model, clips):
+    both = [*SCOPES.values(), *WITH_OPTIONS.values()]
+    claims = speechmix.explain(model, clips[0], measures=both, top=0, sound_fill="zeros").claims
+    halved, whole = claims[WITH_OPTIONS["removal"]].values, claims["banzhaf"].values
+    np.testing.assert_allclose(halved, whole / 2)
+    assert set(claims) == set(both)
+    trial = speechmix.faithfulness(model, clips, measures=both, judges=["quieter"], fewest=2)
+    names = set(trial.values["measure"])
+    assert names >= {*both[:3], *both[4:7], "banzhaf (zeros)", "banzhaf:halved=true (zeros)"}
+
+
+def test_a_run_and_the_command_line_take_options_behind_the_name(model, clips, tmp_path):
+    folder, manifest = Path(bundled.__file__).parent / "clips", tmp_path / "manifest.jsonl"
+    row = json.loads((folder / "manifest.jsonl").read_text().splitlines()[0])
+    manifest.write_text(json.dumps({**row, "path": str(folder / row["path"])}))
+    arguments = ["score", "--manifest", str(manifest), "--allow-outside", "--model"]
+    arguments += [str(bundled.models()["tiny-french-ctc"]), "--out", str(tmp_path / "run")]
+    for name in (WITH_OPTIONS["layer"], "value_length"):
+        arguments += ["--measure", name]
+    assert main(arguments) == 0
+    run = speechmix.open_run(tmp_path / "run")
+    assert set(run.contributions["measure"]) == {WITH_OPTIONS["layer"], "value_length"}
+    assert main([*arguments[:-1], "value_length:orders=1", "--overwrite"]) != 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("value_length:power=1", "value_length has no option power; it has order, kind"),
+        ("value_length:order=high", "order should be of type float, as its default 2.0 is"),
+        ("value_length:", "no option without a name"),
+        ("state_length:factor=0.5", "should be of type int"),
+        ("attention:power=1", "attention has no option power; it has none"),
+        ("value_lengths:order=1", "unknown measure"),
+    ],
+)
+def test_a_wrong_option_behind_a_name_is_an_error(model, clips, name, message):
+    with pytest.raises(InputError, match=message):
+        speechmix.mix(model, clips[0], measures=name)
+
+
 def test_contributions_that_do_not_add_up_are_an_error(model, clips):
     @speechmix.register_measure(
         "position_shares", scope="logit", mismatch="it is wrong by design", **AVERAGED
@@ -206,10 +281,7 @@ def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
     }
     assert "value_length" in rows["moved"]
     decision = Decision.of(model, clips[0])
-    expected = (
-        decision.margin
-        - decision.of_many_inputs([(inputs_attenuated(decision, {0: 0.1}), None)])[0]
-    )
+    expected = decision.margin - run_interventions(decision, [(Removal("sound", (0,), 0.1),)])[0]
     drops = trial.drops[
         (trial.drops["item"] == clips[0].name) & (trial.drops["judge"] == "quieter")
     ]

@@ -34,7 +34,7 @@ from matplotlib.lines import Line2D
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.reporting import plots
-from speechmix.reporting.pages.wording import sentences
+from speechmix.reporting.pages.wording import result_sentences
 from speechmix.runs.score_clips import score_clips
 
 transformers.utils.logging.disable_progress_bar()
@@ -219,7 +219,7 @@ with plt.rc_context(style):
 # either:
 
 # %%
-for sentence in sentences(head):
+for sentence in result_sentences(head):
     print(sentence, end="\n\n")
 
 # %%

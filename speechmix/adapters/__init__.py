@@ -1,4 +1,4 @@
-"""Where to find things inside a model nobody changed: one table per family, no modelling code."""
+"""Models: where the layers of an unmodified model are, and one forward pass captured block by block."""
 
 from .binding.bound_layers import Stack
 from .binding.layer_components import Layer

@@ -1,1 +1,1 @@
-"""What maps say: cue contribution and, later, baselines, ablation and statistics."""
+"""What maps say, and whether it can be believed: cue contribution, statistics, faithfulness, probes."""

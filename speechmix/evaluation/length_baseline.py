@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..inputs.words.cue_and_target import cue_words
-from ..mixing.maps.measure_registry import FACTS
+from ..mixing.maps.measure_registry import find_facts
 
 if TYPE_CHECKING:
     from ..mixing.maps.mixing_map import MixingMap
@@ -44,7 +44,8 @@ def length_matched_share(mixing_map: MixingMap, *, cue: int | Sequence[int]) -> 
     >>> length_matched_share(uniform, cue=0)  # 10^2 / (10^2 + 30^2)
     0.1
     """
-    exponents = FACTS[mixing_map.measure].length_exponent if mixing_map.measure in FACTS else {}
+    facts = find_facts(mixing_map.measure)
+    exponents = facts.length_exponent if facts else {}
     exponent = exponents.get(
         "", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan)
     )

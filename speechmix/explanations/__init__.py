@@ -1,2 +1,1 @@
-"""Why a model wrote a word: what each measure claims for it, and what becomes of it when the claim
-is put to the test."""
+"""Why a model generated a word: attributions to its sources, and effects of their removal."""

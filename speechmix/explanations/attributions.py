@@ -11,6 +11,7 @@ are sums over a logit's parts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,9 +21,10 @@ import numpy as np
 
 from ..errors import InputError, SpeechmixError
 from ..interventions.removal_measures import removal_scores
-from ..interventions.shapley import Remembered
+from ..interventions.runner import InterventionCache
 from ..mixing.maps.aggregation import rolled_out
 from ..mixing.maps.measure_registry import facts_of
+from ..mixing.measures.registry import measure_named
 from ..mixing.passes.input_attribution import (
     check_reaches_the_sound,
     columns_of_composed,
@@ -30,18 +32,17 @@ from ..mixing.passes.input_attribution import (
     maps_and_parts,
 )
 from ..mixing.passes.logit_contributions import check_takes_apart
-from ..mixing.passes.maps_and_logits import MEASURE as ALTI_LOGIT
 from ..mixing.passes.mix import mix_one
 from .choices import Choice, Readings, positions_of, possible_sources
 from .frame_attributions import FrameParts, in_frames, made_of_frames
-from .removals import Removal, read_without
+from .removals import removals_of
 from .source_units import by_source, row_at
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
     from ..mixing.maps.mixing_map import Maps
-    from .fills import Fills
+    from .fills import Fill, Fills
     from .generated_tokens import Writing
 
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
@@ -151,27 +152,24 @@ def claims_from_one_pass(
     measures: Sequence[str], writing: Writing, choices: Sequence[Choice]
 ) -> dict[str, Claim]:
     """What those measures claim that can share one forward pass, if there are several: those of
-    layers, and ALTI-Logit.
+    layers, and one that reads contributions from their blocks.
 
     Where one of them fails none is there, and `claim_of` says which.
     """
     of_layers = [name for name in measures if facts_of(name).is_layerwise]
-    with_logits = ALTI_LOGIT in measures
-    if not of_layers or len(of_layers) + with_logits < 2 or writing.model.converses:
+    of_logits = [name for name in measures if measure_named(name).block_reader][:1]
+    if not of_layers or len(of_layers + of_logits) < 2 or writing.model.converses:
         return {}
     try:
-        if with_logits:
+        claims = dict[str, Claim]()
+        for name in of_logits:
             numbers = [_logits_of(writing, choice) for choice in choices]
             maps, parts = maps_and_parts(
-                writing.model, writing.inputs, of_layers, numbers, spans=_spans(writing)
+                writing.model, writing.inputs, of_layers, name, numbers, spans=_spans(writing)
             )
-            claims = {
-                ALTI_LOGIT: Claim(
-                    ALTI_LOGIT, by_source(writing, parts.columns), LOGIT, parts.totals
-                )
-            }
-        else:
-            maps, claims = _maps(writing, of_layers), {}
+            claims[name] = Claim(name, by_source(writing, parts.columns), LOGIT, parts.totals)
+        if not of_logits:
+            maps = _maps(writing, of_layers)
         claims |= {name: _rolled_out(name, writing, choices, maps) for name in of_layers}
     except SpeechmixError:
         return {}
@@ -207,23 +205,22 @@ def _removal(
     """
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors: np.ndarray | None = np.zeros_like(values)
+    runs = InterventionCache(writing.decision, readings.read)
     for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
-        def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
-            removed = [
-                tuple(player for player, there in zip(players, row, strict=True) if not there)
-                for row in sets
-            ]
-            sound, text = (next(iter(of_side), None) for of_side in (fills.sound, fills.text))
-            return (
-                read_without(writing, [Removal(s, sound, text) for s in removed], readings.read)
-                @ readings.of_choices
-            )
+        first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text)]
 
-        scores = removal_scores(
-            measure, len(players), Remembered(margins), samples=samples, seed=seed
-        )
+        def margins(
+            sets: np.ndarray,
+            players: Sequence[int] = players,
+            first: Sequence[Fill | None] = first,
+        ) -> np.ndarray:
+            absent = (itertools.compress(players, ~row) for row in sets)
+            removed = [removals_of(writing, of_set, first) for of_set in absent]
+            return runs.read(removed) @ readings.of_choices
+
+        scores = removal_scores(measure, len(players), margins, samples=samples, seed=seed)
         values[:, players] = scores.values.T
         if scores.errors is None:
             errors = None

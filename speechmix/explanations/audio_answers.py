@@ -9,7 +9,7 @@ positions they stand; the words of the prompt, found in the conversation that th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -22,6 +22,7 @@ from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..inputs.words.spans import Span
 
 
 def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) -> Writing:
@@ -65,7 +66,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     return finished(asked, decision, drafts, words, sources, logits_on(decision), by, spans)
 
 
-def _of_sound(spans):
+def _of_sound(spans: Iterable[Span]) -> list[Span]:
     return [span for span in spans if span.onset is not None]
 
 

@@ -193,7 +193,9 @@ def decision_on(
 def logits_on(decision: Decision) -> Tensor:
     """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a
     sound is kept for later runs."""
-    inputs = decision.with_encoded_sound(decision.prepared.inputs)
+    inputs = decision.prepared.inputs
+    if decision.can_share_sound:
+        inputs = decision.behind_encoder(inputs, decision.encoded_sound)
     return decision.of_output(inputs, lambda output: logits_of(output)[0].double().cpu())
 
 

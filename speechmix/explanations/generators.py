@@ -24,8 +24,8 @@ from ..adapters.generation.tokens import Tokens
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
-from ..interventions.decision import is_masked_model, masked_target
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
+from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import Question
 from ..mixing.passes.views import seen_by
 from .audio_answers import answer_about
@@ -291,7 +291,7 @@ def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_toke
 
 def _behind(model: Model, text: str, count: int) -> list[int]:
     """Ids of the words that are said to stand behind masks."""
-    ids = model.tokenizer(text, add_special_tokens=False).input_ids
+    ids: list[int] = model.tokenizer(text, add_special_tokens=False).input_ids
     if len(ids) != count:
         raise InputError(
             f"text={text!r} has {len(ids)} tokens in {model.name}, and there are {count} masks"

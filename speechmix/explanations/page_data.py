@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..inputs.audio.waveform_envelope import waveform_envelope
 from ..inputs.clips.player import wav
-from ..reporting.plots.panels import spoken
-from ..reporting.plots.sound_panels import envelope
+from ..mixing.maps.measure_facts import measure_label
 from .plain_text import SAME_FOR_ALL
 from .tables import COLUMNS, PAIR_COLUMNS
 from .warnings_for_readers import remarks_of
@@ -73,7 +73,7 @@ def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
         "measures": [
             {
                 "name": name,
-                "title": spoken(name),
+                "title": measure_label(name),
                 "of": claim.of,
                 "unit": claim.unit,
                 "distance": _plain(explanation.distances[name]),
@@ -95,9 +95,8 @@ def _sound(clip: Clip, *, with_samples: bool) -> dict[str, Any]:
     """Length, lowest and highest sample of each stretch in hundredths of the loudest, and the sound
     itself."""
     samples = clip.audio(16_000)
-    _, low, high = envelope(
-        samples, min(max(round(_PER_SECOND * clip.duration), _LEAST_BARS), _MOST_BARS)
-    )
+    count = min(max(round(_PER_SECOND * clip.duration), _LEAST_BARS), _MOST_BARS)
+    _, low, high = waveform_envelope(samples, 16_000, count)
     loudest = max(float(np.abs(samples).max(initial=0.0)), 1e-6)
     return {
         "seconds": _plain(clip.duration),

@@ -6,6 +6,7 @@ In: an `Explanation`. Out: lines for a terminal, and for a page where no script 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,7 +58,11 @@ def text_of(explanation: Explanation) -> str:
 
 
 def _of_both(
-    explanation: Explanation, besides: Explanation, place: int, listed, *names: str
+    explanation: Explanation,
+    besides: Explanation,
+    place: int,
+    listed: Callable[..., tuple[list[int], str]],
+    *names: str,
 ) -> tuple[str, str]:
     """The first sources, and those besides the word's own sound where that is one of them."""
     sources, told = listed(explanation, place, *names)

@@ -199,7 +199,8 @@ def frames_table(explanation: Explanation) -> pd.DataFrame:
 def order_of(values: np.ndarray) -> list[int]:
     """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
     known = np.flatnonzero(np.isfinite(values))
-    return known[np.argsort(-values[known], kind="stable")].tolist()
+    order: list[int] = known[np.argsort(-values[known], kind="stable")].tolist()
+    return order
 
 
 def _of_source(explanation: Explanation, place: int, index: int) -> dict[str, Any]:

@@ -1,2 +1,1 @@
-"""How anything is read and written: whole or not at all, by one writer, under names that differ,
-hashed, checked."""
+"""Read and write files: whole or not at all, with locks, checksums and clear errors."""

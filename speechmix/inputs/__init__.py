@@ -1,2 +1,1 @@
-"""What a question is made of: audio, frames, words, clips, sentences, and the files that users keep
-them in."""
+"""Clips, words, sentences and corpora: what users bring, checked when it is read."""

@@ -1,2 +1,1 @@
-"""What a model needs: something is taken away from an input or a model, or put in, and the decision
-is read at the output."""
+"""Take something away from an input or a model, or put it in, and read the decision again."""

@@ -110,6 +110,32 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     return with_sound(clip, audio)
 
 
+def spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
+    """Return the clip with another clip's sound of some words, as long as it is there, so that
+    later words move; without words.
+
+    Raises
+    ------
+    InputError
+        If a word has more pieces in one clip than in the other.
+    """
+    audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
+    pieces: list[tuple[_Interval, _Interval]] = []
+    for index in words:
+        word, replacement = (clip.words or ())[index], (other.words or ())[index]
+        if len(word.intervals) != len(replacement.intervals):
+            raise InputError(
+                f"{clip.name}: {word.text!r} is in {len(word.intervals)} pieces, the other's "
+                f"{replacement.text!r} in {len(replacement.intervals)}"
+            )
+        pieces += zip(word.intervals, replacement.intervals, strict=True)
+    # The last first: those before it have not moved yet.
+    for here, there in sorted(pieces, reverse=True):
+        old, new = _samples_of(here), donor[_samples_of(there)]
+        audio = np.concatenate([audio[: old.start], new, audio[old.stop :]])
+    return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)
+
+
 def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
     asked = list(words)
     indices = [word for word in asked if word is not None and 0 <= word < len(clip.words or ())]
@@ -207,4 +233,5 @@ def _faded(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
     share = np.ones(len(sound), sound.dtype)
     ramp = np.linspace(0, 1, length, endpoint=False, dtype=sound.dtype)
     share[:length], share[len(share) - length :] = ramp, ramp[::-1]
-    return share * filler + (1 - share) * sound
+    faded: np.ndarray = share * filler + (1 - share) * sound
+    return faded

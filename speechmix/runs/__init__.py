@@ -1,1 +1,1 @@
-"""A run: many clips through one or more models, stored clip by clip, resumable."""
+"""Many clips through models: results that are stored, resumed, shared among workers and merged."""

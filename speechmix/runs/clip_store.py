@@ -24,8 +24,9 @@ from ..inputs.clips.clip import Clip
 from ..interventions.ablation import CONTROL, ablate_with_control
 from ..mixing.maps.map_headers import labels_as_text
 from ..mixing.maps.mixing_map import Maps, MixingMap
+from ..mixing.measures.measure import OF_SOME_MEASURES
 from ..mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
-from ..mixing.measures.registry import OF_SOME_MEASURES, measure_named
+from ..mixing.measures.registry import measure_named
 from ..mixing.passes.mix import mix
 from ..mixing.passes.request import Question
 from .generated_texts import written_of

@@ -13,8 +13,8 @@ import torch
 import speechmix
 from speechmix.adapters.binding import bound_layers as layers
 from speechmix.adapters.binding.bound_layers import bind, layer_modules
-from speechmix.adapters.editing.branch_runs import branch_outputs
-from speechmix.adapters.editing.branches import Branch
+from speechmix.adapters.editing.patched_runs import run_patches
+from speechmix.adapters.editing.patches import Patch
 from speechmix.errors import ModelError
 from tests.conftest import build, inputs_of
 
@@ -184,10 +184,10 @@ def test_an_attention_module_exchanged_before_its_values_are_set_to_zero():
     inputs = {key: x.float() for key, x in inputs_of(model).items()}
     for layer in module.base_model.encoder.layers:
         layer.attention = copy.deepcopy(layer.attention)
-    branch = Branch("encoder", range(3), [3, 4])
-    intact, (zeroed,) = branch_outputs(model, inputs, [branch], lambda output: output.logits)
+    branch = Patch("encoder", range(3), [3, 4])
+    intact, (zeroed,) = run_patches(model, inputs, [branch], lambda output: output.logits)
     assert not torch.equal(intact, zeroed)
-    _, (again,) = branch_outputs(
+    _, (again,) = run_patches(
         speechmix.load(module), inputs, [branch], lambda output: output.logits
     )
     torch.testing.assert_close(again, zeroed)

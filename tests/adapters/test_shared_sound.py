@@ -9,6 +9,7 @@ import torch
 from speechmix.adapters.capture.features import wrap_encoder_states
 from speechmix.adapters.editing.shared_encoder import heard_once
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.runner import run_inputs
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, with_head
 
@@ -31,19 +32,19 @@ def test_runs_together_are_those_alone(name):
     ids = decision.prepared.inputs["decoder_input_ids"]
     texts = [ids, ids.flip(1), ids.roll(1, 1), (ids + 1) % 11]
     fed = [
-        decision.with_encoded_sound({**decision.prepared.inputs, "decoder_input_ids": text})
+        (decision.behind_encoder({"decoder_input_ids": text}, decision.encoded_sound), None)
         for text in texts
     ]
     log, cross = [], model.stacks["cross"].layers[0].attention
     hooks = [calls_of(cross.key, log), calls_of(cross.value, log)]
     try:
-        together = decision.of_many_inputs([(inputs, None) for inputs in fed])
+        together = run_inputs(decision, fed, decision.objective.function)
     finally:
         for hook in hooks:
             hook.remove()
     assert [shape[0] for shape in log] == [1, 1]  # projected once
     alone = [
-        decision.of_inputs({**decision.prepared.inputs, "decoder_input_ids": text})
+        decision.input_margin({**decision.prepared.inputs, "decoder_input_ids": text})
         for text in texts
     ]
     assert len(set(np.round(alone, 9))) == len(texts)

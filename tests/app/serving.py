@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.interfaces.app.request_queue import Turns
+from speechmix.interfaces.app.request_queue import RequestQueue
 from speechmix.interfaces.app.routes import App
 from speechmix.interfaces.app.server import Server
-from speechmix.interfaces.app.session import Session, choices
+from speechmix.interfaces.app.session import Session, model_choices
 
 
 def bundled_session(**options: Any) -> Session:
@@ -24,14 +24,14 @@ def bundled_session(**options: Any) -> Session:
         clip.replace(meta={**clip.meta, "synthetic": "yes"}) for clip in bundled.clips()[:4]
     ]
     return Session(
-        choices(list(bundled.models().values()), speechmix.load), examples=examples, **options
+        model_choices(list(bundled.models().values()), speechmix.load), examples=examples, **options
     )
 
 
 @contextmanager
 def serving(**options: Any) -> Iterator[Server]:
     """A server at a free port."""
-    with Turns() as turns, Server(App(bundled_session(**options), turns)) as server:
+    with RequestQueue() as turns, Server(App(bundled_session(**options), turns)) as server:
         server.start()
         yield server
         server.shutdown()

@@ -54,45 +54,47 @@ def wav(seconds: float, rate: int = 8_000) -> bytes:
 
 class TestRecordings:
     def test_a_recording_is_read_at_the_rate_of_the_models(self):
-        clip = answers.clip_of_bytes(wav(0.5), "a.wav", longest=1)
+        clip = answers.clip_from_bytes(wav(0.5), "a.wav", longest=1)
         assert (clip.name, len(clip.audio(16_000))) == ("a", 8_000)
 
     @pytest.mark.parametrize("name", HOSTILE)
     def test_no_name_leaves_the_folder_or_stays_on_the_disk(self, name, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        clip = answers.clip_of_bytes(wav(0.1), name, longest=1)
+        clip = answers.clip_from_bytes(wav(0.1), name, longest=1)
         assert not set(clip.name) & set('/\\<>"\r\n\x00')
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("content", [b"", b"RIFF", b"<html>", wav(0.5)[:300], os.urandom(5000)])
     def test_what_is_no_audio_is_called_what_it_is_and_no_path_is_told(self, content):
         with pytest.raises(InputError, match=r"mine\.wav") as refusal:
-            answers.clip_of_bytes(content, "mine.wav", longest=1)
+            answers.clip_from_bytes(content, "mine.wav", longest=1)
         assert tempfile.gettempdir() not in str(refusal.value)
 
     def test_too_long_says_how_long_and_is_not_decoded(self, monkeypatch):
         monkeypatch.setattr(answers, "read_audio", None)
         with pytest.raises(InputError, match=r"lasts 2\.0 s, expected at most 1 s.*--longest"):
-            answers.clip_of_bytes(wav(2.0), "long.wav", longest=1)
+            answers.clip_from_bytes(wav(2.0), "long.wav", longest=1)
 
 
 class TestWords:
     def test_the_model_places_them_as_align_does(self, ctc, clip):
         bare = clip.replace(words=None, cue=None, target=None, foil=None)
-        assert answers.placed(bare, model=ctc).words == speechmix.align(bare, model=ctc).words
         assert (
-            answers.placed(clip, model=ctc).words == speechmix.align(bare, model=ctc).words
+            answers.add_word_times(bare, model=ctc).words == speechmix.align(bare, model=ctc).words
+        )
+        assert (
+            answers.add_word_times(clip, model=ctc).words == speechmix.align(bare, model=ctc).words
         )  # words it had are left
 
     def test_whisper_places_them_by_its_attention(self, whisper, clip):
-        placed = answers.placed(clip, model=whisper)
+        placed = answers.add_word_times(clip, model=whisper)
         assert ([word.text for word in placed.words], placed.alignment) == (
             ["nos", "maisons"],
             "whisper",
         )
 
     def test_evenly_is_in_order_within_the_clip_and_as_long_as_the_letters(self, clip):
-        words = answers.placed(clip.replace(text="a bbb cc"), how="evenly").words
+        words = answers.add_word_times(clip.replace(text="a bbb cc"), how="evenly").words
         lengths = [word.end - word.start for word in words]
         assert np.allclose(np.array(lengths) / lengths[0], [1, 3, 2])
         assert words[0].start > 0
@@ -104,36 +106,36 @@ class TestWords:
         )
         for model in (None, twin):
             with pytest.raises(InputError, match=r"cannot place words.*evenly"):
-                answers.placed(clip, model=model)
+                answers.add_word_times(clip, model=model)
         with pytest.raises(InputError, match="no text yet"):
-            answers.placed(clip.replace(text=None), model=None, how="evenly")
+            answers.add_word_times(clip.replace(text=None), model=None, how="evenly")
 
 
 class TestMaps:
     def test_they_are_those_of_mix_to_the_last_bit(self, whisper, clip):
         steps = []
-        result = answers.measured(whisper, clip, progress=lambda *step: steps.append(step))
+        result = answers.measure_clip(whisper, clip, progress=lambda *step: steps.append(step))
         maps = speechmix.mix(whisper, clip, measures=list(answers.FIRST_MEASURES))
         assert result.maps.keys() == set(maps)
         assert all(np.array_equal(result.maps[key].scores, maps[key].scores) for key in maps)
         assert [step[1:] for step in steps] == [(0, 3), (1, 3), (2, 3)]
 
     def test_a_measure_that_is_not_defined_is_left_out_with_its_reason(self, ctc, clip):
-        result = answers.measured(ctc, clip, measures=["attention", "globenc"])
+        result = answers.measure_clip(ctc, clip, measures=["attention", "globenc"])
         assert {measure for measure, _ in result.maps} == {"attention"}
         assert "globenc" in result.refused["globenc"]
         with pytest.raises(InputError, match="globenc"):
-            answers.measured(ctc, clip, measures=["globenc"])
+            answers.measure_clip(ctc, clip, measures=["globenc"])
 
     def test_unknown_measures_and_those_of_one_decision_are_refused(self, ctc, clip):
         for measures in (["gradient_input"], ["x"], []):
             with pytest.raises(InputError, match="measures should be"):
-                answers.measured(ctc, clip, measures=measures)
+                answers.measure_clip(ctc, clip, measures=measures)
 
 
 class TestSilence:
     def test_what_it_writes_is_the_transcript_of_the_silenced_sound(self, ctc, clip):
-        result = answers.silenced(ctc, clip, [0])
+        result = answers.silence_words(ctc, clip, [0])
         quiet = speechmix.silence(clip, 0)
         assert (result.before, result.after) == (transcribe(ctc, clip), transcribe(ctc, quiet))
         assert result.before != result.after
@@ -141,7 +143,7 @@ class TestSilence:
         assert not result.clip.audio(16_000)[start:stop].any()
 
     def test_without_words_nothing_changes(self, ctc, clip):
-        result = answers.silenced(ctc, clip, [])
+        result = answers.silence_words(ctc, clip, [])
         assert (result.after, result.clip) == (result.before, clip)
         assert all(old == new for old, new in result.changes)
 
@@ -150,12 +152,12 @@ class TestSilence:
             bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
         )
         with pytest.raises(InputError, match="random weights"):
-            answers.silenced(twin, clip, [0])
+            answers.silence_words(twin, clip, [0])
 
 
 class TestFiles:
     def test_a_textgrid_reads_back(self, clip, tmp_path):
-        file = saving.textgrid_of(clip)
+        file = saving.clip_textgrid(clip)
         (tmp_path / file.name).write_bytes(file.content)
         for word, read in zip(clip.words, read_textgrid(tmp_path / file.name), strict=True):
             assert (read.text, read.start, read.end) == (
@@ -165,7 +167,7 @@ class TestFiles:
             )
 
     def test_a_row_and_its_sound_are_a_manifest(self, clip, tmp_path):
-        for file in (saving.manifest_row(clip), saving.sound_of(clip)):
+        for file in (saving.manifest_row(clip), saving.clip_flac(clip)):
             (tmp_path / file.name).write_bytes(file.content)
         (read,) = speechmix.read_clips(tmp_path / f"{clip.name}.jsonl")
         assert (read.name, read.text, read.words, read.cue, read.target, read.foil) == (
@@ -179,17 +181,17 @@ class TestFiles:
         assert np.abs(read.audio(16_000) - clip.audio(16_000)).max() < 2**-14
 
     def test_the_page_needs_no_other_file_and_the_picture_is_one(self, ctc, clip):
-        maps = answers.measured(ctc, clip).maps
-        page = saving.page_of(
+        maps = answers.measure_clip(ctc, clip).maps
+        page = saving.maps_page(
             clip, {("tiny", "trained", None): maps}, start={"layer": 1}
         ).content.decode()
         assert "default-src 'none'" in page
         assert "data:audio/wav" in page
         assert "http" not in page.replace("http-equiv", "")
-        assert saving.picture_of(clip, maps["attention", "encoder"], layer=1).content.startswith(
+        assert saving.maps_picture(clip, maps["attention", "encoder"], layer=1).content.startswith(
             b"\x89PNG"
         )
 
     def test_without_words_there_is_no_textgrid(self, clip):
         with pytest.raises(InputError, match="place them first"):
-            saving.textgrid_of(clip.replace(words=None))
+            saving.clip_textgrid(clip.replace(words=None))

@@ -18,7 +18,7 @@ from speechmix.explanations.page_data import view_of
 from speechmix.interfaces.app import downloads as saving
 from speechmix.interfaces.app import measurements as answers
 from speechmix.interfaces.app import session as session_module
-from speechmix.interfaces.app.requests import clip_of
+from speechmix.interfaces.app.requests import requested_clip
 from speechmix.interfaces.app.server import MOST_BYTES, Server
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
@@ -62,10 +62,12 @@ class TestLanguage:
 
     def test_the_command_s_language_is_that_of_recordings_that_say_none(self):
         session = bundled_session(language="fr")
-        name = session.keep(answers.clip_of_bytes(tone(1.0), "own.flac", longest=2.0))
-        assert clip_of(session, {"clip": {"recording": name, "text": "oui"}}).language == "fr"
+        name = session.keep(answers.clip_from_bytes(tone(1.0), "own.flac", longest=2.0))
         assert (
-            clip_of(
+            requested_clip(session, {"clip": {"recording": name, "text": "oui"}}).language == "fr"
+        )
+        assert (
+            requested_clip(
                 session, {"clip": {"recording": name, "text": "yes", "language": "en-us"}}
             ).language
             == "en-us"
@@ -308,11 +310,11 @@ def test_why_a_word_was_written_is_the_view_of_an_explanation_and_its_page(serve
     question = {"clip": clip, "model": "tiny-french-ctc"}
     answer = worked(server, kind="explain", **question)["answer"]
     session = server.app.session
-    model, own = session.model("tiny-french-ctc"), clip_of(session, question)
-    assert answer == view_of(answers.explained(model, own), sound=False)
+    model, own = session.model("tiny-french-ctc"), requested_clip(session, question)
+    assert answer == view_of(answers.explain_clip(model, own), sound=False)
     assert [word["label"] for word in answer["units"]] == ["nos", "maisons"]
     assert {choice["against"] for choice in answer["choices"]} == {"", "runner_up"}
-    monkeypatch.setattr(answers, "explained", None)  # remembered
+    monkeypatch.setattr(answers, "explain_clip", None)  # remembered
     job = worked(server, kind="explanation", **question)
     status, page, headers = asked(server, "GET", f"api/jobs/{job['id']}/file")
     assert (status, headers["content-disposition"]) == (
@@ -381,7 +383,7 @@ def test_one_thread_draws_at_a_time(server, monkeypatch):
         return saving.SavedFile("a.png", "image/png", b"")
 
     for kind in ("page", "picture"):
-        monkeypatch.setattr(saving, f"{kind}_of", drawn)
+        monkeypatch.setattr(saving, {"page": "maps_page", "picture": "maps_picture"}[kind], drawn)
         asked_of = {
             "clip": example(server),
             "model": "tiny-french-ctc",

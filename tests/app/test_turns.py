@@ -14,14 +14,14 @@ from speechmix.interfaces.app.request_queue import (
     FAILED,
     WAITING,
     WORKING,
-    Busy,
-    Turns,
+    QueueFull,
+    RequestQueue,
 )
 
 
 @pytest.fixture
 def turns():
-    with Turns() as turns:
+    with RequestQueue() as turns:
         yield turns
 
 
@@ -115,7 +115,7 @@ def test_who_watches_hears_of_each_step(turns):
 
 def test_too_many_are_refused_and_then_there_is_room_again(turns, held):
     jobs = [turns.take(lambda told: None) for _ in range(32)]
-    with pytest.raises(Busy, match="32 requests wait"):
+    with pytest.raises(QueueFull, match="32 requests wait"):
         turns.take(lambda told: None)
     held.go.set()
     turns.wait(jobs[-1].id)
@@ -125,7 +125,7 @@ def test_too_many_are_refused_and_then_there_is_room_again(turns, held):
 
 
 def test_nothing_is_taken_behind_the_end():
-    turns = Turns()
+    turns = RequestQueue()
     turns.close()
-    with pytest.raises(Busy):
+    with pytest.raises(QueueFull):
         turns.take(lambda told: None)

@@ -21,7 +21,7 @@ from speechmix.studies.agreement.blimp import (
     one_token_items,
     read_blimp,
 )
-from speechmix.studies.agreement.blimp_cues import spacy_parser
+from speechmix.studies.agreement.blimp_cues import load_spacy_pipeline
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be
 BY_HAND = [
@@ -490,4 +490,4 @@ def test_without_spacy_the_error_says_what_to_install(monkeypatch):
     with pytest.raises(
         MissingExtraError, match=r"finding cues by dependency needs spacy: pip install"
     ):
-        spacy_parser()
+        load_spacy_pipeline()

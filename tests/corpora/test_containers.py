@@ -22,7 +22,7 @@ from speechmix.inputs.clips.rows import Rejected, Row
 from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
 from speechmix.runs.journal.stage_lines import kept
 from speechmix.studies.french.stages import align_corpus
-from speechmix.studies.french.study_folder import sound_of
+from speechmix.studies.french.study_folder import recording_marks
 from tests.corpora.containers import (
     ENDINGS,
     KINDS,
@@ -299,22 +299,22 @@ def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
 def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar = tar_of(tmp_path / "a.tar", ("a.wav", encoded(0)), ("b.wav", encoded(4)))
     first, second = (str(clip.path) for clip in clips_of_corpus(tar))
-    stored = sound_of(first, {})
+    stored = recording_marks(first, {})
     assert (
-        sound_of(first, {**stored, "sound": "as stored"})["sound"] == "as stored"
+        recording_marks(first, {**stored, "sound": "as stored"})["sound"] == "as stored"
     )  # not read again
     assert (
-        sound_of(second, stored)["sound"] != stored["sound"]
+        recording_marks(second, stored)["sound"] != stored["sound"]
     )  # another place of the same file is read
     tar_of(tar, ("a.wav", encoded(4)), ("b.wav", encoded(0)))
     os.utime(tar, ns=(1, 1))
-    assert sound_of(first, stored)["sound"] != stored["sound"]
+    assert recording_marks(first, stored)["sound"] != stored["sound"]
     assert file_marks(first)[-2:] == [place_of(first).offset, place_of(first).size]
     tar.write_bytes(tar.read_bytes()[:600])
     with pytest.raises(InputError, match="cut off or replaced"):
         Clip.from_file(first, name="a").audio()
     tar.unlink()
-    assert sound_of(first, stored) == {"sound": None, "file": None}
+    assert recording_marks(first, stored) == {"sound": None, "file": None}
     with pytest.raises(InputError, match="no such audio file"):
         Clip.from_file(first, name="a")
 

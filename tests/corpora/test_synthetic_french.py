@@ -7,22 +7,27 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, pairs, random_pair, speak_pair
+from speechmix.studies.french.synthetic_corpus import (
+    SAMPLE_RATE,
+    random_pair,
+    speak_pair,
+    speak_pairs,
+)
 from speechmix.studies.french.synthetic_sentences import (
     SIDES,
     TEMPLATES,
     PairText,
     invariant_nouns,
-    nouns,
     random_pair_text,
-    voices,
+    split_nouns,
+    split_voices,
 )
 
 
 @pytest.fixture(scope="module")
 def spoken():
     pytest.importorskip("espeakng_loader", reason="the extra `synthesis` is not installed")
-    return list(pairs(40, seed=3, control=0.2))
+    return list(speak_pairs(40, seed=3, control=0.2))
 
 
 def _assert_shared(singular, plural, side, sample_rate=SAMPLE_RATE):
@@ -71,8 +76,8 @@ def test_bundled_clips_cover_what_they_should():
     assert {each["template"] for each in meta} == {
         name for names in TEMPLATES.values() for name in names
     }
-    assert {each["voice"] for each in meta} <= set(voices("test"))
-    assert {each["noun"] for each in meta if each["control"] == "no"} <= set(nouns("train"))
+    assert {each["voice"] for each in meta} <= set(split_voices("test"))
+    assert {each["noun"] for each in meta if each["control"] == "no"} <= set(split_nouns("train"))
     assert {each["noun"] for each in meta if each["control"] == "yes"} <= set(invariant_nouns())
 
 
@@ -106,9 +111,9 @@ def test_word_times_are_plausible(spoken):
 
 
 def test_nothing_held_out_is_trained_on():
-    assert len(nouns("train")) >= 60
-    assert not set(nouns("train")) & (set(nouns("test")) | set(invariant_nouns()))
-    assert not set(voices("train")) & set(voices("test"))
+    assert len(split_nouns("train")) >= 60
+    assert not set(split_nouns("train")) & (set(split_nouns("test")) | set(invariant_nouns()))
+    assert not set(split_voices("train")) & set(split_voices("test"))
     random = np.random.default_rng(0)
     drawn = {
         split: [
@@ -119,8 +124,8 @@ def test_nothing_held_out_is_trained_on():
         for split in ("train", "test")
     }
     for split, texts in drawn.items():
-        assert {text.noun for text in texts} <= set(nouns(split))
-    held_out = {form for noun in nouns("test") for form in (noun, f"{noun}s")}
+        assert {text.noun for text in texts} <= set(split_nouns(split))
+    held_out = {form for noun in split_nouns("test") for form in (noun, f"{noun}s")}
     assert not held_out & {
         word for text in drawn["train"] for word in f"{text.singular} {text.plural}".split()
     }
@@ -152,7 +157,7 @@ def test_every_noun_sounds_the_same_in_the_plural(split):
             phoneme.text.strip("ˈˌ-") for phoneme in espeak.speak(text).phonemes if phoneme.text
         ]
 
-    for noun in nouns(split):
+    for noun in split_nouns(split):
         assert sounds(f"leur {noun} va")[:-2] == sounds(f"leurs {noun}s va")[:-2], noun
 
 
@@ -181,7 +186,7 @@ def test_one_given_sentence_can_be_spoken():
 
 def test_wrong_options_are_refused():
     with pytest.raises(InputError, match="split"):
-        nouns("validation")
+        split_nouns("validation")
     with pytest.raises(InputError, match="side"):
         random_pair_text(np.random.default_rng(0), side="middle", nouns_of="train")
     with pytest.raises(InputError, match="side"):

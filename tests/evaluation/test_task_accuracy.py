@@ -14,7 +14,11 @@ import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.planted import plant
-from speechmix.studies.agreement.task_accuracy import accuracy, accuracy_sentence, choice
+from speechmix.studies.agreement.task_accuracy import (
+    accuracy_sentence,
+    choice_margin,
+    item_accuracy,
+)
 from tests.models import text_models
 
 SENTENCES = [
@@ -38,7 +42,7 @@ def test_a_masked_model_is_asked_at_its_mask():
             scores[place, tokenizer.convert_tokens_to_ids(form)]
             - scores[place, tokenizer.convert_tokens_to_ids(foil)]
         )
-        found = choice(model, Sentence(text, target=target, foil=foil))
+        found = choice_margin(model, Sentence(text, target=target, foil=foil))
         assert found["margin"] == pytest.approx(expected.item(), abs=1e-10)
         assert found["right"] == (expected > 0)
 
@@ -53,7 +57,7 @@ def test_a_causal_model_is_asked_before_the_word():
         forms = [
             model.tokenizer.convert_tokens_to_ids(form[0]) for form in (text.split()[target], foil)
         ]
-        found = choice(model, Sentence(text, target=target, foil=foil))
+        found = choice_margin(model, Sentence(text, target=target, foil=foil))
         assert found["margin"] == pytest.approx(
             (scores[forms[0]] - scores[forms[1]]).item(), abs=1e-10
         )
@@ -61,7 +65,7 @@ def test_a_causal_model_is_asked_before_the_word():
 
 def test_without_a_foil_there_is_no_choice():
     with pytest.raises(InputError, match="has no foil"):
-        choice(text_models.bert(), Sentence("the cat is here .", target=2))
+        choice_margin(text_models.bert(), Sentence("the cat is here .", target=2))
 
 
 def planted_bert(case: str, *, singular: int):
@@ -92,24 +96,24 @@ def decided(model) -> pd.DataFrame:
             "model": "planted",
             "init": "trained",
             "number": number,
-            **choice(model, Sentence(text, target=text.split()[-1], foil=foil)),
+            **choice_margin(model, Sentence(text, target=text.split()[-1], foil=foil)),
         }
         for text, foil, number in ITEMS
     )
 
 
 def test_a_model_in_which_the_task_is_planted_does_it_and_its_mirror_image_never():
-    assert accuracy(decided(planted_bert("copy", singular=2))).accuracy.tolist() == [1.0]
-    assert accuracy(decided(planted_bert("copy", singular=1))).accuracy.tolist() == [0.0]
+    assert item_accuracy(decided(planted_bert("copy", singular=2))).accuracy.tolist() == [1.0]
+    assert item_accuracy(decided(planted_bert("copy", singular=1))).accuracy.tolist() == [0.0]
 
 
 def test_a_model_that_always_says_the_same_is_at_chance_and_found_out_by_number():
     table = decided(planted_bert("nothing", singular=2))
-    share = accuracy(table).iloc[0]
+    share = item_accuracy(table).iloc[0]
     assert share.accuracy == 0.5
     told = accuracy_sentence("planted", *share[["accuracy", "low", "high", "items"]])
     assert "its maps cannot show how it does it" in told
-    by_number = accuracy(table, by=["number"]).set_index("number").accuracy
+    by_number = item_accuracy(table, by=["number"]).set_index("number").accuracy
     assert by_number.to_dict() == {"plural": 1.0, "singular": 0.0}
 
 
@@ -119,7 +123,7 @@ def test_the_interval_is_wilsons(right, items):
         {"item": range(items), "right": np.arange(items) < right, "model": "m", "init": "trained"}
     )
     expected = binomtest(right, items).proportion_ci(method="wilson")
-    found = accuracy(table).iloc[0]
+    found = item_accuracy(table).iloc[0]
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-10)
     assert found["items"] == items
 
@@ -128,7 +132,7 @@ def test_seeds_of_twins_are_averaged_for_each_item():
     table = pd.DataFrame(
         {"item": ["a", "a", "b", "b"], "right": [True, False, True, True], "seed": [0, 1, 0, 1]}
     )
-    found = accuracy(table.assign(model="m", init="random")).iloc[0]
+    found = item_accuracy(table.assign(model="m", init="random")).iloc[0]
     assert (found.accuracy, found["items"]) == (0.75, 2)
     with pytest.raises(InputError, match="and init missing"):
-        accuracy(table.assign(model="m"))
+        item_accuracy(table.assign(model="m"))

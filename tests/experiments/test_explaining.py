@@ -15,7 +15,7 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import _parser
 from speechmix.interfaces.cli.score_options import asked_of_run
 from speechmix.reporting.pages.explanation_section import explanation_part
-from speechmix.reporting.pages.html_page import page
+from speechmix.reporting.pages.html_page import render_page
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs import run_explanations as explaining
 from speechmix.runs.results.open_run import open_run
@@ -121,14 +121,14 @@ def test_what_cannot_be_explained_is_said_and_the_clip_is_done(tmp_path, monkeyp
 
 def test_the_page_has_a_card_a_clip_and_says_all_as_text(whole):
     part = explanation_part(Study.of(whole), clips=clips())
-    html = page("a run", part)
+    html = render_page("a run", part)
     assert html.count('class="clip why-card"') == 2
     assert "gradient_input (size)" in html  # where no script runs
     data = json.loads(html.split('<script type="application/json">')[1].split("</script>")[0])
     assert data["sound"].startswith("UklGR")
     assert [view["model"] for view in data["views"]] == ["tiny-french-ctc"]
     assert "explanationView" in html
-    assert "globalThis.explanationView" not in page("a run", [("None", ["nothing"])])
+    assert "globalThis.explanationView" not in render_page("a run", [("None", ["nothing"])])
 
 
 def test_which_clips_are_asked():
@@ -158,7 +158,7 @@ def test_the_target_against_its_foil_comes_first():
 def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
     path = tmp_path / "page.html"
     path.write_text(
-        page("a run", explanation_part(Study.of(whole), clips=clips())), encoding="utf-8"
+        render_page("a run", explanation_part(Study.of(whole), clips=clips())), encoding="utf-8"
     )
     words = "document.querySelectorAll('.w-words .w-word')"
     with Browser(width, 900) as browser:

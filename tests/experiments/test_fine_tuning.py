@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.studies.agreement.fine_tuning import Training, fine_tune_choice
-from speechmix.studies.agreement.task_accuracy import choice
+from speechmix.studies.agreement.fine_tuning import FineTuningOptions, fine_tune_choice
+from speechmix.studies.agreement.task_accuracy import choice_margin
 
 WORDS = [
     "[PAD]",
@@ -35,7 +35,7 @@ SENTENCES = [
     )
     for middle in ("of two", "of the", "very very very")
 ]
-QUICK = Training(learning_rate=1e-2, epochs=25, batch_size=4)
+QUICK = FineTuningOptions(learning_rate=1e-2, epochs=25, batch_size=4)
 SIZE = {
     "hidden_size": 16,
     "num_hidden_layers": 1,
@@ -75,15 +75,15 @@ def gpt2():
 
 
 def right(model) -> float:
-    return sum(choice(model, sentence)["right"] for sentence in SENTENCES) / len(SENTENCES)
+    return sum(choice_margin(model, sentence)["right"] for sentence in SENTENCES) / len(SENTENCES)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_what_can_be_learned_is_learned_and_the_model_given_stays(kind, request, tmp_path):
     model = request.getfixturevalue(kind)
-    before, margin = model.fingerprint, choice(model, SENTENCES[0])["margin"]
+    before, margin = model.fingerprint, choice_margin(model, SENTENCES[0])["margin"]
     folder = fine_tune_choice(model, SENTENCES, tmp_path / "tuned", training=QUICK)
-    assert (model.fingerprint, choice(model, SENTENCES[0])["margin"]) == (before, margin)
+    assert (model.fingerprint, choice_margin(model, SENTENCES[0])["margin"]) == (before, margin)
     tuned = speechmix.load(str(folder))
     assert right(model) < 0.8
     assert right(tuned) == 1.0
@@ -95,14 +95,14 @@ def test_what_can_be_learned_is_learned_and_the_model_given_stays(kind, request,
 def test_the_loss_is_the_cross_entropy_of_the_two_words(bert, tmp_path):
     """With a learning rate of next to nothing the loss of an epoch is that of the margins, whatever
     the padding."""
-    still = Training(learning_rate=1e-12, epochs=1, batch_size=5)
+    still = FineTuningOptions(learning_rate=1e-12, epochs=1, batch_size=5)
     module = copy.deepcopy(bert.module)
     for part in module.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
     undropped = speechmix.load(module, processor=bert.tokenizer)
     folder = fine_tune_choice(undropped, SENTENCES, tmp_path / "still", training=still)
-    margins = torch.tensor([choice(bert, sentence)["margin"] for sentence in SENTENCES])
+    margins = torch.tensor([choice_margin(bert, sentence)["margin"] for sentence in SENTENCES])
     expected = torch.log1p(torch.exp(-margins)).mean()
     assert json.loads((folder / "training.json").read_text())["loss_by_epoch"] == [
         pytest.approx(expected.item(), abs=1e-5)
@@ -111,13 +111,15 @@ def test_the_loss_is_the_cross_entropy_of_the_two_words(bert, tmp_path):
 
 def test_a_finished_training_is_read_and_another_question_refused(bert, tmp_path):
     folder = tmp_path / "tuned"
-    quick = Training(epochs=1, batch_size=12)
+    quick = FineTuningOptions(epochs=1, batch_size=12)
     fine_tune_choice(bert, SENTENCES, folder, training=quick)
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     assert fine_tune_choice(bert, SENTENCES, folder, training=quick) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
     with pytest.raises(InputError, match=r"was made otherwise \(epochs\): remove it"):
-        fine_tune_choice(bert, SENTENCES, folder, training=Training(epochs=2, batch_size=12))
+        fine_tune_choice(
+            bert, SENTENCES, folder, training=FineTuningOptions(epochs=2, batch_size=12)
+        )
     with pytest.raises(InputError, match=r"was made otherwise \(sentences\)"):
         fine_tune_choice(bert, SENTENCES[:4], folder, training=quick)
     other = tmp_path / "something else"
@@ -130,7 +132,10 @@ def test_the_same_seed_gives_the_same_model(bert, tmp_path):
     weights = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         folder = fine_tune_choice(
-            bert, SENTENCES, tmp_path / name, training=Training(epochs=1, batch_size=4, seed=seed)
+            bert,
+            SENTENCES,
+            tmp_path / name,
+            training=FineTuningOptions(epochs=1, batch_size=4, seed=seed),
         )
         weights.append(speechmix.load(str(folder)).fingerprint)
     assert weights[0] == weights[1] != weights[2]
@@ -142,5 +147,5 @@ def test_what_cannot_be_trained_on(bert, tmp_path):
     with pytest.raises(InputError, match="has no foil"):
         fine_tune_choice(bert, [Sentence("the cat is here .", target="is")], tmp_path / "no foil")
     with pytest.raises(InputError, match="a warm-up from 0 to 1"):
-        Training(warm_up=2)
+        FineTuningOptions(warm_up=2)
     assert not list(tmp_path.iterdir())

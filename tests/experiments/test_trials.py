@@ -20,7 +20,7 @@ from speechmix.interfaces.cli import main
 from speechmix.runs import faithfulness_runs as trials
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
 from speechmix.runs.journal.stage_files import TRIALS, begun_shards
-from speechmix.studies.french.study_status import missing_shards, status_text, trial_status
+from speechmix.studies.french.study_status import shards_to_resubmit, status_text, trial_status
 from tests.conftest import trained
 from tests.reliability.kills import snapshot
 
@@ -177,7 +177,7 @@ def test_other_options_and_other_clips_are_refused(model, clips, tmp_path):
 def test_status_says_which_shards_are_missing(model, clips, tmp_path, capsys):
     faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 3), **ASKED)
     table = trial_status(tmp_path)
-    assert missing_shards(table, TRIALS) == "1,3"
+    assert shards_to_resubmit(table, TRIALS) == "1,3"
     assert status_text(table, tmp_path).startswith("faithfulness tiny-french-ctc: 1 of 3 shards; ")
     assert main(["status", str(tmp_path), "--missing", "faithfulness"]) == 0
     assert capsys.readouterr().out == "1,3\n"

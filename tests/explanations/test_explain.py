@@ -18,7 +18,7 @@ from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
 from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.explanations.generated_drafts import pieces_of
 from speechmix.explanations.generated_tokens import label_of
-from speechmix.explanations.removals import Removal, read_without
+from speechmix.explanations.removals import read_without, removals_of
 from speechmix.explanations.tables import COLUMNS
 from speechmix.inputs import bundled
 from tests.models.shared_models import shared
@@ -353,7 +353,7 @@ class TestClaims:
         )
         for side in ("sound", "written"):
             players = [i for i, source in enumerate(why.sources) if source.side == side]
-            removals = [Removal(), Removal(tuple(players), sound, text)]
+            removals = [(), removals_of(writing, players, [sound, text])]
             clean, without = read_without(writing, removals, readings.read) @ readings.of_choices
             added = np.nansum(why.claims["shapley"].values[:, players], axis=1)
             reached = np.isfinite(why.claims["shapley"].values[:, players]).all(axis=1)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from speechmix.studies.french import Lexicon, Template
 from speechmix.studies.french.language.partners import AUDIBLE, Partner
-from speechmix.studies.french.language.text import key_of
+from speechmix.studies.french.language.text import lookup_key
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TREEBANK = SHARED / "treebank_fr"
@@ -194,7 +194,7 @@ def _there_is(words: dict[int, Word], number: int) -> Word | None:
 
 
 def _key(form: str) -> str:
-    return key_of(form.replace("’", "'"))
+    return lookup_key(form.replace("’", "'"))
 
 
 class Score(NamedTuple):

@@ -15,38 +15,47 @@ from hypothesis import strategies as st
 from speechmix.errors import InputError
 from speechmix.interfaces.cli.homophony_options import add_selection_options
 from speechmix.studies.french import load_templates
-from speechmix.studies.french.dataset import about, read_examples
-from speechmix.studies.french.sampling import PUBLISHED_SEED, Candidate, drawn_by_count, parse_draw
+from speechmix.studies.french.dataset import dataset_info, read_examples
+from speechmix.studies.french.sampling import (
+    PUBLISHED_SEED,
+    PairCandidate,
+    draw_by_count,
+    parse_draw,
+)
 from speechmix.studies.french.selection import select_examples
-from speechmix.studies.french.stage_counts import summary
+from speechmix.studies.french.stage_counts import format_stage_counts
 from speechmix.studies.french.stages import align_corpus, mine_corpus
 
 PUBLISHED = {"det_noun": 720, "pronoun_verb": 257, "det_noun_verb": 23}
 READINGS = {"det_noun_paper": 1, "pronoun_verb_paper": 1, "det_noun_verb_paper": 2}
 
 
-def candidates(nouns: int, verbs: int, both: int) -> list[Candidate]:
+def candidates(nouns: int, verbs: int, both: int) -> list[PairCandidate]:
     """A third of everything is plural; each tenth of those with both readings lacks the verb's."""
     number = [{"number": "p" if i % 3 == 0 else "s"} for i in range(max(nouns, verbs, both))]
     found = [
-        Candidate(f"n{i}.det_noun_paper.0-3", "det_noun_paper", number[i]) for i in range(nouns)
+        PairCandidate(f"n{i}.det_noun_paper.0-3", "det_noun_paper", number[i]) for i in range(nouns)
     ]
     found += [
-        Candidate(f"v{i}.pronoun_verb_paper.0-3", "pronoun_verb_paper", number[i])
+        PairCandidate(f"v{i}.pronoun_verb_paper.0-3", "pronoun_verb_paper", number[i])
         for i in range(verbs)
     ]
     for i in range(both):
-        found.append(Candidate(f"b{i}.det_noun_verb_paper.0-3", "det_noun_verb_paper", number[i]))
+        found.append(
+            PairCandidate(f"b{i}.det_noun_verb_paper.0-3", "det_noun_verb_paper", number[i])
+        )
         if i % 10:
             found.append(
-                Candidate(f"b{i}.det_noun_verb_paper.0-8", "det_noun_verb_paper", {"number": "p"})
+                PairCandidate(
+                    f"b{i}.det_noun_verb_paper.0-8", "det_noun_verb_paper", {"number": "p"}
+                )
             )
     return found
 
 
 def drawn(of, draw=PUBLISHED, **options):
     options = {"balance": {"det_noun_paper": ["number"]}, "readings": READINGS, **options}
-    return drawn_by_count(of, draw, **options)
+    return draw_by_count(of, draw, **options)
 
 
 def test_the_published_numbers():
@@ -171,12 +180,12 @@ def test_from_the_sentence_to_the_examples(study):
     assert sorted(
         clip.meta["number"] for key, clip in clips.items() if key[0] == "det_noun_paper"
     ) == ["p", "s"]
-    noted = about(folder)["select"]
+    noted = dataset_info(folder)["select"]
     assert (noted["draw"], noted["seed"]) == (
         {"det_noun": 2, "pronoun_verb": 3, "det_noun_verb": 1},
         42,
     )
-    told = summary(folder)
+    told = format_stage_counts(folder)
     assert "fewer than asked for: pronoun_verb_paper: all 2 there are, of 3" in told
     assert "det_noun_paper p" not in told.split("fewer", 1)[1]
     again = (folder / "examples.parquet").read_bytes()

@@ -6,7 +6,7 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.studies.french import Lexicon
-from speechmix.studies.french.language.lexicon_files import lexique_path, rows_by_form
+from speechmix.studies.french.language.lexicon_files import group_by_form, lexique_path
 from speechmix.studies.french.language.partners import (
     AMBIGUOUS,
     AUDIBLE,
@@ -132,7 +132,7 @@ def test_gaps_are_filled_where_spelling_leaves_no_choice():
         ("ziguait", "zigE", "ziguer", "VERB", "", "", "1", "ind:imp:3s"),
         ("zigueur", "zig9R", "zigueur", "NOUN", "m", "s"),
     ]
-    french = Lexicon(rows_by_form(rows), is_french=True)
+    french = Lexicon(group_by_form(rows), is_french=True)
     assert french.verb_partner("zigue", "3s") == ("ziguent", "ziguer", "number", "ind:pre")
     assert french.verb_partner("ziguait", "3s").form == "ziguaient"
     assert french.noun_partner("zigueur", "s").form == "zigueurs"

@@ -8,7 +8,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.studies.french import Lexicon, load_template, load_templates, mine
-from speechmix.studies.french.mined_lines import described, templates_of
+from speechmix.studies.french.mined_lines import describe_template, resolve_templates
 from speechmix.studies.french.parser_interface import parser_code
 
 
@@ -49,9 +49,9 @@ def test_other_languages_need_no_parser_and_no_lexique(name, text, expected, mon
 
 def test_every_shipped_set_is_mined_and_described_without_a_path():
     for name in ("english", "dutch"):
-        templates = templates_of([name])
+        templates = resolve_templates([name])
         assert all(template.language in ("en", "nl") for template in templates)
-        assert "/" not in json.dumps([described(template) for template in templates])
+        assert "/" not in json.dumps([describe_template(template) for template in templates])
 
 
 def needs_lexique():

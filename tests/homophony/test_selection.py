@@ -18,12 +18,17 @@ from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, kept
 from speechmix.studies.french.cue_pairs import confounded_numbers, cue_pair_of
-from speechmix.studies.french.dataset import SCHEMA, about, read_examples, write_examples
+from speechmix.studies.french.dataset import SCHEMA, dataset_info, read_examples, write_examples
 from speechmix.studies.french.example_rows import balanced_values
 from speechmix.studies.french.mining import RULES
-from speechmix.studies.french.sampling import Candidate, alone_in_sentence, drawn_evenly
+from speechmix.studies.french.sampling import PairCandidate, draw_evenly, lone_pair_names
 from speechmix.studies.french.selection import select_examples
-from speechmix.studies.french.stage_counts import Counts, count_figure, selection_facts, summary
+from speechmix.studies.french.stage_counts import (
+    SelectionCounts,
+    count_figure,
+    format_stage_counts,
+    selection_facts,
+)
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
 from speechmix.studies.french.template_tables import BALANCES
 
@@ -180,7 +185,7 @@ def test_the_data_set_says_where_cue_and_target_are(study):
     assert [m["model"] for m in one["models"]] == ["sure", "unsure"]
     assert (one["models"][0]["cue_columns"], one["models"][0]["target_rows"]) == ([2], [2])
     made = json.loads(table.schema.metadata[b"speechmix"])
-    assert made == about(folder) == json.loads(data.info.description)
+    assert made == dataset_info(folder) == json.loads(data.info.description)
     assert made["select"]["models"] == ["sure", "unsure"]
     assert set(made["stages"]) == {"pairs", "words", "sure", "unsure"}
     assert made["versions"]["speechmix"]
@@ -286,7 +291,7 @@ def test_missing_stages_are_named(tmp_path, study):
 
 def test_the_figure_has_a_panel_for_each_stage(study):
     select_examples(study)
-    figure = count_figure(Counts(study, []).stage_table())
+    figure = count_figure(SelectionCounts(study, []).stage_table())
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "mine: clips",
         "mine: pairs",
@@ -388,14 +393,14 @@ def test_balance_by_cue_pair_leaves_out_a_cue_that_has_no_plural():
         + [("elle", "s")] * 2
     )
     of = [
-        Candidate(
+        PairCandidate(
             f"{i}.v.0-3",
             "v",
             {"contrast": "number", "number": number, "cue_pair": cue_pair_of(cue)},
         )
         for i, (cue, number) in enumerate(cues)
     ]
-    names = drawn_evenly(of, ["number", "cue_pair"], None, 0)
+    names = draw_evenly(of, ["number", "cue_pair"], None, 0)
     assert Counter(cues[int(name.split(".")[0])][0] for name in names) == {
         "il": 3,
         "ils": 3,
@@ -428,14 +433,14 @@ def test_a_cue_word_that_stands_for_a_number_is_named(tmp_path):
     for name in ("counts", "models"):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     table.to_csv(tmp_path / "examples.csv", index=False)
-    assert sentence in summary(tmp_path)
+    assert sentence in format_stage_counts(tmp_path)
 
 
 def test_only_pairs_that_are_alone_in_their_sentence(study):
     lines = [json.loads(line) for line in (study / PAIRS).read_text(encoding="utf-8").splitlines()]
-    assert alone_in_sentence(["a.d.0-3", "a.v.9-12", "b.d.0-3"]) == {"b.d.0-3"}
+    assert lone_pair_names(["a.d.0-3", "a.v.9-12", "b.d.0-3"]) == {"b.d.0-3"}
     alone = select_examples(study, models=[], one_pair_per_sentence=True)
-    assert about(alone)["select"]["one_pair_per_sentence"] is True
+    assert dataset_info(alone)["select"]["one_pair_per_sentence"] is True
     assert (
         len(chosen(alone)) == len([line for line in lines if len(line.get("pairs", ())) == 1]) - 1
     )  # one is doubted

@@ -28,7 +28,7 @@ from speechmix.studies.french import mine, mined_lines, stages, transcripts
 from speechmix.studies.french.selection import select_examples
 from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
-from speechmix.studies.french.study_status import missing_shards, status_text, study_status
+from speechmix.studies.french.study_status import shards_to_resubmit, status_text, study_status
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")
@@ -85,7 +85,7 @@ def quick_stages():
         }
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "miners_of", lambda *options: ())
+        patch.setattr(stages, "build_miners", lambda *options: ())
         patch.setattr(
             mined_lines, "mine_with", lambda miners, text: SimpleNamespace(pairs=[], dropped=[])
         )
@@ -274,7 +274,7 @@ def test_killed_in_the_middle_and_requeued(stage, manifest, whole, tmp_path, mon
             do(earlier, manifest, tmp_path, shard)
     worker = {
         "mine": (stages, "mined_line"),
-        "align": (words_stage, "sound_of"),
+        "align": (words_stage, "recording_marks"),
         "transcribe": (transcripts, "transcribe_line"),
     }
     module, name = worker[stage]
@@ -549,4 +549,4 @@ def test_status_on_the_command_line(manifest, whole, tmp_path, capsys):
     assert printed[-1] == "select: done"
     assert status_text(study_status(whole), whole).splitlines() == printed
     with pytest.raises(InputError, match="by one process, not in shards"):
-        missing_shards(study_status(whole), "mine")
+        shards_to_resubmit(study_status(whole), "mine")

@@ -4,7 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from speechmix.studies.french.language.spoken import number_in_words, spoken, text_of, written_words
+from speechmix.studies.french.language.spoken import (
+    number_in_words,
+    spoken_text,
+    word_text,
+    written_words,
+)
 
 # Grammars agree on these; compared once with num2words 0.5.14 on 27,997 numbers up to 10^12, none
 # differed.
@@ -61,7 +66,7 @@ def test_numbers(number):
     ],
 )
 def test_what_is_said(text, said):
-    assert spoken(text) == said
+    assert spoken_text(text) == said
 
 
 @pytest.mark.parametrize(
@@ -71,5 +76,5 @@ def test_what_is_said(text, said):
 def test_every_written_word_is_a_stretch_of_the_text_in_order(text):
     words = written_words(text)
     assert all(a.stop <= b.start for a, b in pairwise(words))
-    assert all(text_of(word, text).strip() == text_of(word, text) != "" for word in words)
-    assert "80" in [text_of(word, text) for word in words]
+    assert all(word_text(word, text).strip() == word_text(word, text) != "" for word in words)
+    assert "80" in [word_text(word, text) for word in words]

@@ -5,7 +5,12 @@ import pytest
 from speechmix.adapters.generation.decoder_text import decoder_tokens
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.studies.french.transcripts import columns_and_rows, compare, normalised, token_ranges
+from speechmix.studies.french.transcripts import (
+    compare_transcript,
+    cue_and_target_positions,
+    normalized_words,
+    token_ranges,
+)
 from tests.conftest import trained
 
 pytest.importorskip("jiwer", reason="word error rates need the extra speechmix[french]")
@@ -13,12 +18,12 @@ pytest.importorskip("jiwer", reason="word error rates need the extra speechmix[f
 
 def place(reference, transcript, word):
     start = reference.index(word)
-    found = compare(reference, transcript).place_of((start, start + len(word)))
+    found = compare_transcript(reference, transcript).place_of((start, start + len(word)))
     return None if found is None else transcript[slice(*found)]
 
 
 def test_the_normaliser_is_french():
-    assert [word for word, _ in normalised("L’Été, à 80 % : où ?")] == [
+    assert [word for word, _ in normalized_words("L’Été, à 80 % : où ?")] == [
         "l",
         "été",
         "à",
@@ -28,8 +33,8 @@ def test_the_normaliser_is_french():
         "cent",
         "où",
     ]
-    assert compare("il a été là", "il a ete la").errors == 2
-    assert compare("« L'œuf, reste-t-il ? »", "l’oeuf reste t il").errors == 0
+    assert compare_transcript("il a été là", "il a ete la").errors == 2
+    assert compare_transcript("« L'œuf, reste-t-il ? »", "l’oeuf reste t il").errors == 0
 
 
 def test_a_word_elsewhere_does_not_count():
@@ -41,14 +46,16 @@ def test_a_word_elsewhere_does_not_count():
 
 def test_the_second_occurrence_is_the_second():
     reference, transcript = "les amis et les voisins", "les amis et le voisin"
-    found = compare(reference, transcript)
+    found = compare_transcript(reference, transcript)
     assert found.place_of((0, 3)) == (0, 3)
     assert found.place_of((12, 15)) is None
 
 
 def test_insertions_before_it_do_not_matter():
     assert place("elle voit les livres", "oh elle elle voit bien les livres", "livres") == "livres"
-    assert compare("elle voit les livres", "oh elle elle voit bien les livres").errors == 3
+    assert (
+        compare_transcript("elle voit les livres", "oh elle elle voit bien les livres").errors == 3
+    )
 
 
 def test_compounds_need_all_their_parts():
@@ -57,10 +64,10 @@ def test_compounds_need_all_their_parts():
 
 
 def test_nothing_written_and_nothing_said():
-    found = compare("les livres", "")
+    found = compare_transcript("les livres", "")
     assert (found.errors, found.words, found.place_of((0, 3))) == (2, 2, None)
     with pytest.raises(InputError, match="no words"):
-        compare("!", "les")
+        compare_transcript("!", "les")
 
 
 def test_positions_are_those_of_the_decoder_tokens():
@@ -74,7 +81,7 @@ def test_positions_are_those_of_the_decoder_tokens():
         (cue, cue + len(clip.words[clip.cue].text)),
         (target, target + len(clip.words[clip.target].text)),
     )
-    columns, rows = columns_and_rows(ranges, places[:1], places[1])
+    columns, rows = cue_and_target_positions(ranges, places[:1], places[1])
     held = {
         word: [p for p, one in enumerate(tokens.words[:-1]) if one == word]
         for word in (clip.cue, clip.target)
@@ -87,4 +94,4 @@ def test_positions_are_those_of_the_decoder_tokens():
 def test_ctc_has_no_positions():
     model = trained("tiny-french-ctc")
     assert token_ranges(model, bundled.clips()[0], "les") is None
-    assert columns_and_rows(None, (0, 1), (1, 2)) == ([], [])
+    assert cue_and_target_positions(None, (0, 1), (1, 2)) == ([], [])

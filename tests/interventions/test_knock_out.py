@@ -46,7 +46,7 @@ def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
             ):
                 modules = [oracle.attention_module(layers[layer], stack) for layer in span]
                 with oracle.zeroed_values_of_all(modules, list(source.positions)):
-                    margin = decision.of_inputs(decision.prepared.inputs)
+                    margin = decision.input_margin(decision.prepared.inputs)
                 column = [other.index for other in sources].index(source.index)
                 assert drops.scores(stack)[row, column] == pytest.approx(
                     decision.margin - margin, abs=1e-10

@@ -4,6 +4,7 @@ any other."""
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import fields
 
 import numpy as np
@@ -15,11 +16,10 @@ from speechmix.evaluation.length_baseline import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.interventions import removal_measures  # noqa: F401  (adds functions to the registry)
 from speechmix.mixing.maps.measure_registry import FACTS, RATIO_FACTS, names_of_scope
+from speechmix.mixing.measures.measure import OF_SOME_MEASURES, OPTIONS
 from speechmix.mixing.measures.registry import (
     MEASURES,
     MIXING_RATIOS,
-    OF_SOME_MEASURES,
-    OPTIONS,
     OUTPUT_MEASURES,
     forget_measure,
 )
@@ -174,10 +174,5 @@ def test_the_options_of_mix_are_those_of_a_question():
     "option", [name for name in ALLOWED if name not in ("include", "objective")]
 )
 def test_docs_of_mix_name_the_allowed_values(option):
-    line = next(
-        line for line in mix.__doc__.splitlines() if line.strip().startswith(f"{option} : {{")
-    )
-    assert (
-        tuple(part.strip('" ') for part in line.partition("{")[2].rstrip("}").split(","))
-        == ALLOWED[option]
-    )
+    values = re.search(rf"^ *{option} : {{(.*?)}}$", mix.__doc__, re.MULTILINE | re.DOTALL).group(1)
+    assert tuple(part.strip('" \n') for part in values.split(",")) == ALLOWED[option]

@@ -23,7 +23,7 @@ from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Span, Word
 from speechmix.mixing.maps.mixing_map import Maps, MixingMap
 from speechmix.reporting import plots
-from speechmix.reporting.plots.cue_tables import checked, curve_table
+from speechmix.reporting.plots.cue_tables import curve_table, select_cue_rows
 from speechmix.reporting.plots.map_figures import (
     as_html,
     clip_figure,
@@ -727,7 +727,7 @@ def test_curves_lie_at_their_depth_and_bands_are_what_they_say():
     table = table[(table["model"] == "large") | (table["layer"] < 2)]
     ax = plots.layer_curves(table, x="depth", ax=Figure().add_subplot())
     assert {tuple(line.get_xdata().round(2)) for line in ax.lines} == {(0, 1), (0, 0.33, 0.67, 1)}
-    rows = checked(table[table["model"] == "large"])
+    rows = select_cue_rows(table[table["model"] == "large"])
     curve = curve_table(rows).set_index(["init", "layer"])
     assert (curve.loc["trained"].seeds == 1).all()
     assert (curve.loc["random"].seeds == 2).all()
@@ -764,7 +764,7 @@ def test_clips_of_a_group_count_as_one():
     table = cue_table(clips=4, measures=("attention",)).assign(
         group=lambda t: t["clip"].isin(["clip0", "clip1"])
     )
-    assert (curve_table(checked(table)).units == 2).all()
+    assert (curve_table(select_cue_rows(table)).units == 2).all()
 
 
 def test_published_curves_stand_beside_ones_own_and_not_in_their_place():
@@ -791,12 +791,14 @@ def test_rows_of_a_target_are_never_averaged_with_the_deciding_one_and_are_named
     table = cue_table(stacks=("encoder", "cross"), measures=("attention",))
     both = with_rows(table)
     of_target, of_deciding = (
-        checked(both, target_rows=rows).groupby("stack").contribution.mean()
+        select_cue_rows(both, target_rows=rows).groupby("stack").contribution.mean()
         for rows in ("target", "deciding")
     )
     assert of_deciding["encoder"] == of_target["encoder"]
     assert of_deciding["cross"] == pytest.approx(of_target["cross"] + 0.3)
-    pd.testing.assert_series_equal(checked(both).groupby("stack").contribution.mean(), of_deciding)
+    pd.testing.assert_series_equal(
+        select_cue_rows(both).groupby("stack").contribution.mean(), of_deciding
+    )
     assert cue_figure(both).get_suptitle() == "decoder, cross-attention: deciding row"
     assert "target rows" in cue_heat_map(both, target_rows="target").get_suptitle()
     with pytest.raises(InputError, match="target_rows should be one of"):

@@ -8,7 +8,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.reporting.plots import probe_and_mixing, probe_figure
-from speechmix.reporting.plots.panels import png
+from speechmix.reporting.plots.panels import png_bytes
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 
@@ -41,7 +41,7 @@ def test_trained_twins_control_and_majority_are_drawn_over_depth():
         "control: random labels by word",
         "majority label",
     ]
-    assert png(figure)
+    assert png_bytes(figure)
 
 
 def test_stacks_beside_each_other_positions_below_and_published_curves():
@@ -65,7 +65,7 @@ def test_stacks_beside_each_other_positions_below_and_published_curves():
     assert {"XLSR-53 (published)", "Whisper-small (published)"} <= set(legend)
     xlsr = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 24]
     assert any(np.isclose(line.get_ydata().max(), 98.7) for line in xlsr)
-    assert png(figure)
+    assert png_bytes(figure)
 
 
 def test_what_is_read_stands_above_what_is_mixed():
@@ -80,7 +80,7 @@ def test_what_is_read_stands_above_what_is_mixed():
     assert np.allclose(lines(below)["-"], [10, 20, 60, 20, 10])
     assert [ax.get_title() for ax in figure.axes] == ["encoder: read", "encoder: mixed"]
     assert below.get_ylabel() == "value zeroing (%)"
-    assert png(figure)
+    assert png_bytes(figure)
     decoder = synthetic_probes(stack="decoder")[0]
     figure = probe_and_mixing(pd.concat([table, decoder]), mixing.assign(stack="cross"))
     assert [ax.get_title() for ax in figure.axes] == ["decoder: read", "cross-attention: mixed"]

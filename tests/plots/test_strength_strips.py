@@ -78,7 +78,7 @@ def test_each_panel_has_a_strip_with_the_mean_strengths_of_the_trained_models(na
     assert strength_strips.STRIP_NOTE.split(";")[0] in figure.legends[
         0
     ].get_title().get_text().replace("\n", " ")
-    panels.png(figure)  # lays it out
+    panels.png_bytes(figure)  # lays it out
     boxes = [ax.get_tightbbox() for ax in figure.axes]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 

@@ -12,7 +12,7 @@ from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.pages.drawn_maps import drawn_maps
-from speechmix.reporting.pages.html_page import FirstScreen, page
+from speechmix.reporting.pages.html_page import FirstScreen, render_page
 from speechmix.reporting.pages.transcription import WrittenText, marked_texts
 from tests.reports.chromium import EXECUTABLE, Browser
 
@@ -73,7 +73,7 @@ def page_of(mixing_map: MixingMap, tmp_path, **more):
         **more,
     )
     path = tmp_path / "page.html"
-    path.write_text(page("a", [], first=FirstScreen(clip=card)), encoding="utf-8")
+    path.write_text(render_page("a", [], first=FirstScreen(clip=card)), encoding="utf-8")
     return path
 
 

@@ -183,7 +183,7 @@ def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_that_cannot_be_made_leaves_the_one_of_before(folder, monkeypatch):
     page = report(folder, title="first")
-    monkeypatch.setattr("speechmix.reporting.pages.study_page.page", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("speechmix.reporting.pages.study_page.render_page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report(folder, title="second")
     assert "<title>first</title>" in page.read_text()

@@ -18,11 +18,11 @@ from speechmix.reporting.pages.cue_need_section import short_answers
 from speechmix.reporting.pages.study_tables import (
     contribution_cells,
     grouped_clips,
-    of_layers,
-    of_stacks,
+    layer_rows,
+    stack_rows,
     study_table,
 )
-from speechmix.reporting.pages.wording import sentences
+from speechmix.reporting.pages.wording import result_sentences
 from speechmix.runs.results.tidy_tables import clip_table, identified, share_rows
 from tests.models.changed_models import deaf, padded, permuted
 
@@ -66,8 +66,8 @@ def cells_of(table: pd.DataFrame, clips: pd.DataFrame | None = None) -> pd.DataF
 
 
 def said(cells: pd.DataFrame) -> list[str]:
-    stacks = of_stacks(cells)
-    return [*sentences(stacks, most=99), *short_answers(stacks, pd.DataFrame())]
+    stacks = stack_rows(cells)
+    return [*result_sentences(stacks, most=99), *short_answers(stacks, pd.DataFrame())]
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +77,14 @@ def table() -> pd.DataFrame:
 
 def test_idle_layers_change_no_sentence(table):
     found = cells_of(contributions(padded))
-    layers = of_layers(found)
+    layers = layer_rows(found)
     idle = layers[layers["layer"] % 2 == 0]
     assert (idle["mixing_strength"] < 0.01).all()
     assert (layers.loc[layers["layer"] % 2 == 1, "mixing_strength"] > 0.01).all()
     assert (idle["trained"] > 5).any(), "their shares look like any other's"
     numbers = ["trained", "random", "difference", "mixing_strength"]
-    expected = of_stacks(cells_of(table))
-    np.testing.assert_allclose(of_stacks(found)[numbers], expected[numbers], atol=0.02)
+    expected = stack_rows(cells_of(table))
+    np.testing.assert_allclose(stack_rows(found)[numbers], expected[numbers], atol=0.02)
     assert said(found) == said(cells_of(table))
 
 
@@ -115,11 +115,11 @@ def test_order_names_and_copies_of_clips_change_no_sentence(table):
 
 
 def test_a_deaf_decoder_is_said_to_move_nothing():
-    found = of_stacks(cells_of(contributions(deaf)))
+    found = stack_rows(cells_of(contributions(deaf)))
     cross = found[found["stack"] == "cross"]
     assert (cross["mixing_strength"] < 0.01).all()
     assert (cross["claim"] == "").all()
     (answer,) = short_answers(found, pd.DataFrame())
     assert "Cross-attention changes the target's representation by only" in answer
-    (sentence,) = [text for text in sentences(found) if "cross-attention" in text]
+    (sentence,) = [text for text in result_sentences(found) if "cross-attention" in text]
     assert "no claim is made of the cue's share there" in sentence

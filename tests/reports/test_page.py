@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from speechmix.reporting.pages.html_page import Picture, SortableTable, page
-from speechmix.reporting.pages.study_tables import shown
+from speechmix.reporting.pages.html_page import Picture, SortableTable, render_page
+from speechmix.reporting.pages.study_tables import format_study_table
 
 
 def test_hostile_text_is_shown_as_text_everywhere():
     evil = "<script>alert(1)</script>"
     table = pd.DataFrame({evil: [evil]})
-    html = page(
+    html = render_page(
         evil, [(evil, [evil, table, SortableTable(table, {evil: evil}), Picture(b"", evil)])] * 4
     )
     assert "<script>alert" not in html
@@ -25,7 +25,7 @@ def test_hostile_text_is_shown_as_text_everywhere():
 
 
 def test_the_policy_names_the_pages_own_script_and_no_other():
-    html = page("a run", [])
+    html = render_page("a run", [])
     script = html.split("<script>")[1].split("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in html
@@ -35,13 +35,13 @@ def test_the_policy_names_the_pages_own_script_and_no_other():
 def test_figures_are_embedded_and_nothing_is_fetched():
     figure = Figure()
     figure.subplots().plot([0, 1])
-    html = page("a run", [("Figure", [figure])])
+    html = render_page("a run", [("Figure", [figure])])
     assert "data:image/svg+xml;base64," in html
     assert "http" not in html.replace("http-equiv", "")
 
 
 def test_missing_numbers_are_left_blank():
-    html = page("a run", [("Table", [pd.DataFrame({"a": [1.25, np.nan], "b": ["x", "y"]})])])
+    html = render_page("a run", [("Table", [pd.DataFrame({"a": [1.25, np.nan], "b": ["x", "y"]})])])
     assert "<td>1.2</td>" in html
     assert "<td></td>" in html
     assert "nan" not in html
@@ -49,6 +49,6 @@ def test_missing_numbers_are_left_blank():
 
 def test_intervals_are_shown_in_one_column():
     table = pd.DataFrame({"side": ["all"], "difference": [5.26], "low": [3.71], "high": [6.74]})
-    found = shown(table)
+    found = format_study_table(table)
     assert list(found) == ["difference", "95 % interval"]
     assert found["95 % interval"][0] == "3.7 to 6.7"

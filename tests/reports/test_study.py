@@ -24,12 +24,12 @@ from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import (
     KEYS,
     clip_values,
+    format_layer_claims,
+    format_study_table,
     in_percent,
     main_rows,
-    shown,
-    shown_layers,
 )
-from speechmix.reporting.pages.wording import method, said_twins, sentences
+from speechmix.reporting.pages.wording import format_twins, method_text, result_sentences
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
@@ -103,7 +103,7 @@ def test_layers_and_whole_stacks_are_corrected_together(run):
 
 
 def test_the_layer_that_differs_is_named_and_no_other(run):
-    found = shown_layers(Study(run).layers)
+    found = format_layer_claims(Study(run).layers)
     assert found["more than untrained"].tolist() == ["2", "2"]
     assert found["less than untrained"].tolist() == ["none", "none"]
 
@@ -115,19 +115,19 @@ def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
     assert set(study.headline.difference.round()) != {0}
     assert (
         "changes the target's representation by only 0.5 % (minimum 1 %), so no claim is made of "
-        "the cue's share there" in sentences(study.headline)[0]
+        "the cue's share there" in result_sentences(study.headline)[0]
     )
 
 
 def test_p_is_shown_as_people_write_it(run):
-    found = shown(Study(run).headline)
+    found = format_study_table(Study(run).headline)
     assert found.p.tolist() == ["0.050", "0.050"]
     assert {"95 % interval", "lowest to highest twin", "effect size d", "above zero (%)"} <= set(
         found
     )
     assert found["more in layers"].tolist() == ["2", "2"]
     assert not {"side", "low", "twin_low", "less in layers"} & set(found)
-    assert shown(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
+    assert format_study_table(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
 
 
 ROW = {
@@ -156,7 +156,7 @@ ROW = {
 
 
 def sentence(**changes):
-    return sentences(pd.DataFrame([{**ROW, **changes}]))[0]
+    return result_sentences(pd.DataFrame([{**ROW, **changes}]))[0]
 
 
 def test_sentences_say_more_less_and_inconclusive():
@@ -218,14 +218,17 @@ def test_few_groups_or_few_twins_make_no_claim_on_the_page(tmp_path, options, re
 
 
 def test_the_page_says_how_many_twins_a_claim_needs():
-    assert "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11" in method(
-        "", [10, 10]
+    assert (
+        "10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11"
+        in method_text("", [10, 10])
     )
-    assert "39 untrained twins: enough for claims" in method("", [39])
-    assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in method("", [1])
-    assert "nothing to compare a trained model with" in said_twins(0)
-    assert "Clips that share the pair depend on each other" in method("the pair", [39])
-    assert "depend on each other" not in method("", [39])
+    assert "39 untrained twins: enough for claims" in method_text("", [39])
+    assert "1 untrained twin: nothing can be claimed. A claim takes 39 twins" in method_text(
+        "", [1]
+    )
+    assert "nothing to compare a trained model with" in format_twins(0)
+    assert "Clips that share the pair depend on each other" in method_text("the pair", [39])
+    assert "depend on each other" not in method_text("", [39])
 
 
 @pytest.mark.long

@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from speechmix.reporting.pages.cue_need_section import (
+    controls_table,
+    format_need_table,
     joint_sentences,
     need_by_number,
     need_table,
     short_answers,
-    shown_need,
-    with_controls,
 )
 
 NOTHING = pd.DataFrame()
@@ -253,7 +253,7 @@ def test_models_without_a_trained_one_have_no_sentence():
 def test_controls_are_in_the_row_of_each_claim():
     headline = pd.DataFrame([contribution("encoder", 3.0, claim=""), contribution("decoder", 9.0)])
     invariant = pd.DataFrame([contribution("encoder", 2.0)])
-    table = with_controls(
+    table = controls_table(
         headline,
         pd.DataFrame([need("decoder", 50.0, "needed")]),
         {"invariant": invariant, "after": None},
@@ -283,7 +283,7 @@ def test_controls_are_in_the_row_of_each_claim():
 
 
 def test_the_table_is_shown_rounded_with_its_interval():
-    shown = shown_need(pd.DataFrame([need("decoder", 52.36, "needed", side="all")]))
+    shown = format_need_table(pd.DataFrame([need("decoder", 52.36, "needed", side="all")]))
     assert "side" not in shown
     assert shown.loc[0, ["stack", "cue ablated (%)", "95 % interval", "p"]].tolist() == [
         "decoder",

@@ -15,7 +15,7 @@ from speechmix.inputs import bundled
 from speechmix.reporting.pages.study_page import report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import ablation_table
-from speechmix.reporting.pages.text_tables import latex, markdown
+from speechmix.reporting.pages.text_tables import latex_table, markdown_table
 from speechmix.runs.boundary_shifts import score_moved_words
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips
@@ -185,8 +185,8 @@ def test_whole_stacks_are_layers_weighted_by_their_mixing_strength(run):
 
 def test_what_is_special_in_markdown_and_latex_is_escaped():
     table = pd.DataFrame({"a_b": ["x|y", "50 % & $"], "n": [1.25, np.nan]})
-    assert markdown(table).splitlines()[2:] == ["| x\\|y | 1.2 |", "| 50 % & $ |  |"]
-    text = latex(table, caption="5 % of a_b")
+    assert markdown_table(table).splitlines()[2:] == ["| x\\|y | 1.2 |", "| 50 % & $ |  |"]
+    text = latex_table(table, caption="5 % of a_b")
     assert "50 \\% \\& \\$" in text
     assert "5 \\% of a\\_b" in text
     assert "a\\_b" in text

@@ -1,7 +1,7 @@
 """Perturbation curves: the probability of the decision with 1, 2, ... words removed, or kept, most
 important first.
 
-Words of an item are few, so sets of them recur between measures; each is run once (`Removals`),
+Words of an item are few, so sets of them recur between measures; each is run once (`RemovalMargins`),
 several in a batch. The soft versions leave every word in, scaled by its share: with s_j the share
 of word j in its row,
 
@@ -19,7 +19,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .judges import Removals, Verdict
+from ...interventions.removal_margins import RemovalMargins
+from .judges import Verdict
 from .scores import of_curves, order_of
 
 
@@ -63,7 +64,7 @@ def curve_metrics(
 
 
 def soft_metrics(
-    removals: Removals, words: Sequence[int], vectors: Sequence[np.ndarray]
+    removals: RemovalMargins, words: Sequence[int], vectors: Sequence[np.ndarray]
 ) -> list[dict[str, float]]:
     """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and
     1.
@@ -79,7 +80,7 @@ def soft_metrics(
             dict(zip(words, (1 - shares).tolist(), strict=True)),
             dict(zip(words, shares.tolist(), strict=True)),
         ]
-    intact, *others = removals.probabilities(removals.attenuated(gains))
+    intact, *others = removals.probabilities(removals.scaled(gains))
     pairs = np.reshape(others, (-1, 2))
     return [
         {"soft_comprehensiveness": float(intact - less), "soft_sufficiency": float(intact - alone)}

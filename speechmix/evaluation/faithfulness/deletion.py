@@ -27,11 +27,11 @@ from ...errors import InputError, SpeechmixError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
 from ...interventions.input_ablation import stack_of_side
+from ...interventions.removal_margins import RemovalMargins
 from ...interventions.token_removal import TOKEN_FILLS, token_fills
 from ...mixing.passes.request import TEXT_UNITS
 from .deletion_results import DeletionCurves
 from .evaluated_item import maps_by_measure
-from .judges import Removals
 from .leaderboard import ORACLE, VALUE_COLUMNS
 from .options import DEFAULT_MEASURES, FEWEST_WORDS, measures_of
 from .scores import of_curves, order_of
@@ -190,7 +190,7 @@ class _Text:
                 f"expected at least {options['fewest']} {decision.units}s to remove, found "
                 f"{len(self._sources)}"
             )
-        self._removals = Removals(decision, "text", options["fill"])
+        self._removals = RemovalMargins(decision, "text", options["fill"])
         maps, self.notes = maps_by_measure(
             decision, [name for name in measures if not goes_to_output(name)]
         )

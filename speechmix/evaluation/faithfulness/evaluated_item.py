@@ -15,12 +15,13 @@ import numpy as np
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ...mixing.maps.measure_registry import facts_of, names_of_scope
+from ...mixing.maps.measure_registry import facts_of
 from ...mixing.passes.mix import mix_one
 from ..cue_alignment import average_precision, chance_level
 from .curves import curve_metrics, soft_metrics
 from .judges import Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
+from .perturbations import name_and_fills
 from .results import CUE
 from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_ranks
 from .to_output import goes_to_output, output_scores
@@ -242,8 +243,7 @@ def maps_by_measure(
     is read at several.
     """
     at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
-    with_maps = names_of_scope("layer", "model")
-    measures = [name for name in measures if name in with_maps]
+    measures = [name for name in measures if facts_of(name_and_fills(name)[0]).gives_maps]
     measures = [name for name in measures if at_one_position or not facts_of(name).at_one_position]
     if not measures:
         return {}, []

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
 from ...mixing.maps.measure_registry import (
-    FACTS,
     check_gives_maps,
     facts_of,
     is_installed,
@@ -23,7 +22,7 @@ from ...mixing.measures.availability import check_defined
 from ...mixing.passes.input_attribution import check_reaches_the_sound
 from ...mixing.passes.logit_contributions import check_takes_apart
 from ...mixing.passes.request import TEXT_UNITS
-from .perturbations import perturbation_named
+from .perturbations import name_and_fills, perturbation_named
 from .scores import METRICS, SOFT_METRICS
 from .to_output import check_taking_away, takes_away
 from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
@@ -92,7 +91,7 @@ def measures_of(
         names = [
             name
             for name in names_of_scope(*scopes)
-            if not FACTS[name].slow and _is_defined(model, name)
+            if not facts_of(name).slow and _is_defined(model, name)
         ]
     else:
         names = [asked] if isinstance(asked, str) else list(asked)
@@ -101,7 +100,8 @@ def measures_of(
                 check_taking_away(name)
             elif not (to_output and facts_of(name).scope == "logit"):
                 _check_ranks_words(model, name)
-    return tuple(dict.fromkeys(name for name in names if name != "random"))  # which is a baseline
+    facts = {name: facts_of(name_and_fills(name)[0]) for name in names}
+    return tuple(name for name, found in facts.items() if not found.is_baseline)
 
 
 def _check_ranks_words(model: Model, name: str) -> None:
@@ -109,7 +109,7 @@ def _check_ranks_words(model: Model, name: str) -> None:
     check_gives_maps(name)
     for stack in model.stacks.values():
         check_defined(facts_of(name), stack)
-    if name not in FACTS:
+    if facts_of(name).is_per_target:
         maps = ", ".join(names_of_scope("layer", "model"))
         raise InputError(
             f"{name} gives one number a target and ranks no words; measures are {maps}"
@@ -118,12 +118,12 @@ def _check_ranks_words(model: Model, name: str) -> None:
 
 def _is_defined(model: Model, name: str) -> bool:
     with suppress(SpeechmixError):
-        if FACTS[name].scope == "logit":
+        if facts_of(name).scope == "logit":
             check_reaches_the_sound(model, name)
             check_takes_apart(model, name)
         else:
             _check_ranks_words(model, name)
-        return is_installed(FACTS[name])
+        return is_installed(facts_of(name))
     return False
 
 

@@ -23,7 +23,7 @@ from ...interventions.audio_removal import SOUND_FILLS
 from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
 from ...interventions.removal_measures import removal_scores_of_words
 from ...interventions.token_removal import TOKEN_FILLS
-from ...mixing.maps.measure_registry import FACTS, facts_of, names_of_scope
+from ...mixing.maps.measure_registry import facts_of, find_facts, names_of_scope
 from ...mixing.measures.objectives import Objective
 from ...mixing.measures.sums_of_logits import sum_of_logits
 from ...mixing.passes.input_attribution import check_reaches_the_sound, from_input, values_at
@@ -41,7 +41,7 @@ def goes_to_output(measure: str) -> bool:
 
 def takes_away(measure: str) -> bool:
     """Whether a measure is built of removals, as judges are."""
-    facts = FACTS.get(name_and_fills(measure)[0])
+    facts = find_facts(name_and_fills(measure)[0])
     return facts is not None and facts.scope == "removal"
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import InputError
 from ...interventions.knock_out import knock_out
 from ...interventions.patching import patch
-from ...mixing.maps.measure_registry import FACTS, facts_of, is_installed, names_of_scope
+from ...mixing.maps.measure_registry import facts_of, is_installed, names_of_scope
 from ...mixing.maps.mixing_map import Maps, MixingMap
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.measures.availability import check_defined
@@ -185,14 +185,14 @@ def judge(
 
 def _measures(names: Sequence[str] | None) -> list[str]:
     if names is None:
-        return [name for name in names_of_scope(*_SCOPES) if is_installed(FACTS[name])]
+        return [name for name in names_of_scope(*_SCOPES) if is_installed(facts_of(name))]
     for name in names:
         if facts_of(name).scope == "removal":
             raise InputError(
                 f"{name} removes words from the input, and a planted input has none: trial takes "
                 f"{', '.join(names_of_scope(*_SCOPES))}"
             )
-        if name not in FACTS:
+        if facts_of(name).is_per_target:
             raise InputError(
                 f"{name} is a number for each target, which ranks no pairs; trial takes "
                 f"{', '.join(names_of_scope(*_SCOPES))}"
@@ -266,10 +266,10 @@ def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
 
 
 def _is_defined(measure: str, stack: Any) -> bool:
-    if stack.name == "cross" and FACTS[measure].scope == "model":
+    if stack.name == "cross" and facts_of(measure).scope == "model":
         return False  # its sources are what all layers up to this one read: no edges of a layer
     try:
-        check_defined(FACTS[measure], stack)
+        check_defined(facts_of(measure), stack)
     except InputError:
         return False
     return True
@@ -281,7 +281,7 @@ def _judged_maps(
     """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
     stack, own = planted.stack, maps[measure, planted.stack]
     from_input = (
-        FACTS[measure].scope == "model"
+        facts_of(measure).scope == "model"
     )  # its last map is of inputs and final states already
     if not from_input:
         yield _row(measure, "none", "layer", _edges(planted, own))
@@ -471,5 +471,5 @@ def _pairs(
 def _shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
     """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as
     they are."""
-    is_share = stack == "cross" and FACTS[measure].residual == "share"
+    is_share = stack == "cross" and facts_of(measure).residual == "share"
     return scores if is_share else normalize_rows(scores)

@@ -27,7 +27,7 @@ from torch import Tensor
 from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
-from ...interventions.decision import is_masked_model, masked_target
+from ...mixing.passes.masked_target import is_masked_model, masked_target
 from ...mixing.passes.request import Question
 from ...mixing.passes.views import seen_by
 

@@ -64,8 +64,7 @@ def read_audio(
 
     Parameters
     ----------
-    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a
-    larger file
+    path : path of a WAV, FLAC, OGG or MP3 file (whatever libsndfile decodes), or place of one in a larger file
     sample_rate : int
         Samples per second of the result.
     start, stop : float

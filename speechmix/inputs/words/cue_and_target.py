@@ -114,8 +114,7 @@ def find_cue_and_target(
     Parameters
     ----------
     words : sequence of Word or TextWord
-    requests : mapping of "cue" to what `find_cue` takes and of "target" to what `find_word` takes,
-    or to None
+    requests : mapping of "cue" to what `find_cue` takes and of "target" to what `find_word` takes, or to None
     where : str
         What to call the list in an error.
 

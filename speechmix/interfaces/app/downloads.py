@@ -21,12 +21,13 @@ from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import flac
 from ...inputs.formats.textgrid import write_textgrid
 from ...inputs.words.timed_words import Word
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import clip_card
 from ...reporting.pages.drawn_maps import model_label
-from ...reporting.pages.html_page import page
+from ...reporting.pages.html_page import render_page
 from ...reporting.plots.one_clip import clip_figure
-from ...reporting.plots.panels import png, spoken
+from ...reporting.plots.panels import png_bytes
 from ...runs.results.stored_clips import Maps
 
 _PAGE_BYTES = 10_000_000  # what a mail attachment may have
@@ -41,7 +42,7 @@ class SavedFile:
     content: bytes
 
 
-def textgrid_of(clip: Clip) -> SavedFile:
+def clip_textgrid(clip: Clip) -> SavedFile:
     """Words as a TextGrid that Praat opens.
 
     Raises
@@ -58,7 +59,7 @@ def textgrid_of(clip: Clip) -> SavedFile:
         )
 
 
-def sound_of(clip: Clip) -> SavedFile:
+def clip_flac(clip: Clip) -> SavedFile:
     """The sound as FLAC, under the name that `manifest_row` has for it."""
     return SavedFile(_sound_name(clip), "audio/flac", flac(clip))
 
@@ -99,7 +100,7 @@ def _rounded(word: Word) -> list[Any]:
     ]
 
 
-def picture_of(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
+def maps_picture(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
     """The clip with one map in its first, middle and last layer, and the one that is looked at;
     PNG.
 
@@ -118,10 +119,10 @@ def picture_of(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
         }
     )
     figure = clip_figure(clip, {(mixing_map.measure, mixing_map.stack): mixing_map}, layers=layers)
-    return SavedFile(f"{safe_name(clip.name)}.png", "image/png", png(figure))
+    return SavedFile(f"{safe_name(clip.name)}.png", "image/png", png_bytes(figure))
 
 
-def page_of(
+def maps_page(
     clip: Clip, maps: Maps, *, start: Mapping[str, Any], notes: tuple[str, ...] = ()
 ) -> SavedFile:
     """One page that needs no other file: the sound, the words, all maps; the same part as in a
@@ -154,16 +155,18 @@ def page_of(
     )
     models = ", ".join(model_label(key) for key in maps)
     measures = ", ".join(
-        dict.fromkeys(spoken(measure) for by_model in maps.values() for measure, _ in by_model)
+        dict.fromkeys(
+            measure_label(measure) for by_model in maps.values() for measure, _ in by_model
+        )
     )
     told = (
         (f"Models: {models}. Measures: {measures}.", f"Measured with {versions()}.") if maps else ()
     )
-    html = page(clip.name, [("The clip", [*notes, card]), ("What was measured", [*told])])
+    html = render_page(clip.name, [("The clip", [*notes, card]), ("What was measured", [*told])])
     return SavedFile(f"{safe_name(clip.name)}.html", "text/html; charset=utf-8", html.encode())
 
 
-def explanation_of(explanation: Explanation) -> SavedFile:
+def explanation_page(explanation: Explanation) -> SavedFile:
     """The page of an explanation, as `Explanation.save` writes it."""
     name = f"{safe_name(explanation.item)}_why.html"
     return SavedFile(name, "text/html; charset=utf-8", explanation.to_html().encode())

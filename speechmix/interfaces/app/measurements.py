@@ -33,7 +33,7 @@ from ...inputs.clips.player import flac
 from ...inputs.words.multipart_words import spoken_text
 from ...inputs.words.spans import Word
 from ...interventions.audio_removal import silence
-from ...mixing.maps.measure_registry import FACTS
+from ...mixing.maps.measure_registry import facts_of, names_of_scope
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.mix import mix_one
 from ...reporting.plots.sound_panels import sound_picture
@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, steps done, st
 
 
 @dataclass(frozen=True)
-class Measured:
+class ClipMaps:
     """Maps of a clip in one model.
 
     Parameters
@@ -65,7 +65,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Silenced:
+class SilencedTranscript:
     """What a model writes when words are silenced.
 
     Parameters
@@ -87,10 +87,10 @@ class Silenced:
 def page_measures() -> tuple[str, ...]:
     """Names of the measures that the page computes: those that explain no single number of the
     output."""
-    return tuple(name for name, facts in FACTS.items() if facts.is_layerwise)
+    return tuple(name for name in names_of_scope("layer", "model") if facts_of(name).is_layerwise)
 
 
-def clip_of_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
+def clip_from_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
     """Read a recording that was sent, as the bytes of a WAV, FLAC, OGG or MP3 file.
 
     Parameters
@@ -133,7 +133,7 @@ def warm_up() -> None:
     flac(clip)
 
 
-def written_text(model: Model, clip: Clip) -> str:
+def transcribe_clip(model: Model, clip: Clip) -> str:
     """What a trained recogniser hears in a clip (greedy).
 
     Raises
@@ -154,7 +154,7 @@ def written_text(model: Model, clip: Clip) -> str:
     return transcribe(model, clip)
 
 
-def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Clip:
+def add_word_times(clip: Clip, *, model: Model | None = None, how: str = "model") -> Clip:
     """Give a clip's text its word times.
 
     Parameters
@@ -187,7 +187,7 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
                 "page with speechmix serve --language: a synthetic voice speaks the text"
             )
         method = how
-    elif model is not None and places_words(model):
+    elif model is not None and can_place_words(model):
         method = "ctc" if has_ctc_head(model) else "whisper"
     else:
         name = "no model" if model is None else model.label
@@ -200,7 +200,7 @@ def placed(clip: Clip, *, model: Model | None = None, how: str = "model") -> Cli
     return bare.replace(words=alignment.words, alignment=alignment.method, doubts=alignment.doubts)
 
 
-def places_words(model: Model) -> bool:
+def can_place_words(model: Model) -> bool:
     """True for a trained model with a CTC head, and for a trained Whisper."""
     return is_trained_whisper(model) or (model.init == "trained" and has_ctc_head(model))
 
@@ -216,14 +216,14 @@ def _spread(clip: Clip) -> list[Word]:
     return [Word(text, edges[i], edges[i + 1]) for i, text in enumerate(texts)]
 
 
-def measured(
+def measure_clip(
     model: Model,
     clip: Clip,
     *,
     measures: Sequence[str] = FIRST_MEASURES,
     units: str = "word",
     progress: Progress | None = None,
-) -> Measured:
+) -> ClipMaps:
     """Maps of a clip by several measures, all stacks and layers; a measure that is not defined here
     says why.
 
@@ -263,23 +263,23 @@ def measured(
                 refused[measure] = str(error)
     if not maps:
         raise InputError(next(iter(refused.values())))
-    return Measured(maps, refused)
+    return ClipMaps(maps, refused)
 
 
-def silenced(
+def silence_words(
     model: Model,
     clip: Clip,
     words: Sequence[int],
     *,
     fill: str = "zeros",
     before: str | None = None,
-) -> Silenced:
+) -> SilencedTranscript:
     """Silence words in the sound and read what the model writes then.
 
     Parameters
     ----------
     model : Model
-        That writes (`written_text`).
+        That writes (`transcribe_clip`).
     clip : Clip
         With words.
     words : sequence of int
@@ -294,22 +294,22 @@ def silenced(
     InputError
         If the model writes nothing, or there is nothing to fill with.
     """
-    before = written_text(model, clip) if before is None else before
+    before = transcribe_clip(model, clip) if before is None else before
     if not words:
-        return Silenced(clip, before, before, compared_texts(before, before))
+        return SilencedTranscript(clip, before, before, compare_words(before, before))
     quiet = silence(clip, list(words), fill=fill)
-    after = written_text(model, quiet)
-    return Silenced(quiet, before, after, compared_texts(before, after))
+    after = transcribe_clip(model, quiet)
+    return SilencedTranscript(quiet, before, after, compare_words(before, after))
 
 
-def explained(model: Model, clip: Clip) -> Explanation:
+def explain_clip(model: Model, clip: Clip) -> Explanation:
     """Why the model writes each of its words: errors against the clip's words first, and each word
     against its runner-up.
 
     Parameters
     ----------
     model : Model
-        That writes (`written_text`).
+        That writes (`transcribe_clip`).
     clip : Clip
         With words.
 
@@ -321,19 +321,19 @@ def explained(model: Model, clip: Clip) -> Explanation:
     if not clip.words:
         raise InputError("what a word came from is told by words of the sound: place them first")
     if model.init != "trained" or not model.can_spell:
-        written_text(model, clip)  # says why it writes nothing
+        transcribe_clip(model, clip)  # says why it writes nothing
     with model.unchanged():
         return explain(model, clip, against=("reference", "runner_up"))
 
 
-def compared_texts(before: str, after: str) -> list[tuple[str, str]]:
+def compare_words(before: str, after: str) -> list[tuple[str, str]]:
     """Words of two texts side by side; where as many were exchanged, one by one.
 
     Examples
     --------
-    >>> compared_texts("nos maisons", "notre maisons là")
+    >>> compare_words("nos maisons", "notre maisons là")
     [('nos', 'notre'), ('maisons', 'maisons'), ('', 'là')]
-    >>> compared_texts("elle a dit", "il a")
+    >>> compare_words("elle a dit", "il a")
     [('elle', 'il'), ('a', 'a'), ('dit', '')]
     """
     old, new = before.split(), after.split()
@@ -348,11 +348,11 @@ def compared_texts(before: str, after: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def model_facts(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """What a page needs to know of a model: what it is, and what can be asked of it."""
     return {
         "describe": model.describe(),
         "stacks": list(model.stacks),
         "writes": model.init == "trained" and model.can_spell,
-        "places": places_words(model),
+        "places": can_place_words(model),
     }

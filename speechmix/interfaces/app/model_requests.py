@@ -15,21 +15,21 @@ from ...errors import InputError
 from ...explanations.page_data import view_of
 from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.drawn_maps import MOST_UNITS, by_units, drawn_maps, model_label
-from ...reporting.plots.panels import spoken
+from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import downloads as saving
 from . import measurements as answers
 from .requests import (
-    ModelAsked,
-    choice_of,
-    clip_of,
-    layer_of,
-    model_of,
-    models_of,
-    names_of,
-    word_indices,
+    ModelRequest,
+    requested_choice,
+    requested_clip,
+    requested_layer,
+    requested_model,
+    requested_models,
+    requested_names,
+    requested_word_indices,
 )
 from .session import Session
 
@@ -37,41 +37,48 @@ Work = Callable[[answers.Progress], Any]
 _MAP_BYTES = 2**26  # of one answer; layers are left out beyond it
 
 
-def load(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_load(session: Session, asked: Mapping[str, Any]) -> Work:
     """Load a model and say what it is."""
-    which = model_of(asked)
-    return lambda told: {"name": which.name, **answers.model_facts(_loaded(session, which, told))}
+    which = requested_model(asked)
+    return lambda told: {
+        "name": which.name,
+        **answers.describe_model(_loaded(session, which, told)),
+    }
 
 
-def write(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_write(session: Session, asked: Mapping[str, Any]) -> Work:
     """Let a model write what it hears."""
-    clip, which = clip_of(session, asked), model_of(asked)
+    clip, which = requested_clip(session, asked), requested_model(asked)
 
     def work(told: answers.Progress) -> dict[str, Any]:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
-        return {"text": answers.written_text(model, clip)}
+        return {"text": answers.transcribe_clip(model, clip)}
 
     return work
 
 
-def place(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_place(session: Session, asked: Mapping[str, Any]) -> Work:
     """Place the words of the text."""
-    clip, how = clip_of(session, asked), choice_of(asked, "how", answers.PLACINGS)
-    which = model_of(asked) if how == "model" else None
+    clip, how = requested_clip(session, asked), requested_choice(asked, "how", answers.PLACINGS)
+    which = requested_model(asked) if how == "model" else None
 
     def work(told: answers.Progress) -> dict[str, Any]:
         model = None if which is None else _loaded(session, which, told)
         told("words are placed", 0, 1)
-        return clip_facts(answers.placed(clip, model=model, how=how))
+        return clip_facts(answers.add_word_times(clip, model=model, how=how))
 
     return work
 
 
-def measure(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_measure(session: Session, asked: Mapping[str, Any]) -> Work:
     """Maps of a clip in a model, by some measures."""
-    clip, which, measures = clip_of(session, asked), model_of(asked), names_of(asked, "measures")
-    units = choice_of(asked, "units", ("word", "frame"))
+    clip, which, measures = (
+        requested_clip(session, asked),
+        requested_model(asked),
+        requested_names(asked, "measures"),
+    )
+    units = requested_choice(asked, "units", ("word", "frame"))
     if units == "word" and not clip.words:
         raise InputError("maps of words need words: place them first, or measure frames")
 
@@ -86,15 +93,19 @@ def measure(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def silence(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_silence(session: Session, asked: Mapping[str, Any]) -> Work:
     """Silence words and write again."""
-    clip, which, words = clip_of(session, asked), model_of(asked), word_indices(asked)
-    fill = choice_of(asked, "fill", SOUND_FILLS)
+    clip, which, words = (
+        requested_clip(session, asked),
+        requested_model(asked),
+        requested_word_indices(asked),
+    )
+    fill = requested_choice(asked, "fill", SOUND_FILLS)
 
     def work(told: answers.Progress) -> dict[str, Any]:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
-        result = answers.silenced(model, clip, words, fill=fill)
+        result = answers.silence_words(model, clip, words, fill=fill)
         recording = session.keep(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
         return {
@@ -107,10 +118,10 @@ def silence(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def explain(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_explain(session: Session, asked: Mapping[str, Any]) -> Work:
     """Why the model writes each of its words: what the view of an explanation shows; the page has
     the sound already."""
-    clip, which = clip_of(session, asked), model_of(asked)
+    clip, which = requested_clip(session, asked), requested_model(asked)
 
     def work(told: answers.Progress) -> dict[str, Any]:
         model = _loaded(session, which, told)
@@ -120,27 +131,31 @@ def explain(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def save_explanation(session: Session, asked: Mapping[str, Any]) -> Work:
+def _save_explanation(session: Session, asked: Mapping[str, Any]) -> Work:
     """One HTML file with an explanation."""
-    clip, which = clip_of(session, asked), model_of(asked)
+    clip, which = requested_clip(session, asked), requested_model(asked)
 
     def work(told: answers.Progress) -> saving.SavedFile:
         model = _loaded(session, which, told)
         told(f"{model.label}: why it writes its words", 0, 1)
-        return saving.explanation_of(session.explanation(model, clip))
+        return saving.explanation_page(session.explanation(model, clip))
 
     return work
 
 
-def save_page(session: Session, asked: Mapping[str, Any]) -> Work:
+def _save_page(session: Session, asked: Mapping[str, Any]) -> Work:
     """One HTML file with the maps of some models."""
-    clip, models, measures = clip_of(session, asked), models_of(asked), names_of(asked, "measures")
+    clip, models, measures = (
+        requested_clip(session, asked),
+        requested_models(asked),
+        requested_names(asked, "measures"),
+    )
     units = "word" if clip.words else "frame"
     start = {
         "model": model_label(_key(models[0])),
         "stack": asked.get("stack"),
-        "measure": spoken(measures[0]),
-        "layer": layer_of(asked),
+        "measure": measure_label(measures[0]),
+        "layer": requested_layer(asked),
     }
 
     def work(told: answers.Progress) -> saving.SavedFile:
@@ -153,15 +168,19 @@ def save_page(session: Session, asked: Mapping[str, Any]) -> Work:
         told("the page is written", 0, 1)
         notes = (SYNTHETIC,) if _is_synthetic(clip) else ()
         with session.drawing:
-            return saving.page_of(clip, maps, start=start, notes=notes)
+            return saving.maps_page(clip, maps, start=start, notes=notes)
 
     return work
 
 
-def save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
+def _save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
     """One PNG file with one map."""
-    clip, which, layer = clip_of(session, asked), model_of(asked), layer_of(asked)
-    measure_asked, stack = names_of(asked, "measures")[0], str(asked.get("stack"))
+    clip, which, layer = (
+        requested_clip(session, asked),
+        requested_model(asked),
+        requested_layer(asked),
+    )
+    measure_asked, stack = requested_names(asked, "measures")[0], str(asked.get("stack"))
 
     def work(told: answers.Progress) -> saving.SavedFile:
         model = _loaded(session, which, told)
@@ -169,24 +188,24 @@ def save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
         if (measure_asked, stack) not in maps:
             raise InputError(f"{model.label} has no map of {measure_asked} in its {stack}")
         told("the picture is drawn", 0, 1)
-        forms = by_units(maps[measure_asked, stack])
+        forms = map_forms(maps[measure_asked, stack])
         shown = next((form for units, form in forms if units == asked.get("units")), forms[0][1])
         with session.drawing:
-            return saving.picture_of(clip, shown, layer=layer)
+            return saving.maps_picture(clip, shown, layer=layer)
 
     return work
 
 
 KINDS: dict[str, Callable[[Session, Mapping[str, Any]], Work]] = {
-    "load": load,
-    "write": write,
-    "place": place,
-    "measure": measure,
-    "silence": silence,
-    "explain": explain,
-    "explanation": save_explanation,
-    "page": save_page,
-    "picture": save_picture,
+    "load": answer_load,
+    "write": answer_write,
+    "place": answer_place,
+    "measure": answer_measure,
+    "silence": answer_silence,
+    "explain": answer_explain,
+    "explanation": _save_explanation,
+    "page": _save_page,
+    "picture": _save_picture,
 }
 
 SYNTHETIC = "This clip is synthetic speech that comes with the package."
@@ -215,12 +234,12 @@ def _is_synthetic(clip: Clip) -> bool:
     return clip.meta.get("synthetic") == "yes"
 
 
-def _loaded(session: Session, which: ModelAsked, told: answers.Progress) -> Model:
+def _loaded(session: Session, which: ModelRequest, told: answers.Progress) -> Model:
     told(f"{which.name} is loaded", 0, 1)
     return session.model(which.name, **which.which)
 
 
-def _key(which: ModelAsked) -> ModelKey:
+def _key(which: ModelRequest) -> ModelKey:
     return which.name, which.which["init"], which.seed
 
 
@@ -228,7 +247,7 @@ def _drawn(maps: Maps, seconds: float) -> list[dict[str, Any]]:
     return drawn_maps(maps, seconds, None, _MAP_BYTES)
 
 
-def _spelled(result: answers.Measured, seconds: float) -> dict[str, str]:
+def _spelled(result: answers.ClipMaps, seconds: float) -> dict[str, str]:
     """Why measures have no map to look at."""
     large = {
         measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): "

@@ -1,7 +1,7 @@
 """One request works at a time, the others wait their turn: in the order in which they came, and
 each is told its place.
 
-In: functions that are told how to say how far they are. Out: `Job`s that can be watched, waited for
+In: functions that are told how to say how far they are. Out: `QueuedRequest`s that can be watched, waited for
 and taken back while they wait. An error of this package is an answer; any other is written to
 standard error, and the next job is done all the same.
 """
@@ -28,12 +28,12 @@ _MOST_REMEMBERED = (
 )
 
 
-class Busy(InputError):
+class QueueFull(InputError):
     """Too many requests wait already."""
 
 
 @dataclass
-class Job:
+class QueuedRequest:
     """A request that waits, works or is over.
 
     Attributes
@@ -67,39 +67,39 @@ class Job:
         return self.state in (DONE, FAILED, CANCELLED)
 
 
-class Standing(NamedTuple):
+class QueuePosition(NamedTuple):
     """A job, and how many come before it, that at work included."""
 
-    job: Job
+    job: QueuedRequest
     before: int
 
 
-class Turns:
+class RequestQueue:
     """A queue with one worker. Close it, or use it as a context manager.
 
     Examples
     --------
-    >>> with Turns() as turns:
+    >>> with RequestQueue() as turns:
     ...     job = turns.take(lambda told: 6 * 7)
     ...     turns.wait(job.id).answer
     42
     """
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._jobs: OrderedDict[str, QueuedRequest] = OrderedDict()
         self._changed = threading.Condition()
         self._closed = False
         self._version = 0
         self._worker = threading.Thread(target=self._work, name="speechmix-turns", daemon=True)
         self._worker.start()
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> RequestQueue:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, work: Callable[[Callable[[str, int, int], None]], Any]) -> Job:
+    def take(self, work: Callable[[Callable[[str, int, int], None]], Any]) -> QueuedRequest:
         """Put work at the end of the queue.
 
         Raises
@@ -110,8 +110,8 @@ class Turns:
         with self._changed:
             waiting = sum(job.state == WAITING for job in self._jobs.values())
             if waiting >= _MOST_WAITING or self._closed:
-                raise Busy(f"{waiting} requests wait already: try again when some are done")
-            job = Job(secrets.token_urlsafe(9), work)
+                raise QueueFull(f"{waiting} requests wait already: try again when some are done")
+            job = QueuedRequest(secrets.token_urlsafe(9), work)
             self._jobs[job.id] = job
             self._forget()
             self._tell(job)
@@ -127,7 +127,7 @@ class Turns:
             self._tell(job)
             return True
 
-    def watch(self, since: int, seconds: float) -> tuple[int, list[Standing]]:
+    def watch(self, since: int, seconds: float) -> tuple[int, list[QueuePosition]]:
         """Wait until anything has changed since a version; return the version now, and jobs that
         have changed or wait.
 
@@ -147,7 +147,7 @@ class Turns:
             ]
             return self._version, [self._standing(job) for job in jobs]
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> QueuePosition:
         """How one job stands.
 
         Raises
@@ -158,7 +158,7 @@ class Turns:
         with self._changed:
             return self._standing(self._job(name))
 
-    def wait(self, name: str) -> Job:
+    def wait(self, name: str) -> QueuedRequest:
         """Return a job when it is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._job(name).over)
@@ -171,20 +171,20 @@ class Turns:
             self._changed.notify_all()
         self._worker.join(_SECONDS_TO_END)
 
-    def _job(self, name: str) -> Job:
+    def _job(self, name: str) -> QueuedRequest:
         if name not in self._jobs:
             raise InputError("this request is not known (any more): ask again")
         return self._jobs[name]
 
-    def _standing(self, job: Job) -> Standing:
+    def _standing(self, job: QueuedRequest) -> QueuePosition:
         before = 0
         for other in self._jobs.values():
             if other is job:
                 break
             before += other.state in (WAITING, WORKING)
-        return Standing(job, before if job.state == WAITING else 0)
+        return QueuePosition(job, before if job.state == WAITING else 0)
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, job: QueuedRequest) -> None:
         self._version += 1
         job.changed = self._version
         self._changed.notify_all()
@@ -209,10 +209,10 @@ class Turns:
                 job.state, job.answer, job.seconds = state, answer, time.monotonic() - started
                 self._tell(job)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> QueuedRequest | None:
         return next((job for job in self._jobs.values() if job.state == WAITING), None)
 
-    def _answered(self, job: Job) -> tuple[str, Any]:
+    def _answered(self, job: QueuedRequest) -> tuple[str, Any]:
         def told(note: str, done: int, total: int) -> None:
             with self._changed:
                 job.note, job.done, job.total = note, done, total

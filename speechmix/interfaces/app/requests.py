@@ -21,7 +21,7 @@ _MOST_LETTERS, _MOST_WORDS, _MOST_MODELS = 5_000, 600, 4
 
 
 @dataclass(frozen=True)
-class ModelAsked:
+class ModelRequest:
     """Which weights: a model of the page, and the seed of its random twin (None: the trained
     ones)."""
 
@@ -38,7 +38,7 @@ class ModelAsked:
         )
 
 
-def fields_of(asked: object) -> Mapping[str, Any]:
+def json_fields(asked: object) -> Mapping[str, Any]:
     """Return a JSON object as it is.
 
     Raises
@@ -51,7 +51,7 @@ def fields_of(asked: object) -> Mapping[str, Any]:
     return asked
 
 
-def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
+def requested_clip(session: Session, asked: Mapping[str, Any]) -> Clip:
     """Return the clip that a request is about: a recording with the text, words and roles that the
     page has.
 
@@ -60,7 +60,7 @@ def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
     InputError
         If the recording is not here, or its words cannot be right.
     """
-    told = fields_of(asked.get("clip"))
+    told = json_fields(asked.get("clip"))
     clip = session.recording(told.get("recording"))
     words = told.get("words")
     if words is not None and (
@@ -91,25 +91,25 @@ def clip_of(session: Session, asked: Mapping[str, Any]) -> Clip:
     return bare.replace(words=checked, alignment=_text(told, "alignment", 60) or "given", **roles)
 
 
-def model_of(asked: Mapping[str, Any]) -> ModelAsked:
+def requested_model(asked: Mapping[str, Any]) -> ModelRequest:
     """Which model a request is for."""
     name, seed = asked.get("model"), asked.get("seed")
     if not isinstance(name, str):
         raise InputError(f"expected the name of a model, found {name!r}")
     if seed is not None and not (type(seed) is int and 0 <= seed < 2**31):
         raise InputError(f"expected the seed of a twin, a whole number from 0, found {seed!r}")
-    return ModelAsked(name, seed)
+    return ModelRequest(name, seed)
 
 
-def models_of(asked: Mapping[str, Any]) -> list[ModelAsked]:
+def requested_models(asked: Mapping[str, Any]) -> list[ModelRequest]:
     """Several of them, each once."""
     listed = asked.get("models")
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST_MODELS:
         raise InputError(f"expected 1 to {_MOST_MODELS} models, found {str(listed)[:80]}")
-    return list(dict.fromkeys(model_of(fields_of(model)) for model in listed))
+    return list(dict.fromkeys(requested_model(json_fields(model)) for model in listed))
 
 
-def names_of(asked: Mapping[str, Any], field: str) -> list[str]:
+def requested_names(asked: Mapping[str, Any], field: str) -> list[str]:
     """A list of names."""
     listed = asked.get(field)
     if (
@@ -121,7 +121,7 @@ def names_of(asked: Mapping[str, Any], field: str) -> list[str]:
     return list(dict.fromkeys(listed))
 
 
-def word_indices(asked: Mapping[str, Any]) -> list[int]:
+def requested_word_indices(asked: Mapping[str, Any]) -> list[int]:
     """Indices of words, perhaps none."""
     listed = asked.get("words")
     if not isinstance(listed, list) or not all(type(index) is int for index in listed):
@@ -129,7 +129,7 @@ def word_indices(asked: Mapping[str, Any]) -> list[int]:
     return sorted(set(listed))
 
 
-def choice_of(asked: Mapping[str, Any], field: str, allowed: Sequence[str]) -> str:
+def requested_choice(asked: Mapping[str, Any], field: str, allowed: Sequence[str]) -> str:
     """One of a few; the first if nothing is said."""
     value = asked.get(field, allowed[0])
     if value not in allowed:
@@ -139,7 +139,7 @@ def choice_of(asked: Mapping[str, Any], field: str, allowed: Sequence[str]) -> s
     return value
 
 
-def layer_of(asked: Mapping[str, Any]) -> int:
+def requested_layer(asked: Mapping[str, Any]) -> int:
     """A layer, counted from 0."""
     layer = asked.get("layer", 0)
     if type(layer) is not int or layer < 0:

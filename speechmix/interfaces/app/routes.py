@@ -20,15 +20,15 @@ from ...explanations.page import view_file
 from ...files.json_files import parse_json
 from ...inputs.clips.player import flac
 from ...interventions.audio_removal import SOUND_FILLS
-from ...mixing.maps.measure_registry import FACTS
-from ...reporting.pages.html_page import share_colors, template
+from ...mixing.maps.measure_registry import facts_of
+from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.sound_panels import sound_picture
 from . import downloads as saving
 from . import measurements as answers
 from . import model_requests as tasks
 from . import run_browser as runs
-from .request_queue import Busy, Job, Standing, Turns
-from .requests import clip_of, fields_of
+from .request_queue import QueuedRequest, QueueFull, QueuePosition, RequestQueue
+from .requests import json_fields, requested_clip
 from .session import Session
 
 _STATIC = Path(__file__).parent / "static"
@@ -42,9 +42,9 @@ _WATCH_SECONDS = 20.0
 _MOST_DIGITS = 18  # of a version of the queue
 _PICTURE = (12.0, 2.6)  # inches
 _DIRECT: dict[str, Callable[..., saving.SavedFile]] = {
-    "textgrid": saving.textgrid_of,
+    "textgrid": saving.clip_textgrid,
     "row": saving.manifest_row,
-    "sound": saving.sound_of,
+    "sound": saving.clip_flac,
 }
 
 
@@ -71,14 +71,14 @@ class Request:
 class App:
     """The app without its server: `answer` takes a `Request` and never raises."""
 
-    def __init__(self, session: Session, turns: Turns):
+    def __init__(self, session: Session, turns: RequestQueue):
         self.session, self.turns = session, turns
 
     def answer(self, request: Request) -> Response:
         """Answer a request; what is wrong with it is an answer too."""
         try:
             return self._answered(request)
-        except Busy as error:
+        except QueueFull as error:
             return error_response(503, str(error))
         except SpeechmixError as error:
             return error_response(400, str(error))
@@ -100,9 +100,9 @@ class App:
             case "GET", "api", "recordings", name, "picture":
                 return self._picture(name)
             case "GET", "api", "clips" if self.session.run is not None:
-                return _json(runs.table_of(self.session.run))
+                return _json(runs.run_clip_table(self.session.run))
             case "POST", "api", "clips":
-                return _json(runs.opened(self.session, _asked(request).get("name")))
+                return _json(runs.open_run_clip(self.session, _asked(request).get("name")))
             case "POST", "api", "save":
                 return self._saved(request)
             case "POST", "api", "jobs":
@@ -119,7 +119,7 @@ class App:
 
     def _facts(self) -> dict[str, Any]:
         measures = [
-            {"name": name, "what": FACTS[name].description} for name in answers.page_measures()
+            {"name": name, "what": facts_of(name).description} for name in answers.page_measures()
         ]
         return {
             "version": __version__,
@@ -136,7 +136,7 @@ class App:
         }
 
     def _recorded(self, request: Request) -> dict[str, Any]:
-        clip = answers.clip_of_bytes(
+        clip = answers.clip_from_bytes(
             request.body, request.query.get("name", "recording"), longest=self.session.longest
         )
         return {**tasks.clip_facts(clip), "recording": self.session.keep(clip)}
@@ -160,7 +160,7 @@ class App:
             raise InputError(
                 f"form should be one of {', '.join(_DIRECT)}; found {str(form)[:80]!r}"
             )
-        return _download(_DIRECT[form](clip_of(self.session, asked)))
+        return _download(_DIRECT[form](requested_clip(self.session, asked)))
 
     def _job_taken(self, request: Request) -> Response:
         asked = _asked(request)
@@ -189,7 +189,7 @@ class App:
         )
 
 
-def _told(standing: Standing) -> dict[str, Any]:
+def _told(standing: QueuePosition) -> dict[str, Any]:
     """How a request stands, without its answer."""
     job = standing.job
     told = {
@@ -208,7 +208,7 @@ def _static(name: str) -> str | None:
     if name == "colors.js":
         return share_colors()
     if name in ("maps.js", "tables.js", "page.css"):
-        return template(name)
+        return read_template(name)
     if name in ("explanation.js", "explanation.css"):
         return view_file(name)
     if name in _FILES:
@@ -224,7 +224,7 @@ def _file(name: str) -> Response:
 
 
 def _asked(request: Request) -> Mapping[str, Any]:
-    return fields_of(parse_json(request.body.decode("utf-8", "replace"), where="the request"))
+    return json_fields(parse_json(request.body.decode("utf-8", "replace"), where="the request"))
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -236,7 +236,7 @@ def error_response(status: int, reason: str) -> Response:
     return _json({"error": reason}, status)
 
 
-def _saved_file(job: Job) -> Response:
+def _saved_file(job: QueuedRequest) -> Response:
     if not isinstance(job.answer, saving.SavedFile):
         raise InputError(str(job.answer) if job.state == "failed" else "this request has no file")
     return _download(job.answer)

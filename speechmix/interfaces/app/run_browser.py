@@ -12,17 +12,17 @@ from ...errors import InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_words
 from ...reporting.pages.html_page import sortable_cells
-from ...reporting.pages.study_clips import MOST_CLIPS, shown_columns
+from ...reporting.pages.study_clips import MOST_CLIPS, visible_columns
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import Maps, clip_of, clip_row, maps_of_clip, provenance_of
 from .model_requests import clip_facts, stored_maps
 from .session import Session
 
 
-def table_of(run: StoredRun) -> dict[str, Any]:
+def run_clip_table(run: StoredRun) -> dict[str, Any]:
     """Clips of a run as the page's table: columns, which of them are numbers, and (text, number to
     sort by) of each cell."""
-    table = shown_columns(run.clips)
+    table = visible_columns(run.clips)
     note = "" if len(table) <= MOST_CLIPS else f"The first {MOST_CLIPS:,} of {len(table):,} clips."
     return {
         "name": run.out.name,
@@ -32,7 +32,7 @@ def table_of(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def opened(session: Session, name: object) -> dict[str, Any]:
+def open_run_clip(session: Session, name: object) -> dict[str, Any]:
     """A clip of the run: what it is, its sound if that is found, its stored maps.
 
     Raises

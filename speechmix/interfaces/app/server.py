@@ -31,9 +31,9 @@ from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import open_run
 from .browser_launch import open_browser, redirecting_file
 from .measurements import warm_up
-from .request_queue import Turns
+from .request_queue import RequestQueue
 from .routes import App, Request, Response, error_response
-from .session import LONGEST, Session, choices
+from .session import LONGEST, Session, model_choices
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -301,7 +301,7 @@ def serve(
 
     stored = None if run is None else open_run(run)
     session = Session(
-        choices(models, load or load_model),
+        model_choices(models, load or load_model),
         run=stored,
         audio=audio,
         examples=examples,
@@ -309,7 +309,7 @@ def serve(
         language=language,
     )
     with (
-        Turns() as turns,
+        RequestQueue() as turns,
         Server(App(session, turns), host=host, port=port) as server,
         ExitStack() as files,
     ):

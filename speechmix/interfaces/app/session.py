@@ -46,15 +46,15 @@ class ModelChoice:
     load: Loader
 
 
-def choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelChoice]:
+def model_choices(sources: Sequence[Any], load: Callable[..., Model]) -> list[ModelChoice]:
     """Models as they are called when they are loaded; by their whole names where two would share
     one.
 
     Examples
     --------
-    >>> [choice.name for choice in choices(["openai/whisper-small", "/models/tiny"], load=None)]
+    >>> [choice.name for choice in model_choices(["openai/whisper-small", "/models/tiny"], load=None)]
     ['openai/whisper-small', 'tiny']
-    >>> [choice.name for choice in choices(["/a/tiny", "/b/tiny"], load=None)]
+    >>> [choice.name for choice in model_choices(["/a/tiny", "/b/tiny"], load=None)]
     ['/a/tiny', '/b/tiny']
     """
     short = [
@@ -165,7 +165,7 @@ class Session:
         measures: Sequence[str],
         units: str,
         progress: answers.Progress | None = None,
-    ) -> answers.Measured:
+    ) -> answers.ClipMaps:
         """Maps of a clip, measured or remembered; cue and target are written into both.
 
         Raises
@@ -181,7 +181,7 @@ class Session:
         ):  # one by one: one that is refused takes no other along
             step = _step_of(progress, number, len(missing))
             try:
-                self._maps[keys[measure]] = answers.measured(
+                self._maps[keys[measure]] = answers.measure_clip(
                     model, clip, measures=[measure], units=units, progress=step
                 ).maps
             except InputError as error:
@@ -192,7 +192,7 @@ class Session:
         self._forget_maps()  # not before: those of this answer may be more than are remembered
         if not maps:
             raise InputError(next(iter(refused.values())))
-        return answers.Measured(
+        return answers.ClipMaps(
             {key: _with_roles(mixing_map, clip) for key, mixing_map in maps.items()}, refused
         )
 
@@ -206,7 +206,7 @@ class Session:
         """
         key = _key(model, clip, "explanation", clip.name)
         if key not in self._explanations:
-            self._explanations[key] = answers.explained(model, clip)
+            self._explanations[key] = answers.explain_clip(model, clip)
             while len(self._explanations) > _MOST_EXPLANATIONS:
                 self._explanations.popitem(last=False)
         return self._explanations[key]

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(
 _TABLES = (".tsv", ".csv", ".jsonl")
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser that refuses an option of one value that is given twice, where argparse takes the
     last one silently."""
 
@@ -40,7 +40,7 @@ class _StoreOnce(argparse._StoreAction):
     def __call__(
         self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
     ) -> None:
-        if option_string is not None and isinstance(parser, Parser):
+        if option_string is not None and isinstance(parser, CommandParser):
             if self.dest in parser.given:
                 hint = (
                     "; a cue of several words is one text, 'le club'" if self.dest == "cue" else ""

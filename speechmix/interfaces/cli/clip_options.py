@@ -112,7 +112,7 @@ def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     return clips
 
 
-def listed(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
+def manifest_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     """Clips of the manifest, each with a name of its own; rows that cannot be used are recorded.
 
     Raises
@@ -129,7 +129,7 @@ def listed(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
 
 
 def aligned_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
-    """Clips as `listed`, with word times; those that cannot be aligned are recorded, too.
+    """Clips as `manifest_clips`, with word times; those that cannot be aligned are recorded, too.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def aligned_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
 
     aligner = loaded_aligner(options)
     clips = []
-    for clip in listed(options, skipped):
+    for clip in manifest_clips(options, skipped):
         try:
             clips.append(align(clip, model=aligner, method=options.align))
         except SpeechmixError as error:
@@ -169,9 +169,9 @@ def _of_manifest(
     """Clips of the manifest or of a study's examples, in the language of the options where it names
     none."""
     from ...inputs.corpora.corpus_reading import listed_clips
-    from ...studies.french.dataset import holds_examples, read_examples
+    from ...studies.french.dataset import is_dataset, read_examples
 
-    if holds_examples(options.manifest):
+    if is_dataset(options.manifest):
         return read_examples(options.manifest, skipped=skipped)
 
     def record(row: int, name: str, error: InputError) -> None:

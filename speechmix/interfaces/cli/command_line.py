@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...errors import InputError, SpeechmixError
-from .arguments import Parser, check_options
+from .arguments import CommandParser, check_options
 from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
 from .command_groups import list_by_group
 from .estimate import announcing
@@ -89,7 +89,7 @@ def _score(options) -> int:
     from ...adapters.loading.load import load
     from ...runs.executors.local_workers import score_in_workers
     from ...runs.score_clips import score_clips
-    from ...studies.french.dataset import holds_examples
+    from ...studies.french.dataset import is_dataset
     from ...studies.french.french_study import describe_page
 
     shard, engine = shard_of(options), engine_of(options)
@@ -125,7 +125,7 @@ def _score(options) -> int:
         run = score_clips(
             models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked
         )
-    if options.manifest and holds_examples(options.manifest):
+    if options.manifest and is_dataset(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
     print(run.summary(said=report.lines))
     if options.profile:
@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     from .status import add_commands as add_status_command
     from .text_faithfulness import add_commands as add_text_commands
 
-    parser = Parser(
+    parser = CommandParser(
         prog="speechmix",
         description="Context mixing in speech Transformers: which words build which, layer by "
         "layer.",

@@ -36,6 +36,8 @@ def add_command(commands) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    from ...mixing.maps.measure_registry import names_of_scope
+
     command.set_defaults(command=_explain)
     add_clip_options(command)
     command.add_argument(
@@ -54,7 +56,7 @@ def add_command(commands) -> None:
     command.add_argument(
         "--measure",
         action="append",
-        help="occlusion, shapley, alti_logit, decompx, lrp, or one of mix; may be repeated",
+        help=f"{', '.join(names_of_scope('removal', 'logit'))}, or one of mix; may be repeated",
     )
     command.add_argument(
         "--by", choices=("word", "token"), default="word", help="what is explained (default: word)"

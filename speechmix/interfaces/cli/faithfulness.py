@@ -17,8 +17,8 @@ from .clip_options import (
     Skipped,
     add_alignment_options,
     aligned_clips,
-    listed,
     loaded_aligner,
+    manifest_clips,
     print_skipped,
 )
 from .model_options import (
@@ -153,7 +153,7 @@ def _trial(options: argparse.Namespace, skipped: Skipped) -> Trial | None:
         )
     return faithfulness_of_clips(
         loaded(options, options.model),
-        listed(options, skipped),
+        manifest_clips(options, skipped),
         options.out,
         aligner=loaded_aligner(options),
         align_method=options.align,

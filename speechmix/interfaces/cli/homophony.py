@@ -213,9 +213,9 @@ def _transcribe(options) -> int:
 
 def _select(options) -> int:
     from ...studies.french.selection import select_examples
-    from ...studies.french.stage_counts import summary
+    from ...studies.french.stage_counts import format_stage_counts
 
     folder = select_examples(options.study, models=options.model, **selection_of(options))
-    print(summary(folder))
+    print(format_stage_counts(folder))
     print(f"\ndata set: {folder}")
     return 0

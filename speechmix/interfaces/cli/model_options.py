@@ -56,12 +56,14 @@ def add_prefix_options(command: _Options) -> None:
 
 def add_measures_option(command: _Options) -> None:
     """Add the measures on trial."""
+    from ...mixing.maps.measure_registry import names_of_scope
+
     command.add_argument(
         "--measures",
         nargs="+",
-        help="names, or all but those that take words away themselves, occlusion and shapley "
-        "(default: value_zeroing attention "
-        "attention_norm alti gradient_input)",
+        help="names, or all but those that take words away themselves, "
+        f"{' and '.join(names_of_scope('removal'))} "
+        "(default: value_zeroing attention attention_norm alti gradient_input)",
     )
 
 

@@ -112,13 +112,13 @@ def _report(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from ...files.locks import without_leftovers
     from ...reporting.pages.model_comparison import compare
-    from ...reporting.pages.study_tables import shown
+    from ...reporting.pages.study_tables import format_study_table
 
     comparison = compare(*options.runs, measures=options.measure, stacks=options.stack)
-    print(shown(comparison.headline).to_string(index=False))
+    print(format_study_table(comparison.headline).to_string(index=False))
     if len(comparison.pairs):
         print("\none model against another, trained - random:")
-        print(shown(comparison.pairs).to_string(index=False))
+        print(format_study_table(comparison.pairs).to_string(index=False))
     with without_leftovers(options.out):
         print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

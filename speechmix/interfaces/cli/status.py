@@ -153,7 +153,7 @@ def _status(options: argparse.Namespace) -> int:
     from ...runs.run_status import run_status
     from ...studies.french.study_status import (
         is_study,
-        missing_shards,
+        shards_to_resubmit,
         status_text,
         study_status,
         trial_status,
@@ -171,7 +171,7 @@ def _status(options: argparse.Namespace) -> int:
         print(index_list(run_status(folder).missing))
         return 0
     if options.missing == TRIALS:
-        print(missing_shards(trials, TRIALS))
+        print(shards_to_resubmit(trials, TRIALS))
         return 0
     if options.missing:
         if not studies:
@@ -180,7 +180,7 @@ def _status(options: argparse.Namespace) -> int:
                 "of a run score; of a trial "
                 f"{TRIALS}"
             )
-        print(missing_shards(study_status(studies[0]), options.missing))
+        print(shards_to_resubmit(study_status(studies[0]), options.missing))
         return 0
     parts = [status_text(study_status(study), study) for study in studies]
     if run:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...inputs.words.spans import Span
-from .measure_registry import FACTS, composed_by_strength, residual_left_out
+from .measure_registry import composed_by_strength, find_facts, residual_left_out
 from .numerics import normalize_rows
 from .rollout import layer_maps, strength_weights
 
@@ -273,7 +273,8 @@ def _gates(cross: MixingMap, share: float | None, weighted: bool | None) -> tupl
         if not 0 <= share <= 1:
             raise InputError(f"share should be between 0 and 1, found {share!r}")
         return np.full(cross.scores.shape[:1] + cross.scores.shape[-2:-1], share), f"{share:g}"
-    if cross.measure not in FACTS or FACTS[cross.measure].residual != "share":
+    facts = find_facts(cross.measure)
+    if facts is None or facts.residual != "share":
         weights = _weights(cross, weighted)
         return _gates(cross, 0.5, False) if weights is None else (weights, "mixing strength")
     if cross.provenance.get("steps"):

@@ -4,7 +4,7 @@ compares its scores."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 
@@ -56,6 +56,10 @@ class Facts:
         True if "all" measures leave it out, for it takes up to a minute a clip.
     requires : str
         A package that it needs, which speechmix does not install.
+    is_baseline : bool
+        True if its scores know nothing of the model: others are compared with it.
+    is_per_target : bool
+        True if it gives one number for each target instead of one for each source.
     revision : int
         Raised by one when the same input gives other scores from now on, as after a correction:
         stored scores of a former revision are then made again, and never in one table with new
@@ -79,7 +83,16 @@ class Facts:
     one_by_one: bool = False
     slow: bool = False
     requires: str = ""
+    is_baseline: bool = False
+    is_per_target: bool = False
     revision: int = 1
+
+    def with_options(self, text: str) -> Facts:
+        """Return the facts of the measure with options of its own, as "power=2,kind=max" has them.
+
+        Its name then ends in them; `speechmix.mixing.measures.measure.Measure` checks them.
+        """
+        return replace(self, name=f"{self.name}:{text}")
 
     @property
     def gives_maps(self) -> bool:
@@ -97,3 +110,14 @@ class Facts:
         """Whether its scores of an audio language model are of words of the sound, not of positions
         behind the projector."""
         return self.objective and self.scope != "logit"
+
+
+def measure_label(name: str) -> str:
+    """Return the name of a measure as readers see it in figures and pages.
+
+    Examples
+    --------
+    >>> measure_label("value_zeroing")
+    'value zeroing'
+    """
+    return name.replace("_", " ")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
 
 from ...errors import InputError
 from .measure_facts import Facts
@@ -41,6 +40,7 @@ def _ratio_of(vectors: str) -> Facts:
         length_exponent={},
         residual="in",
         cross=False,
+        is_per_target=True,
         no_heads=RESIDUAL_HAS_NO_HEAD,
     )
 
@@ -48,20 +48,32 @@ def _ratio_of(vectors: str) -> Facts:
 RATIO_FACTS: dict[str, Facts] = {facts.name: facts for facts in map(_ratio_of, RATIO_OF)}
 
 
-def facts_of(name: Any) -> Facts:
-    """Facts of a measure of any scope, or of a mixing ratio.
+def find_facts(name: object) -> Facts | None:
+    """Look up a measure of any scope, or a mixing ratio; None for a name that nobody knows.
+
+    A name may be followed by options of the measure's own, "NAME:option=value,option=value".
+    """
+    if not isinstance(name, str):
+        return None
+    measure, colon, options = name.partition(":")
+    facts = FACTS.get(measure) or RATIO_FACTS.get(measure)
+    return facts.with_options(options) if facts and colon else facts
+
+
+def facts_of(name: object) -> Facts:
+    """Facts of a measure of any scope, or of a mixing ratio; see `find_facts`.
 
     Raises
     ------
     InputError
-        If there is none of that name; the error lists what there is.
+        If there is none of that name (the error lists what there is), or it has no such option.
 
     Examples
     --------
     >>> facts_of("attention").residual, facts_of("lrp").scope
     ('out', 'logit')
     """
-    facts = (FACTS.get(name) or RATIO_FACTS.get(name)) if isinstance(name, str) else None
+    facts = find_facts(name)
     if facts is None:
         raise InputError(f"unknown measure {name!r}; there are {', '.join((*FACTS, *RATIO_FACTS))}")
     return facts
@@ -78,7 +90,7 @@ def names_of_scope(*scopes: str) -> tuple[str, ...]:
     return tuple(name for name, facts in FACTS.items() if facts.scope in scopes)
 
 
-def check_gives_maps(name: Any) -> None:
+def check_gives_maps(name: object) -> None:
     """Raise `InputError` unless a name is that of a measure, or of a mixing ratio, that gives
     maps."""
     facts = facts_of(name)
@@ -107,14 +119,15 @@ def revision_of(name: str) -> int:
     >>> revision_of("attention")
     1
     """
-    facts = FACTS.get(name) or RATIO_FACTS.get(name)
+    facts = find_facts(name)
     return 1 if facts is None else facts.revision
 
 
 def residual_left_out(measure: str) -> bool:
     """True if a map of this measure leaves out the residual stream; of a name nobody knows:
     False."""
-    return measure in FACTS and FACTS[measure].residual == "out"
+    facts = find_facts(measure)
+    return facts is not None and facts.residual == "out"
 
 
 def composed_by_strength(measure: str) -> bool:
@@ -126,4 +139,5 @@ def composed_by_strength(measure: str) -> bool:
     >>> composed_by_strength("value_zeroing"), composed_by_strength("alti")
     (True, False)
     """
-    return measure not in FACTS or not FACTS[measure].residual_size
+    facts = find_facts(measure)
+    return facts is None or not facts.residual_size

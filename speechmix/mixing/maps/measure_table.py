@@ -197,6 +197,7 @@ PACKAGE_MEASURES = (
         "random scores, the same whenever the clip is scored",
         f"{_VALUE_ZEROING} (random baseline)",
         word="drawn for each unit",
+        is_baseline=True,
     ),
     Facts(
         "alti_logit",

@@ -84,8 +84,7 @@ def mixing_ratio(block: Block, units: Units, *, vectors: str = "attention_norm_r
 
     Parameters
     ----------
-    vectors : {"attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm",
-    "globenc"}
+    vectors : {"attention_norm", "attention_norm_residual", "attention_norm_residual_layernorm", "globenc"}
         Which vectors t_ij, by the measure that gives their lengths.
 
     Returns

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from functools import partial
+from typing import Any
 
 from ...errors import InputError
 from ..maps.measure_registry import FACTS, RATIO_FACTS, RATIO_OF, Facts, facts_of, names_of_scope
@@ -27,113 +27,11 @@ from .decompositions import (
     mixing_ratio,
 )
 from .entropy_attention import entropy_attention
-from .function_hash import code_fingerprint
 from .gradients import deeplift, gradient_input, integrated_gradients
 from .hta import hta, hta_input
+from .measure import OPTIONS, Measure, keyword_names
 from .random_baseline import random_baseline
 from .value_zeroing import value_zeroing, value_zeroing_share
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...adapters.model import Model
-
-# Options of the calling function that a measure's function can read, by scope. `batch_size` and
-# `product` (which does the matrix products, in product_dtype) do not change scores.
-OPTIONS = {
-    "layer": ("distance", "heads", "engine", "product", "batch_size"),
-    "model": ("steps", "baseline"),
-    "logit": (),
-    "removal": ("samples", "seed"),
-}
-
-# Options of `mix` that decide the scores of those measures only that read them.
-OF_SOME_MEASURES = ("distance", "engine", "product_dtype", "objective", "steps", "baseline")
-
-
-@dataclass(frozen=True)
-class Measure(Facts):
-    """What is known of a measure, and its function.
-
-    Parameters
-    ----------
-    function : callable
-        Of scope "layer": ``function(block, units, **options)`` returns a map of one layer, Tensor
-        [W_t, W_s] ([H, W_t, W_s] for heads="each"). Of scope "model": ``function(gradient_pass,
-        stack, units, **options)`` returns the maps of a stack's layers, Tensor [L, W_t, W_s] (one
-        row with `objective`), and a dict for their provenance. Of scope "logit":
-        ``function(logit_pass, objectives, **options)`` returns the fields of `LogitContributions`
-        for each objective, as a list of dicts (`speechmix.mixing.passes.logit_pass`). Of scope
-        "removal": ``function(count, margins, **options)`` returns values [n, ...] of n sources, or
-        these and their standard errors; ``margins(sets)`` are the margins [m, ...] of an item with
-        some of its sources only, by Boolean rows [m, n].
-    check : callable, optional
-        Of scope "logit": called with a model; raises `InputError` if the measure is not defined for
-        it.
-    details : tuple of str
-        Of scope "logit": what an objective must say, one of these.
-    roundings : float
-        Of scope "logit": by how many roundings of the sum of their lengths contributions may miss
-        the logit.
-    mismatch : str
-        Of scope "logit": the likely reason if they miss it by more, as the error says it.
-    """
-
-    function: Callable[..., Any] = field(kw_only=True)
-    check: Callable[[Model], Any] | None = field(default=None, kw_only=True)
-    details: tuple[str, ...] = field(default=("position",), kw_only=True)
-    roundings: float = field(default=1e4, kw_only=True)
-    mismatch: str = field(
-        default="its table describes something else than it computes (see speechmix check)",
-        kw_only=True,
-    )
-    of_the_package: bool = field(default=False, kw_only=True)
-
-    @cached_property
-    def takes(self) -> tuple[str, ...]:
-        """The options of the calling function that the measure's function reads, by its keyword
-        arguments."""
-        return tuple(name for name in _keywords(self.function) if name in OPTIONS[self.scope])
-
-    @cached_property
-    def options(self) -> tuple[str, ...]:
-        """Options of `mix` that decide this measure's scores, besides those that all measures
-        share."""
-        names = {"product": "product_dtype"}
-        shared = ("objective",) if self.objective else ()
-        return tuple(names.get(name, name) for name in self.takes if name != "batch_size") + shared
-
-    @cached_property
-    def own_options(self) -> tuple[str, ...]:
-        """The options that only this measure has: the other keyword arguments of its function."""
-        return tuple(name for name in _keywords(self.function) if name not in OPTIONS[self.scope])
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raise `InputError` for an option that is not the measure's own."""
-        unknown = [name for name in options if name not in self.own_options]
-        if unknown:
-            own = (
-                f"it has {', '.join(self.own_options)}"
-                if self.own_options
-                else "it has none of its own"
-            )
-            raise InputError(f"{self.name} has no option {', '.join(unknown)}; {own}")
-
-    @cached_property
-    def identity(self) -> str:
-        """What stored maps are known by: name and revision (if not the first); for a measure of
-        one's own a hash of it, too."""
-        name = self.name if self.revision == 1 else f"{self.name} revision {self.revision}"
-        return name if self.of_the_package else f"{name} {code_fingerprint(self.function)}"
-
-    def __call__(self, *args: Any, **options: Any) -> Tensor | tuple[Tensor, dict[str, Any]]:
-        """Call the function."""
-        return self.function(*args, **options)
-
-
-def _keywords(function: Callable) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def _of_the_package(name: str, function: Callable, **how: Any) -> Measure:
@@ -179,19 +77,30 @@ MIXING_RATIOS: dict[str, Measure] = {
 
 
 def measure_named(name: str) -> Measure:
-    """Look up a measure of any scope, or a mixing ratio; the error lists what there is."""
-    scope = facts_of(name).scope
-    found = MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
-    if found is None:
+    """Look up a measure of any scope, or a mixing ratio; the error lists what there is.
+
+    Examples
+    --------
+    >>> measure_named("alti:order=2").values
+    {'order': 2}
+    """
+    facts = facts_of(name)
+    base, colon, options = name.partition(":")
+    measure = _find(base)
+    if measure is None:
         module = {
             "logit": "mixing.passes.logit_measures",
             "removal": "interventions.removal_measures",
-        }[scope]
+        }[facts.scope]
         raise InputError(
             f"the function of {name} is in a module that is not imported yet: import "
             f"speechmix.{module}"
         )
-    return found
+    return measure.with_options(options) if colon else measure
+
+
+def _find(name: str) -> Measure | None:
+    return MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
 
 
 def implement(name: str, function: Callable, **how: Any) -> None:
@@ -203,10 +112,10 @@ def implement(name: str, function: Callable, **how: Any) -> None:
 def custom_identities(names: Iterable[str]) -> dict[str, str]:
     """Identities of the custom measures among some names: what a stored result is known by, besides
     the names."""
-    measures = (MEASURES.get(name) or OUTPUT_MEASURES.get(name) for name in names)
+    found = {name: _find(name.partition(":")[0]) for name in names}
     return {
-        measure.name: measure.identity
-        for measure in measures
+        name: measure_named(name).identity
+        for name, measure in found.items()
         if measure and not measure.of_the_package
     }
 
@@ -311,7 +220,7 @@ def _check(measure: Measure) -> None:
         )
     unknown = [
         keyword
-        for keyword in _keywords(measure.function)
+        for keyword in keyword_names(measure.function)
         if keyword not in OPTIONS[measure.scope]
         and parameters[keyword].default is inspect.Parameter.empty
     ]

@@ -59,8 +59,7 @@ def value_zeroing(
 
     Parameters
     ----------
-    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean",
-    "unit_manhattan"}
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
     heads : {"mean", "each"}
         "mean" zeroes a source in all heads at once; "each" in one head at a time.
     engine : {"delta", "replay"}

@@ -213,7 +213,7 @@ def scores_of_block(
     for group in units.groups(rows_at_once(block)):
         for measure in measures:
             with phase(measure.name):
-                scores = measure.function(block, group, **_read_by(measure, question, resources))
+                scores = measure(block, group, **_read_by(measure, question, resources))
             parts_of[measure.name].append(scores)
     for measure in measures:
         parts = parts_of[measure.name]
@@ -264,7 +264,7 @@ def differentiated(
             made.append({})
             for measure, (stack, layers_here) in itertools.product(measures, layers.items()):
                 with phase(measure.name):
-                    scores, notes = measure.function(
+                    scores, notes = measure(
                         run, stack, units[stack], **_read_by(measure, question, {})
                     )
                 targets, sources = view.labels(stack)

@@ -146,10 +146,11 @@ def maps_and_parts(
     model: Model,
     item: Item,
     measures: Sequence[str],
+    logit_measure: str,
     numbers: Sequence[Sequence[ObjectiveOption]],
     **options: Any,
 ) -> tuple[Maps, FromInput]:
-    """Maps of measures of single layers, and ALTI-Logit's parts of each number, from one forward
+    """Maps of measures of single layers, and contributions to each number, from one forward
     pass.
 
     Parameters
@@ -158,9 +159,11 @@ def maps_and_parts(
         As for `from_input`.
     measures : sequence of str
         Of the maps.
+    logit_measure : str
+        Of the contributions; one that has a `block_reader`.
     """
     asked, members = _asked_once(numbers)
-    maps, parts = maps_and_logits(model, item, measures, asked, **options)
+    maps, parts = maps_and_logits(model, item, measures, logit_measure, asked, **options)
     return maps, _summed(parts, members)
 
 

@@ -24,7 +24,7 @@ from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions
-from ..maps.measure_registry import FACTS, names_of_scope
+from ..maps.measure_registry import find_facts, names_of_scope
 from ..measures.objectives import Objective, ask_at_one_position, objective_of
 from ..measures.registry import Measure, measure_named
 from . import logit_measures  # noqa: F401  (registers the package's own)
@@ -118,8 +118,7 @@ def logit_contributions(
     >>> parts.scores["decoder"].shape, abs(parts.error) < 1e-5
     ((2, 3), True)
     """
-    computed = _of_a_logit(measure)
-    computed.check_options(options)
+    computed = _of_a_logit(measure).with_values(options)
     question = Question(
         measures=("alti",), units=units, spans=spans, include=tuple(include), dtype=dtype
     )
@@ -130,10 +129,10 @@ def logit_contributions(
     view.prepare(tuple(model.stacks))
     objectives = [of_a_logit(option, model, view, measure) for option in requested]
     precision = Precision.of(model, question)
-    provenance = {**provenance_of(model, view, question, precision), "reference": False, **options}
+    provenance = contributions_provenance(model, view, question, precision, computed)
     with running(model, precision), phase(measure), SinglePrecision() as single:
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
-        values = computed.function(LogitPass(model, view, question, inputs), objectives, **options)
+        values = computed(LogitPass(model, view, question, inputs), objectives)
     rounded = torch.float32 if single.found else precision.states
     found = labelled(
         model, view, measure, values, objectives, provenance, precision, rounded=rounded
@@ -143,7 +142,8 @@ def logit_contributions(
 
 def _of_a_logit(name: str) -> Measure:
     """The measure of scope "logit" by its name; the error lists what there is."""
-    if name not in FACTS or FACTS[name].scope != "logit":
+    facts = find_facts(name)
+    if facts is None or facts.scope != "logit":
         raise InputError(f"measure should be one of {names_of_scope('logit')}, found {name!r}")
     return measure_named(name)
 
@@ -181,6 +181,17 @@ def labelled(
     for contributions in found:
         _check_sum(model, contributions, precision.states if rounded is None else rounded)
     return found
+
+
+def contributions_provenance(
+    model: Model, view: View, question: Question, precision: Precision, measure: Measure
+) -> dict[str, Any]:
+    """What contributions say of where they come from, with the measure's own options."""
+    return {
+        **provenance_of(model, view, question, precision),
+        "reference": False,
+        **measure.values,
+    }
 
 
 def check_takes_apart(model: Model, measure: str) -> None:

@@ -13,7 +13,7 @@ from ...adapters.capture.device_copy import to_host
 from ..measures.objectives import Objective
 from ..measures.registry import implement
 from ..measures.relevance_pass import check_covered
-from .alti_logit_passes import by_layers, writing_stack
+from .alti_logit_passes import PartsByLayer, by_layers, writing_stack
 from .decompx_logit import carried_parts, check_carried
 from .logit_pass import LogitPass
 from .lrp_logit import relevance_parts
@@ -53,7 +53,7 @@ def lrp(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]
     return relevance_parts(run.model, run.view, run.inputs, objectives)
 
 
-implement("alti_logit", alti_logit, check=writing_stack)
+implement("alti_logit", alti_logit, check=writing_stack, block_reader=PartsByLayer)
 implement("decompx", decompx, check=check_carried, details=("position", "row"))
 # LRP: in single precision it misses by less than ten roundings, and by a thousand where a rule is
 # missing.

@@ -70,7 +70,8 @@ def mix(
         "decoder_input_ids": ids}``). Several clips, or prepared inputs of a batch of several, give
         a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str
-        Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one.
+        Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one. Options
+        that a measure has for itself stand behind its name, as in "alti:order=2".
     stacks : str or sequence of str, optional
         "encoder", "decoder", "cross"; by default all that the model and its inputs have.
     layers : sequence of int, optional
@@ -89,8 +90,7 @@ def mix(
         word (and the one that decides its spelling, with a foil). Much cheaper than the whole map.
     pooling : {"mean", "max"}
         Over the frames of a word.
-    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean",
-    "unit_manhattan"}
+    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
         Of Value Zeroing.
     heads : {"mean", "each"}
         "each" gives a map per head; for Value Zeroing it zeroes that head alone.

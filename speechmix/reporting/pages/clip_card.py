@@ -44,7 +44,7 @@ class ClipCard:
     anchor: str = field(init=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "anchor", anchor_of(self.name))
+        object.__setattr__(self, "anchor", clip_anchor(self.name))
 
     @property
     def differs(self) -> bool:
@@ -52,7 +52,7 @@ class ClipCard:
         return any(one.differs for one in self.written)
 
 
-def anchor_of(name: str) -> str:
+def clip_anchor(name: str) -> str:
     """Where on the page a clip is."""
     return f"clip-{safe_name(name)}"
 

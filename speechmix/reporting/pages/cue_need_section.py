@@ -18,14 +18,14 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
-from .study_tables import said_interval, said_p
-from .wording import idle_stack, is_idle, listed, number_of, reason_for_silence, spoken_stack
+from .study_tables import format_interval, format_p
+from .wording import format_count, idle_stack, is_idle, join_names, reason_for_silence, stack_phrase
 
 _BY = ["side", "model", "ablated"]
 Row = Mapping[Hashable, Any]
 
 
-def ablations_of(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
+def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
     """Ablation of trained models with side, number and group of each clip; of clips about whose
     target the cue decides.
 
@@ -70,13 +70,13 @@ def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
     return need_by_layer(ablations, by=_BY)
 
 
-def shown_need(need: pd.DataFrame) -> pd.DataFrame:
+def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
     """The table of need as people read it."""
     interval = [
-        said_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
+        format_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
     ]
     shown = need.assign(
-        p=need["p"].map(said_p), verdict=need["verdict"].replace("", "inconclusive")
+        p=need["p"].map(format_p), verdict=need["verdict"].replace("", "inconclusive")
     ).round(1)
     shown["95 % interval"] = interval
     names = {
@@ -165,10 +165,10 @@ def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
     if not of_stacks:
         return ""
     if max(found["groups"] for _, found in of_stacks) < FEWEST_GROUPS:
-        groups = number_of(int(max(found["groups"] for _, found in of_stacks)), "group")
+        groups = format_count(int(max(found["groups"] for _, found in of_stacks)), "group")
         return f"With {groups} of clips nothing is claimed about need ({FEWEST_GROUPS} are needed)."
     for row, found in of_stacks:
-        stack = spoken_stack(row["stack"])
+        stack = stack_phrase(row["stack"])
         if found["verdict"] == "needed":
             stack += f" (from {found['right']:.0f} % to {found['without_cue']:.0f} % right)"
         by_verdict.setdefault(str(found["verdict"]), []).append(stack)
@@ -176,7 +176,9 @@ def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
     for verdict, text in _NEED_ANSWERS.items():
         if verdict in by_verdict:
             sentences.append(
-                text.format(listed(by_verdict[verdict], "or" if verdict == "not needed" else "and"))
+                text.format(
+                    join_names(by_verdict[verdict], "or" if verdict == "not needed" else "and")
+                )
             )
     return " ".join(sentences)
 
@@ -194,20 +196,20 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
     if all(
         row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows
     ):
-        shares = [f"{row['trained']:.1f} % in {spoken_stack(row['stack'])}" for row in rows]
-        return f"The cue contributes {listed(shares)} (no untrained model to compare with)."
+        shares = [f"{row['trained']:.1f} % in {stack_phrase(row['stack'])}" for row in rows]
+        return f"The cue contributes {join_names(shares)} (no untrained model to compare with)."
     moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
     of_reason: dict[str, list[Row]] = {}
     for row in moving:
         of_reason.setdefault(reason_for_silence(row), []).append(row)
     testable = of_reason.pop("", [])
     clauses = [
-        f"{claim} in {listed(stacks)}"
+        f"{claim} in {join_names(stacks)}"
         for claim in ("more", "less")
         if (stacks := _claimed_stacks(testable, claim))
     ]
     silent = [
-        spoken_stack(row["stack"])
+        stack_phrase(row["stack"])
         for row in testable
         if not (row["claim"] or row.get("more_in") or row.get("less_in"))
     ]
@@ -218,7 +220,7 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
         )
     if silent:
         sentences.append(
-            f"The comparison with untrained models is inconclusive in {listed(silent)}."
+            f"The comparison with untrained models is inconclusive in {join_names(silent)}."
         )
     sentences += [f"{_differences(rows)} {reason}." for reason, rows in of_reason.items()]
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
@@ -226,8 +228,8 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
 
 def _differences(rows: Sequence[Row]) -> str:
     """Differences to untrained models, in words."""
-    shown = [f"{row['difference']:+.1f} points in {spoken_stack(row['stack'])}" for row in rows]
-    return f"The cue's contribution differs from untrained models by {listed(shown)}."
+    shown = [f"{row['difference']:+.1f} points in {stack_phrase(row['stack'])}" for row in rows]
+    return f"The cue's contribution differs from untrained models by {join_names(shown)}."
 
 
 def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
@@ -235,9 +237,9 @@ def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
     names = []
     for row in rows:
         if row["claim"] == claim:
-            names.append(f"{spoken_stack(row['stack'])} ({row['difference']:+.1f} points)")
+            names.append(f"{stack_phrase(row['stack'])} ({row['difference']:+.1f} points)")
         elif row.get(f"{claim}_in"):
-            names.append(f"single layers of {spoken_stack(row['stack'])}")
+            names.append(f"single layers of {stack_phrase(row['stack'])}")
     return names
 
 
@@ -258,7 +260,7 @@ def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None
 
 def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
     """What the cue contributes in one stack, and what ablating it there does to spelling."""
-    contribution = f"In {spoken_stack(row['stack'])}, {_contribution(row)}"
+    contribution = f"In {stack_phrase(row['stack'])}, {_contribution(row)}"
     if need is None:
         return f"{contribution}; it was not tested whether spelling needs it there."
     accuracy = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without the cue"
@@ -288,13 +290,13 @@ def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
 
 def _why_inconclusive(need: Row) -> str:
     if need["groups"] < FEWEST_GROUPS:
-        return f"; {number_of(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
+        return f"; {format_count(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
     if need["right_low"] <= CHANCE:
         return (
             f"; the intact accuracy lies between {need['right_low']:.0f} and "
             f"{need['right_high']:.0f} %"
         )
-    return f"; {said_interval(need['low'], need['high'])} points lost"
+    return f"; {format_interval(need['low'], need['high'])} points lost"
 
 
 def _contribution(row: Row) -> str:
@@ -348,16 +350,16 @@ def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
     first = max(claimed, key=lambda row: row["difference"])["stack"]
     most = max(needed, key=lambda pair: pair[1]["lost"])[0]["stack"]
     if most == first:
-        return f" Contribution and need both point to {spoken_stack(most)}."
+        return f" Contribution and need both point to {stack_phrase(most)}."
     return (
-        f" The contribution is largest in {spoken_stack(first)}, but the largest loss by ablation "
+        f" The contribution is largest in {stack_phrase(first)}, but the largest loss by ablation "
         "is in "
-        f"{spoken_stack(most)}: a "
+        f"{stack_phrase(most)}: a "
         "high contribution is no evidence that the model uses the cue."
     )
 
 
-def with_controls(
+def controls_table(
     headline: pd.DataFrame, need: pd.DataFrame, controls: Mapping[str, pd.DataFrame | None]
 ) -> pd.DataFrame:
     """What is claimed, with its controls beside it: a row for each side, model and stack.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...inputs.words.spans import Span
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import in_letters, in_words
 from ...runs.results.stored_clips import Maps, ModelKey
@@ -54,7 +55,7 @@ def drawn_maps(
         (model_label(key), *of_units)
         for key, by_model in maps.items()
         for mixing_map in by_model.values()
-        for of_units in by_units(
+        for of_units in map_forms(
             _audible(mixing_map.without("silence", "padding").mean_heads(), seconds)
         )
     ]
@@ -79,7 +80,7 @@ def drawn_maps(
     ]
 
 
-def by_units(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
+def map_forms(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
     """The forms in which a map is shown, each with the kind of its units: "word", "token" or
     "frame"; the first by default.
 
@@ -96,11 +97,11 @@ def by_units(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
 
 def _only(layer: int | None, mixing_map: MixingMap) -> list[int]:
     """The layer that is shown first, which is never left out; nothing if there is none."""
-    first = layer if layer in mixing_map.layers else strongest_layer(mixing_map)
+    first = layer if layer in mixing_map.layers else _strongest_layer(mixing_map)
     return [] if first is None else [first]
 
 
-def strongest_layer(mixing_map: MixingMap) -> int | None:
+def _strongest_layer(mixing_map: MixingMap) -> int | None:
     """The layer with most to see: mixing strength times how uneven the rows are, averaged over
     targets.
 
@@ -112,12 +113,12 @@ def strongest_layer(mixing_map: MixingMap) -> int | None:
     >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
     >>> scores = np.array([[[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5], [0.6, 0.4]], [[1.0, 0.0], [0.0, 1.0]]])
     >>> strength = np.array([[0.01, 0.01], [0.5, 0.5], [0.3, 0.3]])
-    >>> strongest_layer(MixingMap(scores, units, units, "value_zeroing", "encoder", (0, 1, 2), {}, strength))
+    >>> _strongest_layer(MixingMap(scores, units, units, "value_zeroing", "encoder", (0, 1, 2), {}, strength))
     2
     """
     if mixing_map.mixing_strength is None or not mixing_map.scores.size:
         return None
-    shares = panels.displayed(mixing_map).filled(0) / 100
+    shares = panels.displayed_shares(mixing_map).filled(0) / 100
     uneven = np.abs(shares - 1 / shares.shape[-1]).sum(axis=-1) / 2
     rows = [i for i, span in enumerate(mixing_map.targets) if span.kind != "special"] or slice(None)
     return mixing_map.layers[
@@ -148,7 +149,9 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
 def _drawn(
     label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]
 ) -> dict[str, Any]:
-    shares = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
+    shares = panels.displayed_shares(mixing_map)[
+        [mixing_map.layers.index(layer) for layer in layers]
+    ]
     top = panels.color_limits(list(shares))[1]
     column, row = side_names(mixing_map)
     if units == "word":  # the special tokens and spaces between words stay units of their own
@@ -160,13 +163,13 @@ def _drawn(
         "model": label,
         "stack": mixing_map.stack,
         "units": units,
-        "measure": panels.spoken(mixing_map.measure),
+        "measure": measure_label(mixing_map.measure),
         "layers": [int(layer) for layer in layers],
         "targets": [_unit(span) for span in mixing_map.targets],
         "sources": [_unit(span) for span in mixing_map.sources],
         "top": round(float(top), 3),
         "deciding": None if units == "word" else _deciding_row(mixing_map),
-        "opens": layer if layer in mixing_map.layers else strongest_layer(mixing_map),
+        "opens": layer if layer in mixing_map.layers else _strongest_layer(mixing_map),
         "column": column,
         "row": row,
         "cells": base64.b64encode(numbers.tobytes()).decode("ascii"),

@@ -63,7 +63,7 @@ Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipC
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
-def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
+def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
     """Lay out a page.
 
     Parameters
@@ -78,7 +78,7 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
 
     Examples
     --------
-    >>> "&lt;script&gt;" in page("a run", [("Clips", ["<script>alert(1)</script>"])])
+    >>> "&lt;script&gt;" in render_page("a run", [("Clips", ["<script>alert(1)</script>"])])
     True
     """
     from jinja2 import Environment, FileSystemLoader
@@ -92,7 +92,7 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
             '"use strict";',
             share_colors(),
             *([view_file("explanation.js")] if explains else []),
-            *(template(f"{name}.js") for name in ("maps", "tables", "page")),
+            *(read_template(f"{name}.js") for name in ("maps", "tables", "page")),
         ]
     )
     html = environment.get_template("page.html").render(
@@ -100,7 +100,7 @@ def page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None)
         first=first,
         figure=_item(first.figure)[1] if first and first.figure else None,
         parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
-        style=template("page.css") + (view_file("explanation.css") if explains else ""),
+        style=read_template("page.css") + (view_file("explanation.css") if explains else ""),
         script=script,
         script_hash="sha256-"
         + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
@@ -171,7 +171,7 @@ def _value(value: object) -> str:
     )
 
 
-def template(name: str) -> str:
+def read_template(name: str) -> str:
     """Text of one of the page's parts."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
@@ -180,7 +180,9 @@ def share_colors() -> str:
     """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
     from matplotlib.colors import to_hex
 
-    from ..plots.panels import SHARE_COLORS, colors
+    from ..plots.panels import SHARE_COLORS, color_map
 
-    scale = "".join(to_hex(colors(SHARE_COLORS)(place)).removeprefix("#") for place in range(256))
+    scale = "".join(
+        to_hex(color_map(SHARE_COLORS)(place)).removeprefix("#") for place in range(256)
+    )
     return f'const COLORS = "{scale}";'

@@ -2,7 +2,7 @@
 measures agree.
 
 In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a
-`Comparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
+`ModelComparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
 compared over whole stacks, and in quarters of their mixing. Differences between models are paired
 on the clips that both have scored. Claims are made as on a study's page: each model against its own
 twins first, then the gap of two models among gaps of twins.
@@ -32,13 +32,13 @@ from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
 from . import published_section as published_part
 from .cue_need_section import main_measure, short_answers
-from .html_page import FirstScreen, Part, Picture, SortableTable, page
+from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS, model_pairs, pair_sentences
 from .page_figures import page_svg
 from .study_results import Study
-from .study_tables import KEYS, in_percent, shown, without_control
-from .text_tables import markdown
-from .wording import LENGTH, READING, method
+from .study_tables import KEYS, format_study_table, in_percent, without_control
+from .text_tables import markdown_table
+from .wording import LENGTH, READING, method_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ _AGREEMENT = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """What several runs show together.
 
     Attributes
@@ -132,7 +132,7 @@ class Comparison:
 
     def _rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
         """What is drawn beside the published figures, and which rows of the target that is of."""
-        target_rows = published_part.rows_asked(published)
+        target_rows = published_part.requested_rows(published)
         table = self.table_as_published if target_rows == ALL_ROWS else self.table
         return without_control(table[table["contribution"].notna()]), target_rows
 
@@ -143,7 +143,7 @@ class Comparison:
         }
         for name, table in tables.items():
             write_csv(table, out / f"{name}.csv")
-        write_text(out / "headline.md", markdown(shown(self.headline)) + "\n")
+        write_text(out / "headline.md", markdown_table(format_study_table(self.headline)) + "\n")
         figures, small = self._figures(), self._figures(narrow=True)
         parts = self._parts(
             {name: _picture(figure, small[name]) for name, figure in figures.items()}
@@ -155,16 +155,16 @@ class Comparison:
                 for narrow in (False, True)
             )
             captioned = [
-                _picture(drawn, narrow[name], published_part.caption(name, table))
+                _picture(drawn, narrow[name], published_part.published_caption(name, table))
                 for name, drawn in beside.items()
             ]
-            first, *others = published_part.notes(self.options)
+            first, *others = published_part.published_notes(self.options)
             parts.append((published_part.TITLE, [first, *captioned, *others]))
             figures |= beside
         for name, figure in figures.items():
             write_figure(figure, out / f"{name}.pdf")
         path = out / "comparison.html"
-        write_text(path, page("Runs compared", parts, first=self._first_screen()))
+        write_text(path, render_page("Runs compared", parts, first=self._first_screen()))
         return path
 
     def _first_screen(self) -> FirstScreen:
@@ -190,13 +190,19 @@ class Comparison:
         runs = self.table.groupby("run", sort=False)
         listed = runs.agg(models=("model", _listed), clips=("clip", "nunique")).reset_index()
         parts: list[Part] = [
-            ("What is compared", [listed, READING, LENGTH, method(self.ties, self.headline.twins)]),
-            ("By stack and measure", [shown(self.headline)]),
-            ("By depth", [_DEPTH, pictures["by_depth"], SortableTable(shown(self.by_depth))]),
+            (
+                "What is compared",
+                [listed, READING, LENGTH, method_text(self.ties, self.headline.twins)],
+            ),
+            ("By stack and measure", [format_study_table(self.headline)]),
+            (
+                "By depth",
+                [_DEPTH, pictures["by_depth"], SortableTable(format_study_table(self.by_depth))],
+            ),
             ("Layer by layer", [pictures["heat_map"]]),
         ]
         if len(self.pairs):
-            parts.append(("Model against model", [PAIRS, shown(self.pairs)]))
+            parts.append(("Model against model", [PAIRS, format_study_table(self.pairs)]))
         if len(self.agreement):
             rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
             parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))
@@ -211,7 +217,7 @@ def compare(
     *runs: str | PathLike | Run | StoredRun,
     measures: Sequence[str] | None = None,
     stacks: Sequence[str] | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Compare the models of one or several runs.
 
     Parameters
@@ -260,7 +266,7 @@ def compare(
         .sort_values([*KEYS, "order"], kind="stable")
         .drop(columns="order")
     )
-    return Comparison(
+    return ModelComparison(
         table=table,
         table_as_published=as_published,
         headline=best,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ...evaluation.statistics.twin_comparison import STRENGTH, compare_with_twins
 from ..plots.panels import model_name
-from .wording import listed, reason_for_silence, spoken_stack
+from .wording import join_names, reason_for_silence, stack_phrase
 
 PAIRS = (
     "One model against another, over whole stacks: (trained - untrained) of the first minus "
@@ -106,7 +106,7 @@ def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
         )
         reasons = list(dict.fromkeys(filter(None, map(reason_for_silence, records))))
         claimed = [
-            f"{row['claim']} in {spoken_stack(row['stack'])} ({row['difference']:+.1f} points)"
+            f"{row['claim']} in {stack_phrase(row['stack'])} ({row['difference']:+.1f} points)"
             for row in records
             if row["claim"]
         ]
@@ -114,11 +114,11 @@ def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
             sentences.append(f"{where}: {reasons[0]}.")
         elif claimed:
             sentences.append(
-                f"{where}: training raised the cue's contribution {listed(claimed)} in the first "
+                f"{where}: training raised the cue's contribution {join_names(claimed)} in the first "
                 "of the two."
             )
         else:
-            stacks = listed([spoken_stack(row["stack"]) for row in records])
+            stacks = join_names([stack_phrase(row["stack"]) for row in records])
             sentences.append(
                 f"{where}: whether training raised the cue's contribution more in one is "
                 f"inconclusive in {stacks}."

@@ -102,9 +102,9 @@ def _reversed_scale(content: bytes) -> bytes | None:
     None for other colours."""
     from PIL import Image
 
-    from ..plots.panels import SHARE_COLORS, colors
+    from ..plots.panels import SHARE_COLORS, color_map
 
-    scale = (255 * colors(SHARE_COLORS)(np.arange(256))[:, :3]).round()
+    scale = (255 * color_map(SHARE_COLORS)(np.arange(256))[:, :3]).round()
     with Image.open(io.BytesIO(content)) as picture:
         pixels = np.asarray(picture.convert("RGBA"))
     found, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)

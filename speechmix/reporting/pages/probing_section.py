@@ -19,12 +19,13 @@ from ...evaluation.probing.link import probing_agreement
 from ...evaluation.probing.probe import ANSWERS_FILE, FILE
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
-from ..plots.panels import model_name, spoken
+from ...mixing.maps.measure_facts import measure_label
+from ..plots.panels import model_name
 from ..plots.probe_curves import probe_and_mixing, probe_figure
 from .html_page import Item, Part
 from .page_figures import side_suffixes
-from .study_figures import written
-from .study_tables import said_p, without_control
+from .study_figures import write_page_figure
+from .study_tables import format_p, without_control
 
 if TYPE_CHECKING:
     from .study_results import Study
@@ -127,13 +128,15 @@ def _items(
             )
         else:
             figure, small = (probe_figure(rows, narrow=narrow) for narrow in (False, True))
-        items.append(written(study, f"{file}{suffixes[str(part)]}", figure, caption, narrow=small))
+        items.append(
+            write_page_figure(study, f"{file}{suffixes[str(part)]}", figure, caption, narrow=small)
+        )
     at_target = table[table["position"] == "target"]
     if published and label == "number" and len(at_target):
         figure, small = (
             probe_figure(at_target, published=True, narrow=narrow) for narrow in (False, True)
         )
-        items.append(written(study, "probes_published", figure, _PUBLISHED, narrow=small))
+        items.append(write_page_figure(study, "probes_published", figure, _PUBLISHED, narrow=small))
     return [*items, *_agreement(study, probes)]
 
 
@@ -190,11 +193,11 @@ def _agreement(study: Study, positions: pd.DataFrame) -> list[Item]:
     if agreement.empty:
         return []
     shown = agreement.assign(
-        model=agreement["model"].map(model_name), measure=agreement["measure"].map(spoken)
+        model=agreement["model"].map(model_name), measure=agreement["measure"].map(measure_label)
     )
     for name in ("pearson", "spearman"):
         shown[name] = shown[name].map("{:.2f}".format)
-        shown[f"{name}_p"] = shown[f"{name}_p"].map(said_p)
+        shown[f"{name}_p"] = shown[f"{name}_p"].map(format_p)
     shown = shown.rename(columns={"part": "side", "pearson_p": "p", "spearman_p": "p (spearman)"})
     return [_AGREEMENT, shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown]
 

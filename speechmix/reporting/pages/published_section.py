@@ -19,8 +19,13 @@ from ...evaluation.cue_contribution import ROW_NAMES
 from ..plots import panels
 from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.cue_tables import rows_named
-from ..plots.published_figures import ALL_ROWS, published_beside, published_probing, sources
+from ..plots.cue_tables import describe_target_rows
+from ..plots.published_figures import (
+    ALL_ROWS,
+    published_beside,
+    published_probing,
+    published_sources,
+)
 from .page_figures import side_suffixes
 
 if TYPE_CHECKING:
@@ -46,12 +51,12 @@ _PROBING = (
 )
 
 
-def rows_asked(published: bool | str) -> str:
+def requested_rows(published: bool | str) -> str:
     """Which rows of the target an option ``published`` asks for: True is as published.
 
     Examples
     --------
-    >>> rows_asked(True), rows_asked("deciding")
+    >>> requested_rows(True), requested_rows("deciding")
     ('target', 'deciding')
     """
     return published if isinstance(published, str) else ALL_ROWS
@@ -81,10 +86,10 @@ def published_figures(
             drawn[f"published_heat_map{suffix}"] = cue_heat_map(
                 part, published=True, target_rows=target_rows, narrow=narrow
             )
-    return {**drawn, "published_probing": probing_figure(narrow=narrow)}
+    return {**drawn, "published_probing": _probing_figure(narrow=narrow)}
 
 
-def probing_figure(*, narrow: bool = False) -> Figure:
+def _probing_figure(*, narrow: bool = False) -> Figure:
     """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each
     other if narrow)."""
     curves = published_probing()
@@ -112,20 +117,20 @@ def probing_figure(*, narrow: bool = False) -> Figure:
     return figure
 
 
-def caption(name: str, table: pd.DataFrame) -> str:
+def published_caption(name: str, table: pd.DataFrame) -> str:
     """What a published figure shows."""
     if name == "published_probing":
         return _PROBING
-    own = rows_named(table) or "the target word"
+    own = describe_target_rows(table) or "the target word"
     like = (
         "as the published"
-        if own == ROW_NAMES[ALL_ROWS] or not rows_named(table)
+        if own == ROW_NAMES[ALL_ROWS] or not describe_target_rows(table)
         else "the published of the target rows: not like with like"
     )
     return _FIGURE.format(rows=f"one's own of {own}, {like}")
 
 
-def notes(options: Mapping[str, Any]) -> list[str]:
+def published_notes(options: Mapping[str, Any]) -> list[str]:
     """How the published numbers are known, and what of one's own is done otherwise.
 
     Parameters
@@ -143,4 +148,4 @@ def notes(options: Mapping[str, Any]) -> list[str]:
             "a frame belongs to one word, published to both at an edge (rounding='paper')"
         )
     done = f" Here otherwise than published: {'; '.join(otherwise)}." if otherwise else ""
-    return [_HOW_KNOWN + done, *sources()]
+    return [_HOW_KNOWN + done, *published_sources()]

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ...runs.results.open_run import StoredRun
 from .html_page import Item, Part
-from .wording import number_of
+from .wording import format_count
 
 TITLE = "How the clips were chosen"
 _KEPT = "kept"
@@ -46,12 +46,14 @@ def selection_sentence(run: StoredRun) -> str:
         return ""
     rows = steps["mine", "clips"]
     text = (
-        f"{number_of(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT, 0)} with a "
+        f"{format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT, 0)} with a "
         "pair of cue and target"
     )
     if ("select", "pairs") in steps:
         pairs = steps["select", "pairs"]
-        text += f"; of {number_of(sum(pairs.values()), 'pair')} {pairs.get(_KEPT, 0)} were chosen"
+        text += (
+            f"; of {format_count(sum(pairs.values()), 'pair')} {pairs.get(_KEPT, 0)} were chosen"
+        )
     return f"{text} (see “{TITLE}”)."
 
 
@@ -66,15 +68,15 @@ def selection_part(run: StoredRun) -> list[Part]:
     scored = {_KEPT: len(run.clips), **Counter(reasons)}
     rows.append(_row("clips", "scored", scored))
     items: list[Item] = [_WHAT, pd.DataFrame(rows)]
-    if len(rates := error_rates(run)):
+    if len(rates := _error_rates(run)):
         items += [_RATES, rates]
     return [(TITLE, items)]
 
 
-def error_rates(run: StoredRun) -> pd.DataFrame:
+def _error_rates(run: StoredRun) -> pd.DataFrame:
     """By model: clips and error rates (%) of all that were transcribed and of those that were
     chosen; empty without either."""
-    chosen = transcribed_rates(run)
+    chosen = _transcribed_rates(run)
     rows = []
     for facts in _selection(run).get("models", ()):
         name = str(facts["model"])
@@ -94,7 +96,7 @@ def error_rates(run: StoredRun) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
+def _transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
     """Clips and mean character error rate of each trained model, over the clips that were
     scored."""
     if not len(run.transcripts):
@@ -103,7 +105,7 @@ def transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
     return {str(model): (len(rates), float(rates.mean())) for model, rates in by_model}
 
 
-def rate_of_all(run: StoredRun, model: str) -> tuple[int, float] | None:
+def corpus_error_rate(run: StoredRun, model: str) -> tuple[int, float] | None:
     """Clips and mean character error rate of a model over all that were transcribed; None where
     that is not known."""
     facts = next(

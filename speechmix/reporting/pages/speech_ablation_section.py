@@ -18,7 +18,7 @@ from ...runs.speech_ablations import MEANS
 from ..plots.ablated_speech import speech_ablation_figure
 from .html_page import Item, Part, Picture, SortableTable
 from .page_figures import page_svg
-from .study_tables import said_interval, said_p
+from .study_tables import format_interval, format_p
 
 _TITLE = "Without the cue's sound, its tokens, or both"
 _WHAT = (
@@ -107,7 +107,7 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
         columns={"silenced": "without", "fill": "filled with"}
     )
     intervals = [
-        said_interval(*ends)
+        format_interval(*ends)
         for ends in zip(means["trained_low"], means["trained_high"], strict=True)
     ]
     shown.insert(list(shown).index("trained") + 1, "95 % interval", intervals)
@@ -127,7 +127,7 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
     if "over_other" in means:
         shown["another word"] = means["other"].map(_rounded)
         ends = [
-            said_interval(*ends)
+            format_interval(*ends)
             for ends in zip(means["over_other_low"], means["over_other_high"], strict=True)
         ]
         beyond = zip(means["over_other"].map(_rounded), ends, strict=True)
@@ -135,7 +135,7 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
             f"{value} ({interval})" if interval else value for value, interval in beyond
         ]
     if "p" in shown:
-        shown["p"] = shown["p"].map(said_p)
+        shown["p"] = shown["p"].map(format_p)
     numbers = [name for name in ("trained", "random", "difference") if name in shown]
     shown[numbers] = shown[numbers].map(_rounded)
     shown = shown[[name for name in names if name in shown]]

@@ -17,9 +17,10 @@ import pandas as pd
 from ...errors import SpeechmixError
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import Maps, clip_of, clip_row, maps_of_clip
-from ..plots.panels import model_name, spoken
+from ..plots.panels import model_name
 from .clip_card import ClipCard, clip_card
 from .drawn_maps import model_label
 from .html_page import SortableTable
@@ -48,10 +49,10 @@ _SHOWN = (
 )
 
 
-def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTable]:
+def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTable]:
     """What the page shows of all clips: how to read it, and one table to sort."""
     notes = []
-    table = shown_columns(study.run.clips)
+    table = visible_columns(study.run.clips)
     if study.main_rows:
         values = pd.concat(list(study.clip_values.values()))
         columns = [
@@ -61,7 +62,7 @@ def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTa
     for side, row in study.main_rows.items():
         cue = "" if side == "all" else f" ({side} cue)"
         notes.append(
-            f"Contribution{cue} in %, by {spoken(row['measure'])}, {model_name(row['model'])}, "
+            f"Contribution{cue} in %, by {measure_label(row['measure'])}, {model_name(row['model'])}, "
             f"{_place(study, side)}."
         )
     links = {card.name: card.anchor for card in cards}
@@ -78,7 +79,7 @@ def clip_table(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTa
     return [how.strip(), SortableTable(table, links)]
 
 
-def shown_columns(clips: pd.DataFrame) -> pd.DataFrame:
+def visible_columns(clips: pd.DataFrame) -> pd.DataFrame:
     """Columns of a run's clip table that a reader wants, without those that are empty."""
     return clips[
         [name for name in _SHOWN if name in clips and (clips[name].astype(str) != "").any()]
@@ -178,13 +179,13 @@ def _side(study: Study, row: Mapping[str, Any]) -> str | None:
 def _start(study: Study, side: str | None) -> dict[str, Any]:
     """What a card shows first: where the headline's difference is largest."""
     if side is None:
-        return {"layer": None, "measure": spoken("value_zeroing")}
+        return {"layer": None, "measure": measure_label("value_zeroing")}
     row, layer = study.main_rows[side], study.clip_values[side].attrs["layer"]
     label = model_label((row["model"], "trained", None))
     return {
         "model": label,
         "stack": row["stack"],
-        "measure": spoken(row["measure"]),
+        "measure": measure_label(row["measure"]),
         "layer": layer,
     }
 

@@ -20,9 +20,9 @@ from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots import panels
 from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
-from ..plots.cue_heat_maps import difference_cells, draw_cells, mean_cells
-from ..plots.cue_tables import checked, order_of, unit_means
-from ..plots.distributions import draw_spreads, spreads
+from ..plots.cue_heat_maps import difference_cells, draw_cell_panels, mean_cells
+from ..plots.cue_tables import ordered_values, select_cue_rows, unit_means
+from ..plots.distributions import compute_spreads, draw_spreads
 from ..plots.need_figure import draw_need, need_panels
 from ..plots.published_figures import ALL_ROWS
 from . import published_section as published_part
@@ -128,8 +128,8 @@ def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[
     for name in PARTS:
         labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
         if labelled.any() and 1 < part[name][labelled].nunique() <= _MOST_PARTS:
-            rows = checked(taken(part, list(part), labelled), measures=[measure])
-            stacks, values = order_of(rows, "stack"), order_of(rows, name)
+            rows = select_cue_rows(taken(part, list(part), labelled), measures=[measure])
+            stacks, values = ordered_values(rows, "stack"), ordered_values(rows, name)
             curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
             drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
     return drawings
@@ -138,20 +138,23 @@ def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[
 def _drawings_of_all_clips(
     part: pd.DataFrame, claimed: pd.DataFrame | None, axis: str
 ) -> dict[str, Drawing]:
-    rows = checked(part)
+    rows = select_cue_rows(part)
     means = unit_means(rows)
     curves = cue_curves(
-        rows, stacks=order_of(rows, "stack"), values=order_of(rows, "measure"), means=means
+        rows,
+        stacks=ordered_values(rows, "stack"),
+        values=ordered_values(rows, "measure"),
+        means=means,
     )
     drawings: dict[str, Drawing] = {
         "cue_contribution": partial(draw_cue_figure, curves, x=axis),
-        "cue_heat_map": partial(draw_cells, mean_cells(rows, means)),
+        "cue_heat_map": partial(draw_cell_panels, mean_cells(rows, means)),
     }
     if {"trained", "random"} <= set(part["init"].unique()):
         drawings["cue_difference"] = partial(
-            draw_cells, difference_cells(rows, means, claims=claimed)
+            draw_cell_panels, difference_cells(rows, means, claims=claimed)
         )
-    return {**drawings, "cue_distribution": partial(draw_spreads, spreads(rows, means))}
+    return {**drawings, "cue_distribution": partial(draw_spreads, compute_spreads(rows, means))}
 
 
 def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None:
@@ -161,7 +164,7 @@ def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None
     return layers[(layers.side == side) & (layers.claim != "")]
 
 
-def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
+def study_pictures(study: Study, *, published: bool | str) -> list[Part]:
     """Draw the figures, write them into the run's folder, and return them with their captions, a
     part for each side.
 
@@ -178,12 +181,14 @@ def pictures_of(study: Study, *, published: bool | str) -> list[Part]:
     for (side, name), draw in drawings.items():
         title = "Figures" if side == "all" else f"Figures: {side} cue"
         file = f"{name}{suffixes[str(side)]}"
-        picture = written(
+        picture = write_page_figure(
             study, file, draw(narrow=False), _caption(name, study.table), narrow=draw(narrow=True)
         )
         parts.setdefault(title, []).append(picture)
     if published and parts:
-        parts[published_part.TITLE] = _beside_published(study, published_part.rows_asked(published))
+        parts[published_part.TITLE] = _beside_published(
+            study, published_part.requested_rows(published)
+        )
     return list(parts.items())
 
 
@@ -191,13 +196,15 @@ def _beside_published(study: Study, target_rows: str) -> list[Item]:
     """The published figures with one's own numbers beside, and how they are known."""
     table = study.table_as_published if target_rows == ALL_ROWS else study.table
     table = without_control(table[table["contribution"].notna()])
-    first, *others = published_part.notes(study.run.description.get("options", {}))
+    first, *others = published_part.published_notes(study.run.description.get("options", {}))
     drawn, small = (
         published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
         for narrow in (False, True)
     )
     pictures = [
-        written(study, name, figure, published_part.caption(name, table), narrow=small[name])
+        write_page_figure(
+            study, name, figure, published_part.published_caption(name, table), narrow=small[name]
+        )
         for name, figure in drawn.items()
     ]
     return [first, *pictures, *others]
@@ -228,17 +235,17 @@ def need_pictures(study: Study) -> list[Picture]:
         caption = (
             f"{of_side}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(lost) else ''}.{_strips(part)}"
         )
-        pictures.append(written(study, name, figure, caption, narrow=small))
+        pictures.append(write_page_figure(study, name, figure, caption, narrow=small))
     return pictures
 
 
-def written(
+def write_page_figure(
     study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None
 ) -> Picture:
     """A figure as PNG and PDF beside the page, and as a picture for it, with one for small
     screens."""
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
-        unfinished.write_bytes(panels.png(figure))
+        unfinished.write_bytes(panels.png_bytes(figure))
     figure.set_layout_engine("none")  # laid out by now
     panels.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))

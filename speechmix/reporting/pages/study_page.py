@@ -25,26 +25,26 @@ from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun, contributing_versions
 from ...runs.results.run_folder import RUNNING
 from .cue_need_section import (
+    controls_table,
+    format_need_table,
     joint_sentences,
     need_by_number,
     short_answers,
-    shown_need,
-    with_controls,
 )
 from .explanation_section import explanation_part
 from .faithfulness_section import faithfulness_part
-from .html_page import FirstScreen, Item, Part, Picture, page
+from .html_page import FirstScreen, Item, Part, Picture, render_page
 from .probing_section import probing_part
 from .selection_section import selection_part, selection_sentence
 from .speech_ablation_section import speech_ablation_part
-from .study_clips import clip_cards, clip_table
-from .study_figures import need_pictures, pictures_of
+from .study_clips import clip_cards, clip_table_items
+from .study_figures import need_pictures, study_pictures
 from .study_results import Study
 from .study_sections import agreement_part, boundaries_part, length_part, models_part, times_part
-from .study_tables import shown, shown_layers
-from .text_tables import latex, markdown
+from .study_tables import format_layer_claims, format_study_table
+from .text_tables import latex_table, markdown_table
 from .transcription import error_rate_notes, transcription_notes, transcription_warnings
-from .wording import LENGTH, READING, method, number_of, sentences
+from .wording import LENGTH, READING, format_count, method_text, result_sentences
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
@@ -214,7 +214,7 @@ def write_study(
             *selection_part(study.run),
             *_transcription(study.run),
             *_results(study),
-            *pictures_of(study, published=published),
+            *study_pictures(study, published=published),
             *length_part(study.run),
             *agreement_part(study.table),
             *boundaries_part(study),
@@ -228,7 +228,7 @@ def write_study(
         ]
         kept = {"selection": chosen} if (chosen := study.run.description.get("selection")) else {}
         write_json(folder.page_description, {"title": title, "notes": notes, **kept})
-        write_text(path, page(title, parts, first=_first_screen(study, notes, cards, needs)))
+        write_text(path, render_page(title, parts, first=_first_screen(study, notes, cards, needs)))
     except OSError as error:
         raise InputError(
             f"cannot write the page {path} and the tables in {folder.path} ({error})"
@@ -241,7 +241,7 @@ def _write_tables(study: Study) -> None:
     number to report."""
     if study.layers is None:
         return
-    folder, table = study.run.folder, shown(study.headline)
+    folder, table = study.run.folder, format_study_table(study.headline)
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = (
         "Cue contribution (%) over whole stacks, layers weighted by mixing strength; 95 % "
@@ -251,8 +251,8 @@ def _write_tables(study: Study) -> None:
     )
     write_csv(study.layers, folder.beside_page("layers", "csv"))
     write_csv(study.headline, folder.beside_page("headline", "csv"))
-    write_text(folder.beside_page("headline", "md"), markdown(table) + "\n")
-    write_text(folder.beside_page("headline", "tex"), latex(table, caption=caption))
+    write_text(folder.beside_page("headline", "md"), markdown_table(table) + "\n")
+    write_text(folder.beside_page("headline", "tex"), latex_table(table, caption=caption))
 
 
 def _first_screen(
@@ -285,7 +285,7 @@ def _claims(study: Study, needs: Sequence[Picture]) -> list[Part]:
     if study.layers is None:
         return []
     controls = {"invariant nouns": study.control, "word after the target": study.after_target}
-    table = with_controls(study.headline, study.need, controls)
+    table = controls_table(study.headline, study.need, controls)
     return [("Claims and their controls", [_said_controls(table), table, *needs[1:]])]
 
 
@@ -318,16 +318,16 @@ def _results(study: Study) -> list[Part]:
     words: list[Item] = [
         *joint_sentences(study.headline, study.need, need_by_number(study.ablations))
     ]
-    words += [*sentences(study.headline), _CAUTION]
+    words += [*result_sentences(study.headline), _CAUTION]
     tables: list[Item] = [
         READING,
         LENGTH,
-        method(study.ties, study.headline.twins),
+        method_text(study.ties, study.headline.twins),
         _STACKS,
-        shown(study.headline),
+        format_study_table(study.headline),
     ]
     parts: list[Part] = [("In words", words), ("Cue contribution", tables)]
-    layers = shown_layers(study.layers)
+    layers = format_layer_claims(study.layers)
     every_layer = _EVERY_LAYER.format(count=len(study.layers))
     return [*parts, ("In which layers", [every_layer, layers])] if len(layers) else parts
 
@@ -335,18 +335,18 @@ def _results(study: Study) -> list[Part]:
 def _ablation(study: Study) -> list[Part]:
     if study.ablation.empty:
         return []
-    items: list[Item] = [_ABLATION, shown(study.ablation)]
+    items: list[Item] = [_ABLATION, format_study_table(study.ablation)]
     if len(study.need):
-        items += [_NEED, shown_need(study.need)]
+        items += [_NEED, format_need_table(study.need)]
     if len(study.ablation_by_number):
-        items += [_DEFAULT, shown(study.ablation_by_number)]
+        items += [_DEFAULT, format_study_table(study.ablation_by_number)]
     return [("Ablation", items)]
 
 
 def _control(study: Study) -> list[Part]:
     if study.control is None:
         return []
-    return [("Control: invariant nouns", [_CONTROL, shown(study.control)])]
+    return [("Control: invariant nouns", [_CONTROL, format_study_table(study.control)])]
 
 
 def _clips_to_hear(study: Study, cards: Sequence[ClipCard]) -> list[Part]:
@@ -374,7 +374,7 @@ def _all_clips(study: Study, cards: Sequence[ClipCard], unreadable: Sequence[str
         else []
     )
     return [
-        ("All clips", clip_table(study, cards)),
+        ("All clips", clip_table_items(study, cards)),
         ("Left out", left_out or ["Nothing was left out."]),
     ]
 
@@ -408,7 +408,9 @@ def _counts(run: StoredRun) -> list[str]:
     """Clips of the run, and those that were left out before it and in it."""
     clips = run.clips
     doubtful = int((clips.doubts != "").sum()) if "doubts" in clips else 0
-    pairs = number_of(run.done, "scored (clip, model) pair")
-    text = f"{number_of(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out while scoring."
-    text += f" The word times of {number_of(doubtful, 'clip')} are doubtful." if doubtful else ""
+    pairs = format_count(run.done, "scored (clip, model) pair")
+    text = (
+        f"{format_count(len(clips), 'clip')}; {pairs}, {len(run.skipped)} left out while scoring."
+    )
+    text += f" The word times of {format_count(doubtful, 'clip')} are doubtful." if doubtful else ""
     return [text for text in (selection_sentence(run), text) if text]

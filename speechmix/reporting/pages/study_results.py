@@ -20,15 +20,15 @@ from ...evaluation.statistics.grouped_means import taken
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
 from ..plots.published_figures import ALL_ROWS
-from .cue_need_section import ablations_of, need_table
+from .cue_need_section import need_table, trained_ablations
 from .study_tables import (
     ablation_table,
     clip_values,
     contribution_cells,
     grouped_clips,
+    layer_rows,
     main_rows,
-    of_layers,
-    of_stacks,
+    stack_rows,
     study_table,
 )
 
@@ -107,20 +107,22 @@ class Study:
     @cached_property
     def layers(self) -> pd.DataFrame | None:
         """Rows of single layers; None without a number to report."""
-        return None if self.cells is None else of_layers(self.cells)
+        return None if self.cells is None else layer_rows(self.cells)
 
     @cached_property
     def headline(self) -> pd.DataFrame:
         """Rows of whole stacks, each layer weighted by its mixing strength: trained, untrained,
         difference, claim."""
-        return pd.DataFrame() if self.cells is None else of_stacks(self.cells)
+        return pd.DataFrame() if self.cells is None else stack_rows(self.cells)
 
     @cached_property
     def control(self) -> pd.DataFrame | None:
         """The headline of the control's clips alone, about whose nouns the cue decides nothing;
         None without such clips."""
         control = self.table[self.table.control == "yes"] if len(self.table) else self.table
-        return of_stacks(contribution_cells(control.assign(control="no"))) if len(control) else None
+        return (
+            stack_rows(contribution_cells(control.assign(control="no"))) if len(control) else None
+        )
 
     @cached_property
     def ablation(self) -> pd.DataFrame:
@@ -135,7 +137,7 @@ class Study:
     @cached_property
     def ablations(self) -> pd.DataFrame:
         """Ablation of trained models, with the group of each clip; without the control's clips."""
-        return ablations_of(self.run, self.clips)
+        return trained_ablations(self.run, self.clips)
 
     @cached_property
     def need(self) -> pd.DataFrame:
@@ -151,7 +153,7 @@ class Study:
             return None
         control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
         control_table["contribution"] = control_table[AFTER_TARGET]
-        return of_stacks(contribution_cells(control_table))
+        return stack_rows(contribution_cells(control_table))
 
     @cached_property
     def main_rows(self) -> dict[str, HeadlineRow]:

@@ -16,16 +16,16 @@ from ...evaluation.boundary_sensitivity import SHIFT, boundary_sensitivity, hold
 from ...evaluation.length_baseline import length_exponent
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...runs.results.open_run import StoredRun
 from ...runs.results.run_times import by_phase
 from ...runs.results.scored_models import scored_models
-from ..plots.cue_tables import DECIDING, rows_of_target
+from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.map_figures import evenly
-from ..plots.panels import spoken
 from .html_page import Item, Part
 from .study_results import Study
-from .study_tables import KEYS, shown, without_control
+from .study_tables import KEYS, format_study_table, without_control
 
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
@@ -113,7 +113,7 @@ def agreement_part(table: pd.DataFrame) -> list[Part]:
     result = pairs.rho.agg(mean="mean", lowest="min", highest="max").reset_index()
     curves = curve_agreement(table, by=_BY)[[*_BY, "measure", "other", "rho"]]
     result = result.merge(curves, on=[*_BY, "measure", "other"])
-    result[["measure", "other"]] = result[["measure", "other"]].map(spoken)
+    result[["measure", "other"]] = result[["measure", "other"]].map(measure_label)
     for name in ("mean", "lowest", "highest", "rho"):
         result[name] = result[name].map(lambda value: "" if value != value else f"{value:.2f}")
     headings = {"mean": "over clips, mean of layers", "rho": "over layers, of the curves"}
@@ -128,7 +128,7 @@ def boundaries_part(study: Study) -> list[Part]:
         return []
     clips = study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]].astype(object)
     moved = moved.merge(clips, on="clip")
-    moved = without_control(rows_of_target(moved, DECIDING))
+    moved = without_control(select_target_rows(moved, DECIDING))
     sensitivity = boundary_sensitivity(
         moved.assign(contribution=100 * moved.contribution), by=KEYS, group="group"
     )
@@ -149,7 +149,7 @@ def boundaries_part(study: Study) -> list[Part]:
                 _BOUNDARIES,
                 [
                     f"{text}Whether the conclusion holds cannot be stated: {reason}.",
-                    shown(differences),
+                    format_study_table(differences),
                 ],
             )
         ]
@@ -165,4 +165,4 @@ def boundaries_part(study: Study) -> list[Part]:
         "largest": "largest difference",
         "same_layer": "same highest layer",
     }
-    return [(_BOUNDARIES, [text, shown(verdicts.rename(columns=headings))])]
+    return [(_BOUNDARIES, [text, format_study_table(verdicts.rename(columns=headings))])]

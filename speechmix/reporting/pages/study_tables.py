@@ -29,7 +29,7 @@ from ...evaluation.statistics.twin_comparison import (
 from ...interventions.ablation import CONTROL
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
-from ..plots.cue_tables import DECIDING, rows_of_target
+from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.distributions import best_layers
 
 KEYS = ("side", "model", "stack", "measure")
@@ -96,7 +96,7 @@ def study_table(
     for name, default in (("side", "all"), ("control", "no")):
         values = clips[name].replace("", "all") if name in columns else default
         columns_of_clips = columns_of_clips.assign(**{name: values})
-    table = rows_of_target(_beside_clips(contributions, columns_of_clips), target_rows)
+    table = select_target_rows(_beside_clips(contributions, columns_of_clips), target_rows)
     table.index = pd.RangeIndex(len(table))
     return table
 
@@ -214,16 +214,16 @@ def _plain_types(table: pd.DataFrame) -> dict[Hashable, Any]:
     return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
-def of_layers(cells: pd.DataFrame) -> pd.DataFrame:
+def layer_rows(cells: pd.DataFrame) -> pd.DataFrame:
     """Rows of single layers."""
     return cells[cells["layer"] != WHOLE_STACK].reset_index(drop=True)
 
 
-def of_stacks(cells: pd.DataFrame) -> pd.DataFrame:
+def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
     """Rows of whole stacks; more_in and less_in say of which of their layers a difference is
     claimed, as ranges."""
     stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
-    layers = of_layers(cells)
+    layers = layer_rows(cells)
     for name, claim in (("more_in", "more"), ("less_in", "less")):
         claimed = (
             layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
@@ -246,7 +246,7 @@ def in_percent(table: pd.DataFrame) -> pd.DataFrame:
     return percent
 
 
-def shown_layers(statistics: pd.DataFrame) -> pd.DataFrame:
+def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
     """Layers of which it is claimed that trained and untrained differ, in words."""
     if "claim" not in statistics:
         return pd.DataFrame()
@@ -292,7 +292,7 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
 
 
 def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
-    """Contribution of each clip in one stack of `of_stacks`, in %, over the whole stack: trained,
+    """Contribution of each clip in one stack of `stack_rows`, in %, over the whole stack: trained,
     random, difference.
 
     `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one
@@ -368,14 +368,14 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     return result[[*keys, *order, "clips"]].rename(columns=headings)
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
+def format_study_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table as people read it: rounded, an interval in one column, no column that says
     nothing."""
     table = _without_single_side(table).copy()
     if "positive" in table:
         table["positive"] *= 100
     if STRENGTH in table:
-        table[STRENGTH] = [said_strength(value) for value in table[STRENGTH]]
+        table[STRENGTH] = [format_strength(value) for value in table[STRENGTH]]
     for low, high, name in (
         ("low", "high", "95 % interval"),
         ("twin_low", "twin_high", "lowest to highest twin"),
@@ -385,11 +385,11 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
             table.insert(
                 list(table).index(low),
                 name,
-                [said_interval(*pair, share=low == "twin_low") for pair in pairs],
+                [format_interval(*pair, share=low == "twin_low") for pair in pairs],
             )
             table = table.drop(columns=[low, high])
     if "p" in table:
-        table["p"] = table["p"].map(said_p)
+        table["p"] = table["p"].map(format_p)
     if "effect" in table:
         table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
     table = table.rename(columns=_NAMES)
@@ -403,12 +403,12 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     return table.round({name: 1 for name in table if name in _ROUNDED})
 
 
-def said_strength(value: float) -> str:
+def format_strength(value: float) -> str:
     """A mixing strength in percent, with as many digits as tell it from nothing.
 
     Examples
     --------
-    >>> said_strength(0.312), said_strength(0.0123), said_strength(2.4e-6), said_strength(float("nan"))
+    >>> format_strength(0.312), format_strength(0.0123), format_strength(2.4e-6), format_strength(float("nan"))
     ('31', '1.2', '0.0002', '')
     """
     return (
@@ -418,12 +418,12 @@ def said_strength(value: float) -> str:
     )
 
 
-def said_interval(low: float, high: float, *, share: bool = False) -> str:
+def format_interval(low: float, high: float, *, share: bool = False) -> str:
     """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
 
     Examples
     --------
-    >>> said_interval(-4.26, 19.5), said_interval(-4.26, 19.5, share=True), said_interval(float("nan"), float("nan"))
+    >>> format_interval(-4.26, 19.5), format_interval(-4.26, 19.5, share=True), format_interval(float("nan"), float("nan"))
     ('-4.3 to 19.5', '0.0 to 19.5', '')
     """
     if low != low:
@@ -432,12 +432,12 @@ def said_interval(low: float, high: float, *, share: bool = False) -> str:
     return f"{round(low, 1) + 0.0} to {round(high, 1) + 0.0}"
 
 
-def said_p(p: float) -> str:
+def format_p(p: float) -> str:
     """Return a p value as a table shows it, with three digits.
 
     Examples
     --------
-    >>> said_p(0.0002), said_p(0.0312), said_p(float("nan"))
+    >>> format_p(0.0002), format_p(0.0312), format_p(float("nan"))
     ('< 0.001', '0.031', '')
     """
     return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"

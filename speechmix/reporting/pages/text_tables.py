@@ -11,31 +11,33 @@ import re
 import pandas as pd
 
 
-def markdown(table: pd.DataFrame) -> str:
+def markdown_table(table: pd.DataFrame) -> str:
     """Pipe table; numbers to the right.
 
     Examples
     --------
-    >>> print(markdown(pd.DataFrame({"model": ["a|b"], "trained": [22.68]})))
+    >>> print(markdown_table(pd.DataFrame({"model": ["a|b"], "trained": [22.68]})))
     | model | trained |
     | :--- | ---: |
     | a\\|b | 22.7 |
     """
     right = [dtype.kind in "iuf" for dtype in table.dtypes]
     lines = [
-        [plain(str(name)) for name in table],
+        [escape_markdown(str(name)) for name in table],
         ["---:" if number else ":---" for number in right],
     ]
-    lines += [[plain(_cell(value)) for value in row] for row in table.itertuples(index=False)]
+    lines += [
+        [escape_markdown(_cell(value)) for value in row] for row in table.itertuples(index=False)
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is, on one line: no HTML, link, code or emphasis comes of it.
 
     Examples
     --------
-    >>> print(plain("<img src=x> [a](http://b) value_zeroing"))
+    >>> print(escape_markdown("<img src=x> [a](http://b) value_zeroing"))
     &lt;img src=x&gt; \\[a\\](http&#58;//b) value_zeroing
     """
     line = " ".join(text.split())
@@ -45,7 +47,7 @@ def plain(text: str) -> str:
     return re.sub(r"(?i)\b(www)\.", r"\1&#46;", line).replace("@", "&#64;")
 
 
-def latex(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> str:
+def latex_table(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> str:
     """A booktabs table (`\\\\usepackage{booktabs}`), special characters escaped."""
     right = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
     shown = table.map(_cell)

@@ -14,8 +14,8 @@ import pandas as pd
 from ...evaluation.transcript_accuracy import TRANSCRIBES, plain
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
-from .selection_section import rate_of_all
-from .wording import number_of
+from .selection_section import corpus_error_rate
+from .wording import format_count
 
 _NOT_TRANSCRIBED = (
     "{model} does not transcribe {which}: its character error rate is {rate:.0f} %. Its maps show "
@@ -102,9 +102,9 @@ def error_rate_notes(run: StoredRun) -> list[str]:
     for model, rates in _rates(run):
         note = (
             f"{model}: character error rate {100 * rates.mean():.0f} % over "
-            f"{number_of(len(rates), 'scored clip')}"
+            f"{format_count(len(rates), 'scored clip')}"
         )
-        everything = rate_of_all(run, model)
+        everything = corpus_error_rate(run, model)
         if everything is not None:
             note += f", {100 * everything[1]:.0f} % over all {everything[0]} that were transcribed"
         notes.append(f"{note}.")

@@ -1,6 +1,6 @@
 """Contribution in sentences: what a linguist reads before the tables.
 
-In: rows of whole stacks (`study_tables.of_stacks`). Out: plain sentences with the numbers, what
+In: rows of whole stacks (`study_tables.stack_rows`). Out: plain sentences with the numbers, what
 they are, and what they do not show. Sentences speak of stacks, not of layer numbers, so that idle
 layers and the order of layers change none of them.
 """
@@ -15,9 +15,10 @@ import pandas as pd
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.rank_test import TWINS_NEEDED
 from ...evaluation.statistics.twin_comparison import STRENGTH
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.panels import model_name, spoken
-from .study_tables import said_interval, said_p, said_strength
+from ..plots.panels import model_name
+from .study_tables import format_interval, format_p, format_strength
 
 Row = Mapping[Hashable, Any]
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
@@ -63,25 +64,25 @@ LENGTH = (
 )
 
 
-def method(ties: str, twins: Iterable[int]) -> str:
+def method_text(ties: str, twins: Iterable[int]) -> str:
     """Say how the numbers came about; `ties` names what makes clips a group ("": nothing), `twins`
     how many each row has."""
     units = (
         f"Clips that share {ties} depend on each other and are taken as one group." if ties else ""
     )
-    counts = " ".join(map(said_twins, sorted(set(twins))))
+    counts = " ".join(map(format_twins, sorted(set(twins))))
     return METHOD.format(units=units, groups="groups" if ties else "clips", twins=counts).strip()
 
 
-def said_twins(count: int) -> str:
+def format_twins(count: int) -> str:
     """What so many untrained twins of a model can show, in words.
 
     Examples
     --------
-    >>> said_twins(10)
+    >>> format_twins(10)
     '10 untrained twins: nothing can be claimed, because p cannot be below 2 / 11. A claim takes 39
     twins.'
-    >>> said_twins(39)
+    >>> format_twins(39)
     '39 untrained twins: enough for claims. A further untrained model lies within their range in 95
     % of cases, row by row.'
     """
@@ -109,12 +110,12 @@ def reason_for_silence(row: Row) -> str:
     """
     if row["groups"] < FEWEST_GROUPS:
         return (
-            f"With {number_of(row['groups'], 'group')} of clips nothing is claimed "
+            f"With {format_count(row['groups'], 'group')} of clips nothing is claimed "
             f"({FEWEST_GROUPS} are needed)"
         )
     if row["twins"] < TWINS_NEEDED:
         return (
-            f"With {number_of(row['twins'], 'untrained twin')} nothing is claimed "
+            f"With {format_count(row['twins'], 'untrained twin')} nothing is claimed "
             f"({TWINS_NEEDED} are needed)"
         )
     return ""
@@ -125,7 +126,7 @@ def is_idle(row: Row) -> bool:
     return bool(row.get(STRENGTH, float("nan")) < STRENGTH_FLOOR)
 
 
-def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
+def result_sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
     """One paragraph for each model, stack and side, by Value Zeroing (by the first measure without
     it).
 
@@ -143,8 +144,8 @@ def sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
 def _sentence(row: Row) -> str:
     side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
     begin = (
-        f"{model_name(row['model'])}, {spoken_stack(row['stack'])}{side}: by "
-        f"{spoken(row['measure'])} the cue contributes "
+        f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}: by "
+        f"{measure_label(row['measure'])} the cue contributes "
     )
     if row["trained"] != row["trained"]:
         return (
@@ -157,9 +158,9 @@ def _sentence(row: Row) -> str:
             f"{begin}{share}. There is no untrained twin, so nothing says what an untrained "
             "model would show."
         )
-    twins = f"{row['random']:.1f} % in {number_of(row['twins'], 'untrained twin')}"
+    twins = f"{row['random']:.1f} % in {format_count(row['twins'], 'untrained twin')}"
     if row["twin_low"] == row["twin_low"]:
-        limits = said_interval(row["twin_low"], row["twin_high"], share=True)
+        limits = format_interval(row["twin_low"], row["twin_high"], share=True)
         twins += f" (lowest and highest: {limits.replace(' to ', ' and ')} %)"
     difference = f"Difference: {row['difference']:+.1f} percentage points{_details(row)}."
     return (
@@ -170,13 +171,13 @@ def _sentence(row: Row) -> str:
 
 def _details(row: Row) -> str:
     """Interval, test and spread of a difference; nothing of what cannot be stated."""
-    interval, p = said_interval(row["low"], row["high"]), said_p(row["p"])
+    interval, p = format_interval(row["low"], row["high"]), format_p(row["p"])
     size = next(size for limit, size in _SIZES if not abs(row["effect"]) >= limit)
     details = [
         f"95 % interval {interval}" if interval else "",
         f"p {p if p.startswith('<') else f'= {p}'}" if p else "",
         f"above zero in {round(row['positive'] * row['groups'])} of "
-        f"{number_of(row['groups'], 'group')}",
+        f"{format_count(row['groups'], 'group')}",
         f"effect {size}" if row["effect"] == row["effect"] else "",
     ]
     return f" ({'; '.join(part for part in details if part)})"
@@ -210,8 +211,8 @@ def _verdict(row: Row) -> str:
 
 def idle_stack(row: Row) -> str:
     """Say that a stack moves nothing."""
-    strength = said_strength(row[STRENGTH])
-    stack = spoken_stack(row["stack"], start=True)
+    strength = format_strength(row[STRENGTH])
+    stack = stack_phrase(row["stack"], start=True)
     return (
         f"{stack} changes the target's representation by only {strength} % (minimum "
         f"{100 * STRENGTH_FLOOR:.0f} %), so no "
@@ -219,24 +220,24 @@ def idle_stack(row: Row) -> str:
     )
 
 
-def spoken_stack(stack: object, *, start: bool = False) -> str:
+def stack_phrase(stack: object, *, start: bool = False) -> str:
     """A stack as a sentence names it.
 
     Examples
     --------
-    >>> spoken_stack("cross"), spoken_stack("encoder"), spoken_stack("encoder", start=True)
+    >>> stack_phrase("cross"), stack_phrase("encoder"), stack_phrase("encoder", start=True)
     ('cross-attention', 'the encoder', 'The encoder')
     """
     name = "cross-attention" if stack == "cross" else f"the {stack}"
     return name[0].upper() + name[1:] if start else name
 
 
-def listed(names: Sequence[str], joint: str = "and") -> str:
+def join_names(names: Sequence[str], joint: str = "and") -> str:
     """Names as people list them.
 
     Examples
     --------
-    >>> listed(["a", "b", "c"]), listed(["a"])
+    >>> join_names(["a", "b", "c"]), join_names(["a"])
     ('a, b and c', 'a')
     """
     return " ".join(filter(None, [", ".join(names[:-1]), joint if names[:-1] else "", names[-1]]))
@@ -251,12 +252,12 @@ def _against_length(row: Row) -> str:
     )
 
 
-def number_of(count: int, thing: str) -> str:
+def format_count(count: int, thing: str) -> str:
     """A number of things.
 
     Examples
     --------
-    >>> number_of(1, "clip"), number_of(3, "clip")
+    >>> format_count(1, "clip"), format_count(3, "clip")
     ('1 clip', '3 clips')
     """
     return f"{count} {thing}{'' if count == 1 else 's'}"

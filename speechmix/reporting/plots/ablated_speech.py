@@ -95,7 +95,7 @@ def speech_ablation_figure(
     unit = "drop (points)" if rows["unit"].iloc[0] == "points" else "drop (nats)"
     figure.supylabel(unit, size=LABEL_SIZE)
     title = f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}"
-    figure.suptitle(panels.wrapped(title, panels.NARROW) if narrow else title, size=TITLE_SIZE)
+    figure.suptitle(panels.wrap_text(title, panels.NARROW) if narrow else title, size=TITLE_SIZE)
     _add_legend(figure, styles, rows, columns=2 if narrow else 4)
     return figure
 

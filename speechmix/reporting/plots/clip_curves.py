@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, rows_asked_about
 from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
@@ -23,7 +24,7 @@ from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
 Key = tuple[str, str]  # measure, stack
 
 
-def curves_of(
+def clip_curve_table(
     clip: Clip, maps: Mapping[Key, MixingMap]
 ) -> tuple[dict[Key, np.ndarray], dict[str, str]]:
     """Cue contribution of every map that holds both words (one of prepared inputs, or of other
@@ -43,7 +44,7 @@ def curves_of(
     return contributions, named_rows
 
 
-def draw_curves(
+def draw_clip_curves(
     part: SubFigure,
     maps: Mapping[Key, MixingMap],
     contributions: Mapping[Key, np.ndarray],
@@ -66,7 +67,7 @@ def draw_curves(
         (lines[measure],) = ax.plot(
             layers,
             _percent(curve),
-            label=panels.spoken(measure),
+            label=measure_label(measure),
             linewidth=1.4,
             marker="o",
             markersize=3,

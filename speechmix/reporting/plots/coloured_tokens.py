@@ -82,7 +82,7 @@ class ColouredTokens:
     def caption(self) -> str:
         """What is shown, and who wrote the text that the decoder was fed."""
         told = self.mixing_map.provenance
-        parts = [f"{panels.title_of(self.mixing_map)}, layer {self.layer}"]
+        parts = [f"{panels.map_subtitle(self.mixing_map)}, layer {self.layer}"]
         parts += [panels.model_title(told)] if told.get("model") else []
         return " · ".join([*parts, panels.fed_text(told)]).removesuffix(" · ")
 
@@ -138,7 +138,7 @@ class ColouredTokens:
         return f'<label{self._kind(target)}>{choice}</label><div class="row">{given}</div>'
 
     def _token(self, place: int, source: Span, share: float) -> str:
-        color = shade(share / max(self._top, 1e-12))
+        color = _shade(share / max(self._top, 1e-12))
         before = f'<span class="own">{_OWN}:</span>' if self._begins_own(place) else ""
         return (
             f'{before}<span class="t" style="background: {color}" '
@@ -174,13 +174,13 @@ class ColouredTokens:
         return f"  ({roles[0]})" if roles else ""
 
 
-def shade(part: float) -> str:
+def _shade(part: float) -> str:
     """Colour of a part of the scale, -1 to 1, as CSS: blue where it is positive, red where it is
     negative.
 
     Examples
     --------
-    >>> shade(1.0), shade(-0.5)
+    >>> _shade(1.0), _shade(-0.5)
     ('rgba(0, 114, 178, 0.700)', 'rgba(213, 94, 0, 0.350)')
     """
     red, green, blue = bytes.fromhex((GIVES if part >= 0 else TAKES)[1:])
@@ -224,7 +224,7 @@ def coloured_tokens(
         )
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
-    shares = panels.displayed(mixing_map)[mixing_map.layers.index(layer)].filled(np.nan)
+    shares = panels.displayed_shares(mixing_map)[mixing_map.layers.index(layer)].filled(np.nan)
     return ColouredTokens(mixing_map, shares, layer, _place(mixing_map, row))
 
 

@@ -1,7 +1,7 @@
 """Curves of cue contribution over layers, computed once and drawn as often as one likes: wide and
 narrow.
 
-In: rows of a tidy table, `checked` (see `cue_tables`). Out: of a panel its curves with their bands
+In: rows of a tidy table, `select_cue_rows` (see `cue_tables`). Out: of a panel its curves with their bands
 (`PanelCurves`), and all panels of a figure (`CueCurves`); nothing here draws.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation.statistics.grouped_means import distinct, taken
-from .cue_tables import checked, counted, curve_table, said_rows, unit_means
+from .cue_tables import clip_count_text, curve_table, select_cue_rows, target_rows_title, unit_means
 from .panels import LINE_COLORS
 from .published_figures import PUBLISHED_CLIP, published_beside
 
@@ -49,7 +49,7 @@ def panel_curves(
     Parameters
     ----------
     rows : DataFrame
-        `checked`, of one stack and measure.
+        `select_cue_rows`, of one stack and measure.
     band, value
         See `layer_curves`.
     means : DataFrame, optional
@@ -73,7 +73,7 @@ def panel_curves(
             units = means[(means["model"] == model) & (means["init"] == init)]
             single = units.assign(value=units[value])[["layer", "depth", "unit", "value"]]
         lines[model, init] = curve, single
-    return PanelCurves(lines, counted(rows), layer_strengths(rows))
+    return PanelCurves(lines, clip_count_text(rows), layer_strengths(rows))
 
 
 def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -83,7 +83,7 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     Parameters
     ----------
     rows : DataFrame
-        `checked`, of one stack and measure.
+        `select_cue_rows`, of one stack and measure.
     """
     if _STRENGTH not in rows or rows[_STRENGTH].isna().all():
         return {}
@@ -135,7 +135,7 @@ def cue_curves(
     Parameters
     ----------
     drawn : DataFrame
-        `checked`.
+        `select_cue_rows`.
     stacks, values : sequence of str
         Panels to the right, and of the column `rows` downwards.
     rows, band, published
@@ -150,7 +150,7 @@ def cue_curves(
         panel = _of(drawn, stack=stack, **{rows: name})
         if published and len(panel):
             # The target's rows are chosen by now; the published curves go into their places.
-            panel = checked(panel.drop(columns="rows", errors="ignore"))
+            panel = select_cue_rows(panel.drop(columns="rows", errors="ignore"))
         of_panel = means if rows == "measure" and not published else None
         of_panel = None if of_panel is None else _of(of_panel, stack=stack, measure=name)
         computed[name, stack] = (
@@ -161,9 +161,9 @@ def cue_curves(
         stacks,
         values,
         list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),
-        colors_of(drawn),
+        model_colors(drawn),
         drawn["layer"].nunique() == 1,
-        said_rows(drawn),
+        target_rows_title(drawn),
     )
 
 
@@ -185,7 +185,7 @@ def _with_published(table: pd.DataFrame, rows: str) -> pd.DataFrame:
     )
 
 
-def colors_of(table: pd.DataFrame) -> dict[str, str]:
+def model_colors(table: pd.DataFrame) -> dict[str, str]:
     """A colour for each model, in their order."""
     return {
         model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())

@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE
-from .published_figures import published
+from .published_figures import read_published_data
 
 COLUMNS = (
     "model",
@@ -99,7 +100,7 @@ def correlation_figure(
     lines = _lines(note, beside, with_diagonal)
     width = 4.3 + (3.3 if outliers is not None else 0.0)
     figure = panels.new_figure(
-        width, 3.1 + 0.13 * len("\n".join(panels.wrapped(t, width) for t in lines).split("\n"))
+        width, 3.1 + 0.13 * len("\n".join(panels.wrap_text(t, width) for t in lines).split("\n"))
     )
     axes = figure.subplots(
         1,
@@ -124,7 +125,7 @@ def correlation_figure(
     )
     if lines:
         figure.supxlabel(
-            "\n".join(panels.wrapped(text, width) for text in lines),
+            "\n".join(panels.wrap_text(text, width) for text in lines),
             size=panels.TICK_SIZE,
             x=0.01,
             ha="left",
@@ -147,7 +148,7 @@ def published_correlations() -> pd.DataFrame:
     >>> float(table[(table.measure == "globenc") & (table.layer == 0)]["mean"].iloc[0])
     0.99
     """
-    content = published("globenc_hta")
+    content = read_published_data("globenc_hta")
     rows = [
         (measure, layer, content["statistic"], value)
         for measure, values in content["correlations"].items()
@@ -160,7 +161,8 @@ def published_outlier_weights() -> pd.DataFrame:
     """GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and
     correlation."""
     return pd.DataFrame(
-        enumerate(published("globenc_hta")["outlier_weights"]), columns=["layer", "correlation"]
+        enumerate(read_published_data("globenc_hta")["outlier_weights"]),
+        columns=["layer", "correlation"],
     )
 
 
@@ -180,7 +182,7 @@ def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D
         ax.fill_between(
             part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0
         )
-        handles.append(Line2D([], [], label=panels.spoken(str(measure)), **style))
+        handles.append(Line2D([], [], label=measure_label(str(measure)), **style))
         theirs = curves[curves["measure"] == measure]
         if beside and len(theirs):
             ax.plot(theirs["layer"], theirs["mean"], color=color, **_PUBLISHED)
@@ -241,7 +243,7 @@ def _lines(note: str, beside: bool, with_diagonal: bool) -> list[str]:
     )
     told = [f"Bands: 95 % intervals of means over items. {diagonal}"]
     if beside:
-        content = published("globenc_hta")
+        content = read_published_data("globenc_hta")
         told.append(
             f"Published: {content['source']} ({content['evidence']}; not known: "
             f"{content['unknown']})."

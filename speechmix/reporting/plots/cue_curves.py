@@ -20,9 +20,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .computed_curves import CueCurves, PanelCurves, colors_of, cue_curves, panel_curves
-from .cue_tables import DECIDING, checked, order_of
+from .computed_curves import CueCurves, PanelCurves, cue_curves, model_colors, panel_curves
+from .cue_tables import DECIDING, ordered_values, select_cue_rows
 from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED
 from .strength_strips import (
@@ -32,7 +33,7 @@ from .strength_strips import (
     axes_with_strips,
     draw_strip,
     idle_layers,
-    pieces,
+    line_pieces,
 )
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
@@ -85,19 +86,19 @@ def layer_curves(
     _check_axis(x)
     rows = _one_panel(table, value)
     panel = panel_curves(rows, band=band, value=value)
-    colors = colors or colors_of(rows)
+    colors = colors or model_colors(rows)
     figure = strip = None
     if ax is None:
         figure = panels.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
         [ax], [strip] = _axes_of(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
-    draw_curves(ax, panel, x=x, label=label, colors=colors)
+    draw_curve_panel(ax, panel, x=x, label=label, colors=colors)
     if strip is not None:
         draw_strip(strip, panel, x=x, colors=colors)
         strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
         ax.set_xlabel("")
     if figure is not None:
         title = (
-            f"{panels.spoken(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+            f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
         )
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
         notes = [_BANDS[band], STRIP_NOTE if panel.strengths else ""]
@@ -107,7 +108,7 @@ def layer_curves(
     return ax
 
 
-def draw_curves(
+def draw_curve_panel(
     ax: Axes, panel: PanelCurves, *, x: str, label: str = CUE_LABEL, colors: Mapping[str, str]
 ) -> None:
     """Draw the lines of one panel with their bands, and label its axes; options as in
@@ -171,7 +172,7 @@ def cue_figure(
     """
     _check_axis(x)
     target_rows = target_rows or (ALL_ROWS if published else DECIDING)
-    drawn = checked(table, stacks=stacks, measures=measures, target_rows=target_rows)
+    drawn = select_cue_rows(table, stacks=stacks, measures=measures, target_rows=target_rows)
     if rows not in drawn:
         raise InputError(
             f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}"
@@ -182,8 +183,8 @@ def cue_figure(
             "choose one"
         )
     stacks, values = (
-        order_of(drawn, "stack", stacks),
-        order_of(drawn, rows, measures if rows == "measure" else None),
+        ordered_values(drawn, "stack", stacks),
+        ordered_values(drawn, rows, measures if rows == "measure" else None),
     )
     curves = cue_curves(
         drawn, stacks=stacks, values=values, rows=rows, band=band, published=published
@@ -205,13 +206,13 @@ def draw_cue_figure(
         ax, strip, panel = axes[number], strips[number], curves.panels[name, stack]
         bottom = ax if strip is None else strip
         if panel is not None:
-            draw_curves(ax, panel, x=x, colors=curves.colors)
+            draw_curve_panel(ax, panel, x=x, colors=curves.colors)
             if strip is not None:
                 draw_strip(
                     strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0
                 )
         told = "no clips" if panel is None else panel.counted
-        ax.set_title(f"{panels.spoken(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
+        ax.set_title(f"{measure_label(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
         ax.set(xlabel="", ylabel="")
         if number >= len(axes) - n_columns and panel is not None:
             bottom.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
@@ -219,7 +220,7 @@ def draw_cue_figure(
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
         figure.suptitle(
-            panels.wrapped(curves.title, 0.75 * figure.get_figwidth()),
+            panels.wrap_text(curves.title, 0.75 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )
@@ -254,7 +255,7 @@ def _check_axis(x: str) -> None:
 
 def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
     """Rows of a table of one stack and measure."""
-    rows = checked(table, value=value)
+    rows = select_cue_rows(table, value=value)
     several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
     if several:
         listed = "; ".join(
@@ -284,7 +285,9 @@ def _add_legend(
         )
         for model, init in lines
     ]
-    title = "\n".join(panels.wrapped(note, figure.get_figwidth()) for note in notes if note) or None
+    title = (
+        "\n".join(panels.wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
+    )
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
@@ -329,7 +332,7 @@ def _draw_line(
     if not idle.any():
         ax.plot(curve[x], curve["mean"], **style)
         return
-    for which, is_grey in pieces(idle):
+    for which, is_grey in line_pieces(idle):
         ax.plot(
             curve[x].iloc[which],
             curve["mean"].iloc[which],

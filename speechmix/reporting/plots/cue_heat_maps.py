@@ -20,8 +20,16 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import plain
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .cue_tables import DECIDING, checked, counted, order_of, said_rows, unit_means
+from .cue_tables import (
+    DECIDING,
+    clip_count_text,
+    ordered_values,
+    select_cue_rows,
+    target_rows_title,
+    unit_means,
+)
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED, published_beside
 
@@ -53,20 +61,20 @@ def measure_heat_map(
     InputError
         If a column is missing, no row is left, or there are several models, inits or stacks.
     """
-    rows = checked(table, measures=measures)
+    rows = select_cue_rows(table, measures=measures)
     several = [name for name in ("model", "init", "stack") if rows[name].nunique() > 1]
     if several:
         raise InputError(
             f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}"
         )
-    measures = order_of(rows, "measure", measures)
+    measures = ordered_values(rows, "measure", measures)
     layers, values = _grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
         ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
     cells = _draw_numbers(ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0))
     ax.set_title(
-        f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({counted(rows)})",
+        f"{rows['stack'].iloc[0]}, {rows['init'].iloc[0]} ({clip_count_text(rows)})",
         size=TITLE_SIZE,
         parse_math=False,
     )
@@ -110,18 +118,18 @@ def cue_heat_map(
     InputError
         If a column is missing or no row is left.
     """
-    rows = checked(table, target_rows=target_rows or (ALL_ROWS if published else DECIDING))
+    rows = select_cue_rows(table, target_rows=target_rows or (ALL_ROWS if published else DECIDING))
     if published:
         curves = published_beside(rows)
         both = pd.concat(
             [rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True
         )
-        rows = checked(both, target_rows=target_rows or ALL_ROWS)
-    return draw_cells(mean_cells(rows, unit_means(rows)), narrow=narrow)
+        rows = select_cue_rows(both, target_rows=target_rows or ALL_ROWS)
+    return draw_cell_panels(mean_cells(rows, unit_means(rows)), narrow=narrow)
 
 
 @dataclass(frozen=True)
-class CellPanels:
+class _CellPanels:
     """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
     they are said."""
 
@@ -135,24 +143,27 @@ class CellPanels:
     bold: Collection[tuple] = frozenset()
 
 
-def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
-    """Compute what `cue_heat_map` draws, of `checked` rows and their `unit_means`."""
-    measures = order_of(rows, "measure")
+def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> _CellPanels:
+    """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
+    measures = ordered_values(rows, "measure")
     grids = {
         key: _grid(part, measures)
         for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True)
     }
     sides = {
-        stack: _inits(rows.loc[rows["stack"] == stack, "init"]) for stack in order_of(rows, "stack")
+        stack: _inits(rows.loc[rows["stack"] == stack, "init"])
+        for stack in ordered_values(rows, "stack")
     }
     limits = (
         0.0,
         max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0,
     )
     title = "\n".join(
-        filter(None, [f"cue contribution, mean over {counted(rows)}", said_rows(rows)])
+        filter(
+            None, [f"cue contribution, mean over {clip_count_text(rows)}", target_rows_title(rows)]
+        )
     )
-    return CellPanels(grids, sides, measures, limits, title)
+    return _CellPanels(grids, sides, measures, limits, title)
 
 
 def cue_difference_map(
@@ -189,14 +200,14 @@ def cue_difference_map(
     InputError
         If a column is missing, or one of the conditions is not in it.
     """
-    rows = checked(table)
+    rows = select_cue_rows(table)
     if column not in rows or not {first, second} <= set(map(str, rows[column].unique())):
         values = ", ".join(map(str, rows[column].unique())) if column in rows else "no such column"
         raise InputError(
             f"expected {first!r} and {second!r} in the column {column!r}, found {values}"
         )
     means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
-    return draw_cells(
+    return draw_cell_panels(
         difference_cells(rows, means, column=column, first=first, second=second, claims=claims),
         narrow=narrow,
     )
@@ -210,10 +221,10 @@ def difference_cells(
     first: str = "trained",
     second: str = "random",
     claims: pd.DataFrame | None = None,
-) -> CellPanels:
-    """Compute what `cue_difference_map` draws, of `checked` rows and their `unit_means`, parted by
+) -> _CellPanels:
+    """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `unit_means`, parted by
     the column."""
-    measures = order_of(rows, "measure")
+    measures = ordered_values(rows, "measure")
     grids: dict[Any, Grid] = {}
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
@@ -239,19 +250,19 @@ def difference_cells(
         sides.setdefault(stack, [])
         sides[stack] += [init] if init not in sides[stack] else []
     names = [panels.model_name(name) for name in (first, second)]
-    return CellPanels(
+    return _CellPanels(
         grids,
         sides,
         measures,
         panels.limits_around_zero([values for _, values in grids.values()]),
-        f"cue contribution, {names[0]} - {names[1]} ({counted(rows)})",
+        f"cue contribution, {names[0]} - {names[1]} ({clip_count_text(rows)})",
         label="difference (percentage points)",
         cmap=panels.DIFFERENCE_COLORS,
         bold=_claimed(claims),
     )
 
 
-def draw_cells(computed: CellPanels, *, narrow: bool = False) -> Figure:
+def draw_cell_panels(computed: _CellPanels, *, narrow: bool = False) -> Figure:
     """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one
     scale."""
     grids, sides, measures = computed.grids, computed.sides, computed.measures
@@ -310,7 +321,7 @@ def draw_cells(computed: CellPanels, *, narrow: bool = False) -> Figure:
         drawn.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
     wrapped = [
-        panels.wrapped(line, _TITLE_ROOM * figure.get_figwidth())
+        panels.wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
         for line in computed.title.split("\n")
     ]
     figure.suptitle("\n".join(wrapped), size=TITLE_SIZE, parse_math=False)
@@ -389,7 +400,7 @@ def _draw_numbers(
     ax.set_aspect("auto")
     is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])
     panels.write_numbers(ax, cells, values, bold=is_bold, places=places)
-    labels = [panels.spoken(measure).replace(" ", "\n") for measure in measures]
+    labels = [measure_label(measure).replace(" ", "\n") for measure in measures]
     ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
     ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)
     return cells

@@ -20,7 +20,7 @@ from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import distinct, grouped_means, matrices, numbered
 from ...evaluation.statistics.intervals import mean_intervals
 from ...evaluation.statistics.rank_test import twin_limits
-from .published_figures import ALL_ROWS, PUBLISHED_CLIP, evidence
+from .published_figures import ALL_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 BANDS = ("interval", "clips", "none")
@@ -28,7 +28,7 @@ DECIDING = "deciding"  # of a map: the row of the token that tells the target fr
 _CURVE = ("model", "init", "stack", "measure")
 
 
-def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
+def select_target_rows(table: pd.DataFrame, which: str) -> pd.DataFrame:
     """Contributions to all rows of the target, or to the deciding one; of a clip and stack without
     such, what there is.
 
@@ -47,7 +47,7 @@ def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
     Examples
     --------
     >>> table = pd.DataFrame({"clip": ["a", "a"], "stack": ["decoder"] * 2, "rows": ["target", "deciding"]})
-    >>> rows_of_target(table, "deciding")["rows"].tolist()
+    >>> select_target_rows(table, "deciding")["rows"].tolist()
     ['deciding']
     """
     if which not in ROW_NAMES:
@@ -64,13 +64,13 @@ def rows_of_target(table: pd.DataFrame, which: str) -> pd.DataFrame:
     return table[of_which | ~has_such[place]]
 
 
-def rows_named(table: pd.DataFrame) -> str:
+def describe_target_rows(table: pd.DataFrame) -> str:
     """In words, which rows of decoder and cross maps contributions are of; "" where a table does
     not say, or has none.
 
     Examples
     --------
-    >>> rows_named(pd.DataFrame({"clip": ["a"], "stack": ["cross"], "rows": ["deciding"]}))
+    >>> describe_target_rows(pd.DataFrame({"clip": ["a"], "stack": ["cross"], "rows": ["deciding"]}))
     'deciding row'
     """
     if "rows" not in table:
@@ -81,21 +81,21 @@ def rows_named(table: pd.DataFrame) -> str:
     return " or ".join(words for kind, words in ROW_NAMES.items() if kind in kinds)
 
 
-def said_rows(table: pd.DataFrame) -> str:
+def target_rows_title(table: pd.DataFrame) -> str:
     """For a title: which rows one's own contributions are of, whether the published are of the
     same, and how those are known.
 
     Examples
     --------
     >>> own = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
-    >>> said_rows(own)
+    >>> target_rows_title(own)
     'decoder, cross-attention: target rows'
     >>> from speechmix.reporting.plots.published_figures import published_beside
-    >>> said_rows(pd.concat([own, published_beside(own.assign(measure="attention"))]))
+    >>> target_rows_title(pd.concat([own, published_beside(own.assign(measure="attention"))]))
     'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a
     picture, ±1)'
     """
-    own, published = rows_named(table), evidence(table)
+    own, published = describe_target_rows(table), published_evidence(table)
     if not own:
         return f"published: {published}" if published else ""
     row_names = f"decoder, cross-attention: {own}"
@@ -109,7 +109,7 @@ def said_rows(table: pd.DataFrame) -> str:
     return f"{row_names}, {like} ({published})"
 
 
-def checked(
+def select_cue_rows(
     table: pd.DataFrame,
     *,
     stacks: Sequence[str] | None = None,
@@ -136,7 +136,7 @@ def checked(
             f"expected a table with the columns {', '.join(expected)}; {', '.join(missing)} not "
             "found"
         )
-    table = rows_of_target(table, target_rows)
+    table = select_target_rows(table, target_rows)
     is_drawn = np.isfinite(table[value].to_numpy(dtype=float, na_value=np.nan))
     for column, asked in (("stack", stacks), ("measure", measures)):
         if asked is not None:
@@ -199,7 +199,7 @@ def unit_means(
     value: str = "contribution",
     scale: float = 100.0,
 ):
-    """Mean of each unit (group of clips) of a `checked` table, times `scale`: columns of `by`,
+    """Mean of each unit (group of clips) of a `select_cue_rows` table, times `scale`: columns of `by`,
     `COLUMNS` less clip, unit."""
     keys = [*by, *_CURVE, "layer", "depth", "unit"]
     if "clip" in table:
@@ -224,7 +224,7 @@ def curve_table(
     Parameters
     ----------
     table : DataFrame
-        From `checked`.
+        From `select_cue_rows`.
     by : sequence of str
         Further columns that tell curves apart, e.g. ("template",).
     band : {"interval", "clips", "none"}
@@ -304,13 +304,15 @@ def _with_twin_limits(
     return curves.drop(columns=["twin_low", "twin_high", "twins"])
 
 
-def order_of(table: pd.DataFrame, column: str, asked: Sequence[str] | None = None) -> list[str]:
+def ordered_values(
+    table: pd.DataFrame, column: str, asked: Sequence[str] | None = None
+) -> list[str]:
     """Values of a column in the order asked for, or in that of the table."""
     present = list(table[column].unique())
     return present if asked is None else [name for name in asked if name in present]
 
 
-def counted(panel: pd.DataFrame) -> str:
+def clip_count_text(panel: pd.DataFrame) -> str:
     """In words, how many clips a panel shows; published means are no clips."""
     own = panel["clip"].ne(PUBLISHED_CLIP).to_numpy()
     clips = distinct(panel if own.all() else panel[own], ["model", "init", "clip"])

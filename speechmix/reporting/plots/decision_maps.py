@@ -55,7 +55,7 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
         ax.set_aspect("auto")
         if array.size <= _MOST_NUMBERS:
             panels.write_numbers(ax, cells, array, places=2 if value == "carried" else 1)
-        words = [panels.shortened(word, 12) for word in decisions.words(stack)]
+        words = [panels.shorten_text(word, 12) for word in decisions.words(stack)]
         ax.set_xticks(
             np.arange(len(words)) + 0.5, words, size=TICK_SIZE, rotation=90, parse_math=False
         )
@@ -73,10 +73,12 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     done = "input ablation" if of_input else ", ".join(decisions.interventions)
     told = decisions.provenance
     title = (
-        f"{panels.model_title(told)}, {panels.shortened(told['item'], 40)}: {done}; margin "
+        f"{panels.model_title(told)}, {panels.shorten_text(told['item'], 40)}: {done}; margin "
         f"{decisions.margin:.1f}"
     )
-    figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    figure.suptitle(
+        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+    )
     panels.add_color_bar(
         figure, cells, list(axes), values=list(values.values()), label=_LABELS[value], inches=height
     )

@@ -19,8 +19,9 @@ from matplotlib.patches import Patch
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means, plain, taken
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .cue_tables import checked, order_of, unit_means
+from .cue_tables import ordered_values, select_cue_rows, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
@@ -34,7 +35,7 @@ def best_layers(table: pd.DataFrame) -> pd.Series:
 
     For a figure only: the largest of many layers is large by selection alone.
     """
-    return _best_layers(unit_means(checked(table)))
+    return _best_layers(unit_means(select_cue_rows(table)))
 
 
 def _best_layers(of_units: pd.DataFrame) -> pd.Series:
@@ -83,7 +84,7 @@ def clip_distribution(
     InputError
         If a column is missing, no row is left, or there are several models or stacks.
     """
-    rows = checked(table if layer is None else table[table["layer"] == layer])
+    rows = select_cue_rows(table if layer is None else table[table["layer"] == layer])
     several = [name for name in ("model", "stack") if rows[name].nunique() > 1]
     if several:
         raise InputError(
@@ -107,7 +108,7 @@ def clip_distribution(
 
 
 @dataclass(frozen=True)
-class Spread:
+class ClipSpread:
     """Contributions of single units of one model and stack: the layer of each measure, and the
     values there by init."""
 
@@ -116,25 +117,25 @@ class Spread:
     largest: float  # in any layer
 
 
-def _spread(rows: pd.DataFrame, means: pd.DataFrame) -> Spread:
-    """What is drawn of the rows of one model and stack, `checked`, and of their `unit_means`."""
+def _spread(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpread:
+    """What is drawn of the rows of one model and stack, `select_cue_rows`, and of their `unit_means`."""
     best = _best_layers(means).droplevel(["model", "stack"])
-    layers, values = {measure: best[measure] for measure in order_of(rows, "measure")}, {}
+    layers, values = {measure: best[measure] for measure in ordered_values(rows, "measure")}, {}
     for measure, layer in layers.items():
         here = means[(means["measure"] == measure) & (means["layer"] == layer)]
         for init in _COLORS:
             values[measure, init] = here.loc[here["init"] == init, "contribution"].to_numpy()
-    return Spread(layers, values, means["contribution"].max())
+    return ClipSpread(layers, values, means["contribution"].max())
 
 
-def _draw(ax: Axes, spread: Spread) -> None:
+def _draw(ax: Axes, spread: ClipSpread) -> None:
     for place, measure in enumerate(spread.layers):
         for shift, init in ((-0.2, "trained"), (0.2, "random")):
             values = spread.values[measure, init]
             if len(values):
                 _draw_spread(ax, place + shift, values, _COLORS[init])
     labels = [
-        panels.spoken(name).replace(" ", "\n") + f"\nlayer {layer}"
+        measure_label(name).replace(" ", "\n") + f"\nlayer {layer}"
         for name, layer in spread.layers.items()
     ]
     ax.set_xticks(range(len(labels)), labels, size=TICK_SIZE, parse_math=False)
@@ -153,37 +154,39 @@ def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
     narrow : bool
         All panels below each other: as wide as a column of a paper, or a phone.
     """
-    rows = checked(table)
-    return draw_spreads(spreads(rows, unit_means(rows)), narrow=narrow)
+    rows = select_cue_rows(table)
+    return draw_spreads(compute_spreads(rows, unit_means(rows)), narrow=narrow)
 
 
 @dataclass(frozen=True)
-class Spreads:
+class ClipSpreads:
     """What `distribution_figure` draws, computed: of each (model, stack), where there are rows of
     it."""
 
-    panels: Mapping[tuple[str, str], Spread | None]
+    panels: Mapping[tuple[str, str], ClipSpread | None]
     stacks: Sequence[str]
     measures: Sequence[str]
     inits: Collection[str]
     units: int
 
 
-def spreads(rows: pd.DataFrame, means: pd.DataFrame) -> Spreads:
-    """Compute what `draw_spreads` draws, of `checked` rows and their `unit_means`."""
-    models, stacks, measures = (order_of(rows, name) for name in ("model", "stack", "measure"))
-    computed: dict[tuple[str, str], Spread | None] = {}
+def compute_spreads(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpreads:
+    """Compute what `draw_spreads` draws, of `select_cue_rows` rows and their `unit_means`."""
+    models, stacks, measures = (
+        ordered_values(rows, name) for name in ("model", "stack", "measure")
+    )
+    computed: dict[tuple[str, str], ClipSpread | None] = {}
     for model, stack in itertools.product(models, stacks):
         part, of_part = (
             taken(table, list(table), (table["model"] == model) & (table["stack"] == stack))
             for table in (rows, means)
         )
         computed[model, stack] = _spread(part, of_part) if len(part) else None
-    return Spreads(computed, stacks, measures, _inits(rows), rows["unit"].nunique())
+    return ClipSpreads(computed, stacks, measures, _inits(rows), rows["unit"].nunique())
 
 
-def draw_spreads(computed: Spreads, *, narrow: bool = False) -> Figure:
-    """Draw what `spreads` computed; see `distribution_figure`."""
+def draw_spreads(computed: ClipSpreads, *, narrow: bool = False) -> Figure:
+    """Draw what `compute_spreads` computed; see `distribution_figure`."""
     places = [
         place for place, spread in computed.panels.items() if spread is not None or not narrow
     ]
@@ -208,7 +211,7 @@ def draw_spreads(computed: Spreads, *, narrow: bool = False) -> Figure:
     if computed.units > _MOST_DOTS:
         dots += f", or {_MOST_DOTS:,} evenly from least to most"
     note = f"{dots}; box: middle half and median; at the layer where trained - random is largest"
-    title = panels.wrapped(note, figure.get_figwidth())
+    title = panels.wrap_text(note, figure.get_figwidth())
     panels.add_legend(
         figure, _handles(computed.inits), columns=2, loc="outside lower center", title=title
     )

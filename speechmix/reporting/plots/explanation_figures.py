@@ -15,10 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
+from ...inputs.audio.waveform_envelope import waveform_envelope
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .coloured_tokens import GIVES, TAKES
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
-from .sound_panels import envelope
 
 if TYPE_CHECKING:
     from ...explanations.attributions import Claim
@@ -69,19 +70,21 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
                     size=TICK_SIZE - 1,
                 )
     names = [
-        f"{panels.shortened(choice.name, 30)}  p {choice.probability:.2g}"
+        f"{panels.shorten_text(choice.name, 30)}  p {choice.probability:.2g}"
         for choice in explanation.choices
     ]
     ax.set_yticks(np.arange(rows) + 0.5, names, size=TICK_SIZE, parse_math=False)
-    labels = [panels.shortened(source.label, 14) for source in explanation.sources]
+    labels = [panels.shorten_text(source.label, 14) for source in explanation.sources]
     ax.set_xticks(np.arange(columns) + 0.5, labels, size=TICK_SIZE, rotation=90, parse_math=False)
     _name_sides(ax, explanation)
     kind = "parts of the" if claim.of in ("log-probability", "logit") else "as a"
     title = (
-        f"{panels.shortened(explanation.item, 40)}: {panels.spoken(claim.measure)}, {kind} "
+        f"{panels.shorten_text(explanation.item, 40)}: {measure_label(claim.measure)}, {kind} "
         f"{claim.of}"
     )
-    figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    figure.suptitle(
+        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+    )
     return figure
 
 
@@ -123,7 +126,7 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
             color=[GIVES if value >= 0 else TAKES for value in np.nan_to_num(values)],
         )
         ax.axvline(0, color="0.4", linewidth=0.6)
-        ax.set_title(panels.spoken(name), size=LABEL_SIZE)
+        ax.set_title(measure_label(name), size=LABEL_SIZE)
         ax.set_xlabel(claim.unit, size=TICK_SIZE)
     last, (low, high) = axes[-1], explanation.drop_range
     last.hlines(heights, low[place, kept], high[place, kept], color="0.5", linewidth=1.2)
@@ -132,17 +135,19 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     last.set_title("effect of removal", size=LABEL_SIZE)
     last.set_xlabel("nats lost, range over fills", size=TICK_SIZE)
     labels = [
-        panels.shortened(explanation.source_name(place, index), 24) for index in kept.tolist()
+        panels.shorten_text(explanation.source_name(place, index), 24) for index in kept.tolist()
     ]
     axes[0].set_yticks(heights, labels, size=TICK_SIZE, parse_math=False)
     axes[0].invert_yaxis()
     for ax in axes:
         ax.tick_params(labelsize=TICK_SIZE, length=2)
     title = (
-        f"{panels.shortened(explanation.item, 40)}: why {choice.name!r} (probability "
+        f"{panels.shorten_text(explanation.item, 40)}: why {choice.name!r} (probability "
         f"{choice.probability:.2g})"
     )
-    figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    figure.suptitle(
+        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+    )
     if fine and explanation.clip is not None:
         strips = parts[1].subplots(len(fine), 1, squeeze=False, sharex=True)[:, 0]
         for ax, claim in zip(strips, fine, strict=True):
@@ -157,7 +162,7 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
     if claim.by_frame is None or explanation.clip is None:
         return
     samples = explanation.clip.audio(16_000)
-    times, low, high = envelope(samples)
+    times, low, high = waveform_envelope(samples, 16_000)
     values, edges = (
         claim.by_frame.values[place],
         [*explanation.frames[:, 0], explanation.frames[-1, 1]],
@@ -169,7 +174,7 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
     )
     ax.fill_between(times, low, high, color="0.25", linewidth=0.3)
     ax.set(xlim=(0, explanation.clip.duration), ylim=(-loudest, loudest), yticks=[])
-    ax.set_ylabel(panels.spoken(claim.measure), size=TICK_SIZE, rotation=0, ha="right", va="center")
+    ax.set_ylabel(measure_label(claim.measure), size=TICK_SIZE, rotation=0, ha="right", va="center")
     ax.tick_params(labelsize=TICK_SIZE, length=2)
     for source in explanation.sources:
         for onset, offset in source.times or ((source.onset, source.offset),):
@@ -179,7 +184,7 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
             ax.text(
                 (onset + offset) / 2,
                 loudest,
-                panels.shortened(source.label, 14),
+                panels.shorten_text(source.label, 14),
                 ha="center",
                 va="bottom",
                 size=TICK_SIZE,

@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels, unit_labels
-from .map_figures import check_drawable, evenly, map_title, named
+from .map_figures import check_drawable, evenly, label_axis, map_title
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 
 _MOST_LAYERS, _MOST_HEADS, _MOST_LETTERS = 12, 16, 12
@@ -87,14 +87,17 @@ def head_grid(
             panels.mark_row(line[-1], deciding)
     column_name, row_name = unit_labels.side_names(mixing_map)
     figure.supxlabel(
-        named(column_name, x_unit), size=LABEL_SIZE, y=0.05 / figure.get_figheight(), va="bottom"
+        label_axis(column_name, x_unit),
+        size=LABEL_SIZE,
+        y=0.05 / figure.get_figheight(),
+        va="bottom",
     )
     figure.supylabel(
-        named(row_name, y_unit), size=LABEL_SIZE, x=0.05 / figure.get_figwidth(), ha="left"
+        label_axis(row_name, y_unit), size=LABEL_SIZE, x=0.05 / figure.get_figwidth(), ha="left"
     )
     title = map_title(mixing_map).replace("\n", " · ")
     figure.suptitle(
-        panels.shortened(title, int(figure.get_figwidth() / 0.075)),
+        panels.shorten_text(title, int(figure.get_figwidth() / 0.075)),
         size=TITLE_SIZE,
         parse_math=False,
     )
@@ -111,7 +114,7 @@ def _shares(
     mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]
 ) -> list[list[np.ma.MaskedArray]]:
     """Shares of each row in percent, by layer and head."""
-    of_heads = [panels.displayed(mixing_map.head(head)) for head in heads]
+    of_heads = [panels.displayed_shares(mixing_map.head(head)) for head in heads]
     for layer in layers:
         mixing_map.layer(layer)  # raises if there is none
     return [[shares[mixing_map.layers.index(layer)] for shares in of_heads] for layer in layers]
@@ -122,7 +125,7 @@ def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
     ax.set_aspect("auto")
     provenance, deciding = mixing_map.provenance, deciding_row(mixing_map)
     always = {} if deciding is None else {deciding: TARGET_COLOR}
-    panels.outline(
+    panels.outline_cells(
         ax,
         mixing_map.targets,
         mixing_map.sources,

@@ -84,7 +84,9 @@ def heat_map(
     mixing_map = mixing_map if head is None else mixing_map.head(head)
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
-    values = panels.displayed(mixing_map, normalize=normalize)[mixing_map.layers.index(layer)]
+    values = panels.displayed_shares(mixing_map, normalize=normalize)[
+        mixing_map.layers.index(layer)
+    ]
     if ax is None:
         from matplotlib import pyplot
 
@@ -104,10 +106,10 @@ def heat_map(
     x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
     column_name, row_name = unit_labels.side_names(mixing_map)
-    ax.set_xlabel(named(column_name, x_unit), size=LABEL_SIZE)
-    ax.set_ylabel(named(row_name, y_unit), size=LABEL_SIZE)
+    ax.set_xlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
+    ax.set_ylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
     of_layer = panels.layer_title(mixing_map, layer, "\nmixing strength")
-    title = f"{panels.title_of(mixing_map)}, {of_layer}"
+    title = f"{panels.map_subtitle(mixing_map)}, {of_layer}"
     ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
@@ -143,7 +145,9 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         )
     for layer in layers:
         mixing_map.layer(layer)
-    values = panels.displayed(mixing_map)[[mixing_map.layers.index(layer) for layer in layers]]
+    values = panels.displayed_shares(mixing_map)[
+        [mixing_map.layers.index(layer) for layer in layers]
+    ]
     limits = panels.color_limits(list(values))
     columns, width, height = _panels(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
@@ -161,10 +165,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
     column_name, row_name = unit_labels.side_names(mixing_map)
-    figure.supxlabel(named(column_name, x_unit), size=LABEL_SIZE)
-    figure.supylabel(named(row_name, y_unit), size=LABEL_SIZE)
+    figure.supxlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
+    figure.supylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
     parts = map_title(mixing_map).splitlines()
-    title = "\n".join(panels.wrapped(part, 0.75 * figure.get_figwidth()) for part in parts)
+    title = "\n".join(panels.wrap_text(part, 0.75 * figure.get_figwidth()) for part in parts)
     figure.set_figheight(
         figure.get_figheight() + 0.16 * title.count("\n")
     )  # each line more has its room
@@ -185,7 +189,7 @@ def as_html(figure: Figure, *, caption: str) -> str:
     caption : str
         Plain text; it is escaped.
     """
-    data = base64.b64encode(panels.png(figure)).decode("ascii")
+    data = base64.b64encode(panels.png_bytes(figure)).decode("ascii")
     text = html.escape(caption, quote=True)
     return (
         f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" '
@@ -216,7 +220,7 @@ def check_drawable(mixing_map: MixingMap) -> None:
         )
 
 
-def named(name: str, unit: str) -> str:
+def label_axis(name: str, unit: str) -> str:
     """An axis with what it counts, if it counts something."""
     return f"{name}, {unit}" if unit else name
 
@@ -230,11 +234,11 @@ def map_title(mixing_map: MixingMap) -> str:
     """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say
     it."""
     provenance = mixing_map.provenance
-    parts = [panels.title_of(mixing_map)]
+    parts = [panels.map_subtitle(mixing_map)]
     if provenance.get("model"):
         parts.append(panels.model_title(provenance))
     if provenance.get("clip"):
-        parts.append(panels.shortened(provenance["clip"], 40))
+        parts.append(panels.shorten_text(provenance["clip"], 40))
     told = panels.fed_text(provenance)
     return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
 

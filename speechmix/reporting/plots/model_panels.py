@@ -14,9 +14,10 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import STACKS
 from . import panels
-from .cue_tables import DECIDING, checked, curve_table, order_of, said_rows
+from .cue_tables import DECIDING, curve_table, ordered_values, select_cue_rows, target_rows_title
 from .panels import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def model_panels(
     """
     if columns < 1:
         raise InputError(f"columns should be at least 1, found {columns!r}")
-    rows = checked(
+    rows = select_cue_rows(
         table,
         stacks=stacks,
         measures=None if measure is None else [measure],
@@ -96,14 +97,14 @@ def model_panels(
         raise InputError(
             f"model_panels draws one measure, found {', '.join(measures)}: choose with measure="
         )
-    present = order_of(rows, "model")
+    present = ordered_values(rows, "model")
     absent = [name for name in models or () if name not in present]
     if absent:
         raise InputError(f"no rows of {', '.join(absent)}; the table has {', '.join(present)}")
     shown = list(models or present)
     rows = rows[rows["model"].isin(shown)]
     curves = curve_table(rows, band=band, value=value)
-    names = order_of(
+    names = ordered_values(
         rows, "stack", stacks or [name for name in STACKS if name in set(rows["stack"])]
     )
     columns = min(columns, len(shown))
@@ -125,10 +126,10 @@ def model_panels(
         if place + columns >= len(shown):
             ax.set_xlabel("relative depth", size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
-    figure.supylabel(f"{label}, {panels.spoken(measures[0])}", size=LABEL_SIZE, parse_math=False)
-    if row_names := said_rows(rows):
+    figure.supylabel(f"{label}, {measure_label(measures[0])}", size=LABEL_SIZE, parse_math=False)
+    if row_names := target_rows_title(rows):
         figure.suptitle(
-            panels.wrapped(row_names, 0.8 * figure.get_figwidth()),
+            panels.wrap_text(row_names, 0.8 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )

@@ -22,9 +22,9 @@ from matplotlib.lines import Line2D
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import taken
 from . import panels
-from .computed_curves import PanelCurves, colors_of, panel_curves
-from .cue_curves import draw_curves
-from .cue_tables import checked, order_of
+from .computed_curves import PanelCurves, model_colors, panel_curves
+from .cue_curves import draw_curve_panel
+from .cue_tables import ordered_values, select_cue_rows
 from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW
 from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
@@ -64,7 +64,7 @@ def contribution_and_need(
 
 
 @dataclass(frozen=True)
-class NeedPanels:
+class _NeedPanels:
     """What `contribution_and_need` draws, computed."""
 
     curves: Mapping[str, PanelCurves]  # by stack
@@ -87,15 +87,15 @@ class NeedPanels:
 
 def need_panels(
     table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing"
-) -> NeedPanels:
+) -> _NeedPanels:
     """Compute what `draw_need` draws, once for figures of any width; see
     `contribution_and_need`."""
     rows = taken(table, list(table), table["measure"] == measure)
     titles, curves = {}, {}
-    for stack in order_of(rows, "stack"):
+    for stack in ordered_values(rows, "stack"):
         of_stack = taken(rows, list(rows), rows["stack"] == stack)
         titles[stack] = _title(of_stack, stack)
-        curves[stack] = panel_curves(checked(of_stack))
+        curves[stack] = panel_curves(select_cue_rows(of_stack))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
     untrained = (
         "untrained (band: lowest to highest twin)"
@@ -105,10 +105,10 @@ def need_panels(
         else ""
     )
     last = rows.groupby(["stack", "model"], observed=True)["layer"].max()
-    return NeedPanels(curves, titles, colors_of(rows), last, drops, untrained)
+    return _NeedPanels(curves, titles, model_colors(rows), last, drops, untrained)
 
 
-def draw_need(computed: NeedPanels, *, narrow: bool = False) -> Figure:
+def draw_need(computed: _NeedPanels, *, narrow: bool = False) -> Figure:
     """Draw what `need_panels` computed; see `contribution_and_need`."""
     stacks, colors, drops, x = list(computed.curves), computed.colors, computed.drops, computed.x
     n_panels = 1 if drops.empty else 2
@@ -117,7 +117,7 @@ def draw_need(computed: NeedPanels, *, narrow: bool = False) -> Figure:
     )
     lines = _lines_of(figure, len(stacks), n_panels, narrow=narrow, with_strips=computed.has_strips)
     for number, (stack, (given, strip, lost)) in enumerate(zip(stacks, lines, strict=True)):
-        draw_curves(given, computed.curves[stack], x=x, colors=colors)
+        draw_curve_panel(given, computed.curves[stack], x=x, colors=colors)
         given.set_title(computed.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
         given.set_xlabel("")
         if strip is not None:
@@ -216,7 +216,7 @@ def _add_legend(
     ]
     if untrained:
         handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained))
-    title = panels.wrapped(note, figure.get_figwidth()) if note else None
+    title = panels.wrap_text(note, figure.get_figwidth()) if note else None
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 

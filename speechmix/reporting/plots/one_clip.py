@@ -18,11 +18,12 @@ from matplotlib.figure import Figure, SubFigure
 from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels, unit_labels
-from .clip_curves import Key, curves_of, draw_curves
+from .clip_curves import Key, clip_curve_table, draw_clip_curves
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
-from .sound_panels import draw_sound, roles, sound_height
+from .sound_panels import draw_sound, sound_height, word_roles
 
 _Draw = Callable[[SubFigure], None]
 
@@ -45,7 +46,7 @@ class _Row:
 
     @property
     def values(self) -> list[np.ma.MaskedArray]:
-        shares = panels.displayed(self.map)
+        shares = panels.displayed_shares(self.map)
         return [shares[self.map.layers.index(layer)] for layer in self.layers]
 
 
@@ -104,7 +105,7 @@ def clip_figure(
     """
     named_rows: dict[str, str] = {}
     if contributions is None:
-        contributions, named_rows = curves_of(clip, maps)
+        contributions, named_rows = clip_curve_table(clip, maps)
     rows = _rows(
         {key: _words_of(mixing_map) for key, mixing_map in maps.items()}, layers, contributions
     )
@@ -128,11 +129,11 @@ def clip_figure(
             )
         )
     if contributions:
-        untrained = [curves_of(clip, maps_of_twin)[0] for maps_of_twin in twins]
+        untrained = [clip_curve_table(clip, maps_of_twin)[0] for maps_of_twin in twins]
         order = list(dict.fromkeys([row.key for row in rows] + list(contributions)))
         contributions = {key: contributions[key] for key in order if key in contributions}
         parts.append(
-            (1.9, lambda part: draw_curves(part, maps, contributions, untrained, named_rows))
+            (1.9, lambda part: draw_clip_curves(part, maps, contributions, untrained, named_rows))
         )
     heights = [inches for inches, _ in parts]
     figure = panels.new_figure(width, sum(heights) + 0.2)
@@ -141,7 +142,7 @@ def clip_figure(
         for row in rows
         if row.map.provenance.get("model")
     }
-    title = " · ".join([panels.shortened(clip.name, 60), *models])
+    title = " · ".join([panels.shorten_text(clip.name, 60), *models])
     figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
     places = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for place, (_, draw) in zip(places, parts, strict=True):
@@ -273,7 +274,7 @@ def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, heig
         if row.first:
             _write_heading(line[0], row.map)
         line[0].set_ylabel(
-            f"{panels.spoken(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
+            f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
         )
     part.supxlabel(_legend(rows, clip), size=LABEL_SIZE)
     panels.add_color_bar(
@@ -284,7 +285,7 @@ def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, heig
 def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -> None:
     """Words and tokens on both sides, a line around what the cue gives the target, a mark beside
     the deciding row."""
-    marked = {word: color for word, (_, color) in roles(clip).items()}
+    marked = {word: color for word, (_, color) in word_roles(clip).items()}
     # Where labels are thinned, the cue comes first among the sources and the target among the
     # targets.
     target_first = dict(reversed(marked.items()))
@@ -302,7 +303,7 @@ def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -
         always=always,
         most=_MOST_LETTERS,
     )
-    panels.outline(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
+    panels.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
     if deciding is not None:
         panels.mark_row(ax, deciding)
 

@@ -27,6 +27,7 @@ from matplotlib.ticker import MaxNLocator
 from ...files.whole_files import whole_file
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
@@ -65,10 +66,10 @@ class ShownFigure(Figure):
     """A figure that a notebook shows by itself, without pyplot and its list of open figures."""
 
     def _repr_png_(self) -> bytes:
-        return png(self)
+        return png_bytes(self)
 
 
-def png(figure: Figure) -> bytes:
+def png_bytes(figure: Figure) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
@@ -91,32 +92,27 @@ def new_figure(width: float, height: float) -> ShownFigure:
     return ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def shortened(text: str, most: int = 22) -> str:
+def shorten_text(text: str, most: int = 22) -> str:
     """Text on one line, cut in the end if it is longer than `most` letters.
 
     Examples
     --------
-    >>> shortened("anticonstitutionnellement", 12)
+    >>> shorten_text("anticonstitutionnellement", 12)
     'anticonstit…'
     """
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def wrapped(text: str, inches: float) -> str:
+def wrap_text(text: str, inches: float) -> str:
     """Text in lines that fit this width in the size of tick labels."""
     return "\n".join(textwrap.wrap(text, max(int(inches / LETTER_WIDTH), 20)))
-
-
-def spoken(name: str) -> str:
-    """Name of a measure as it is written in a figure."""
-    return name.replace("_", " ")
 
 
 def model_name(name: object) -> str:
     """Name of a model; of a local folder only its last part."""
     text = str(name)
-    return shortened(
+    return shorten_text(
         text.rstrip("/\\").replace("\\", "/").rpartition("/")[2] if text[:1] in "/.~" else text, 40
     )
 
@@ -132,15 +128,15 @@ def fed_text(provenance: Mapping[str, Any], most: int = 80) -> str:
     """Who wrote what the decoder was fed, and what it is, where that is not the text that was
     given; else nothing."""
     told, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
-    return f"{told}: {shortened(text, most)}" if told else ""
+    return f"{told}: {shorten_text(text, most)}" if told else ""
 
 
-def title_of(mixing_map: MixingMap) -> str:
+def map_subtitle(mixing_map: MixingMap) -> str:
     """Measure and stack, whether the map was rolled out, and of which head it is if of one."""
     steps = mixing_map.provenance.get("steps", [])
     rolled = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
     heads = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
-    return f"{spoken(mixing_map.measure)}, {mixing_map.stack}{rolled}{''.join(heads)}"
+    return f"{measure_label(mixing_map.measure)}, {mixing_map.stack}{rolled}{''.join(heads)}"
 
 
 def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> str:
@@ -151,14 +147,14 @@ def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> 
     return f"layer {layer}{name} {strength:.2g}"
 
 
-def colors(name: str) -> Colormap:
+def color_map(name: str) -> Colormap:
     """Colour map by name, with missing values in grey."""
     from matplotlib import colormaps
 
     return colormaps[name].with_extremes(bad=MISSING)
 
 
-def displayed(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
+def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
     """What is drawn: shares of each row in percent, or scores as they are; mean over heads; [L,
     W_t, W_s].
 
@@ -207,7 +203,7 @@ def draw_cells(
         # Few cells are kept as they are in vector files; many are averaged where a pixel holds
         # several.
         interpolation="none" if values.size <= _MOST_SHARP_CELLS else "auto",
-        cmap=colors(cmap),
+        cmap=color_map(cmap),
         vmin=limits[0],
         vmax=limits[1],
     )
@@ -303,7 +299,7 @@ def add_color_bar(
     return bar
 
 
-def outline(
+def outline_cells(
     ax: Axes,
     targets: Sequence[Span],
     sources: Sequence[Span],

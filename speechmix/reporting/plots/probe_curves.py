@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_curves import layer_curves
 from .cue_tables import relative_depth
@@ -108,7 +109,7 @@ def probe_figure(
             here = drawn[(drawn["stack"] == stack) & ((drawn[rows] == name) if rows else True)]
             if curves is not None:
                 _draw_published(ax, curves[curves["stack"] == stack], colors)
-            draw_probes(ax, here, value=value, colors=colors)
+            _draw_probes(ax, here, value=value, colors=colors)
             ax.set_title(
                 stack if rows is None else f"{stack}, {name}", size=TITLE_SIZE, parse_math=False
             )
@@ -168,7 +169,7 @@ def probe_and_mixing(
     handles = _handles(drawn, None, colors)
     figure, axes = _paired_axes(len(pairs), _legend_height(handles, narrow), narrow)
     for (above, below), (read, stack) in zip(axes, pairs, strict=True):
-        draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
+        _draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
         above.set_title(
             f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False
         )
@@ -182,7 +183,7 @@ def probe_and_mixing(
     for above, below in axes if narrow else axes[:1]:
         below.set_ylim(bottom=0)  # once all is drawn: the others share it
         above.set_ylabel(_LABELS[value], size=LABEL_SIZE)
-        below.set_ylabel(f"{panels.spoken(measure)} (%)", size=LABEL_SIZE, parse_math=False)
+        below.set_ylabel(f"{measure_label(measure)} (%)", size=LABEL_SIZE, parse_math=False)
     _add_legend(figure, handles, narrow)
     return figure
 
@@ -203,13 +204,13 @@ def _legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
 
 
 def _add_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
-    title = panels.wrapped(_BANDS, figure.get_figwidth())
+    title = panels.wrap_text(_BANDS, figure.get_figwidth())
     panels.add_legend(
         figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title
     )
 
 
-def draw_probes(
+def _draw_probes(
     ax: Axes, table: pd.DataFrame, *, value: str = "accuracy", colors: dict[str, str] | None = None
 ) -> None:
     """Draw one panel: models, their twins' band, majority and control."""

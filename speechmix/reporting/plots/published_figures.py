@@ -25,7 +25,7 @@ _FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 
 @cache
-def published(name: str) -> dict[str, Any]:
+def read_published_data(name: str) -> dict[str, Any]:
     """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution),
     "speech_figure_4" (probing), ..."""
     return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def published_contributions() -> pd.DataFrame:
     """
     rows = []
     for name in _FIGURES[:2]:
-        content = published(name)
+        content = read_published_data(name)
         for init in ("trained", "random"):
             for stack, measures in content[init].items():
                 for measure, values in measures.items():
@@ -92,7 +92,7 @@ def published_probing() -> pd.DataFrame:
     """
     rows = []
     for init in ("trained", "random"):
-        for stack, models in published("speech_figure_4")[init].items():
+        for stack, models in read_published_data("speech_figure_4")[init].items():
             for model, values in models.items():
                 if isinstance(values, dict):
                     low, high = values["from"], values["to"]
@@ -113,16 +113,19 @@ def published_probing() -> pd.DataFrame:
     )
 
 
-def evidence(table: pd.DataFrame) -> str:
+def published_evidence(table: pd.DataFrame) -> str:
     """How surely the published numbers among the rows of a table are known, in a line.
 
     Examples
     --------
-    >>> evidence(published_contributions().query("stack == 'cross'"))
+    >>> published_evidence(published_contributions().query("stack == 'cross'"))
     'Whisper-medium: whole % read off a picture, ±1'
     """
     models = set(table["model"].unique())
-    read = {_named(published(name)["model"]): published(name)["reading"] for name in _FIGURES[:2]}
+    read = {
+        _named(read_published_data(name)["model"]): read_published_data(name)["reading"]
+        for name in _FIGURES[:2]
+    }
     return "; ".join(
         f"{model.removesuffix(PUBLISHED)}: {reading}"
         for model, reading in read.items()
@@ -130,9 +133,9 @@ def evidence(table: pd.DataFrame) -> str:
     )
 
 
-def sources() -> list[str]:
+def published_sources() -> list[str]:
     """One line for each published figure: what it is, where it is from, how surely it is known."""
-    contents = (published(name) for name in _FIGURES)
+    contents = (read_published_data(name) for name in _FIGURES)
     return [
         f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. "
         + (f"{content['rows'].capitalize()}. " if "rows" in content else "")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .coloured_tokens import GIVES, TAKES
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
@@ -48,7 +49,7 @@ def routes_figure(routes: Routes) -> Figure:
         xs = np.arange(len(levels))
         _draw_ribbon(ax, xs, [heights[way[level]] for level in levels], _WIDEST * share, color)
     for node in nodes:
-        text = panels.shortened(routes.label(node), 16)
+        text = panels.shorten_text(routes.label(node), 16)
         ax.text(
             -0.12, heights[node], text, ha="right", va="center", size=TICK_SIZE, parse_math=False
         )
@@ -67,10 +68,12 @@ def routes_figure(routes: Routes) -> Figure:
     for spine in ax.spines.values():
         spine.set_visible(False)
     title = (
-        f"{panels.spoken(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
+        f"{measure_label(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
         f"of {routes.target!r}"
     )
-    figure.suptitle(panels.wrapped(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
+    figure.suptitle(
+        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+    )
     return figure
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
 from ...inputs.audio.spectrograms import mel_spectrogram
+from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import spelled_cue
 from ...inputs.words.multipart_words import in_order
@@ -32,13 +33,13 @@ _WINDOW, _HOP, _FFT, _MELS = (
 )  # samples, 25 and 10 ms; the zero-padded FFT leaves no mel band empty
 
 
-def roles(clip: Clip) -> dict[int, tuple[str, str]]:
+def word_roles(clip: Clip) -> dict[int, tuple[str, str]]:
     """Role and colour of the clip's cue (of each of its words) and target, by word index."""
     of_cue = dict.fromkeys(clip.cue_words, ("cue", CUE_COLOR))
     return of_cue if clip.target is None else {**of_cue, clip.target: ("target", TARGET_COLOR)}
 
 
-def word_at(clip: Clip, index: int) -> Word:
+def clip_word(clip: Clip, index: int) -> Word:
     """Word of a clip by its index, where roles say that it has one."""
     return (clip.words or ())[index]
 
@@ -48,7 +49,7 @@ def sound_height(clip: Clip, inches: float) -> float:
     words = clip.words or ()
     if not words or _flat(clip, inches):
         return 2.5
-    return 2.3 + max(len(panels.shortened(word.text)) for word in words) * panels.LETTER_WIDTH
+    return 2.3 + max(len(panels.shorten_text(word.text)) for word in words) * panels.LETTER_WIDTH
 
 
 def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
@@ -68,7 +69,7 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
     wave.set_ylabel("wave", size=LABEL_SIZE)
     draw_spectrogram(part, spectrum, samples, seconds)
     draw_boundaries(clip, (wave, spectrum))
-    write_words(wave, clip, inches)
+    label_words(wave, clip, inches)
     asked = {
         color: (role, cue)
         for role, cue, color in (
@@ -80,7 +81,7 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
         Patch(
             color=color,
             alpha=0.6,
-            label=f"{role}: {panels.shortened(spelled_cue(clip.words or (), index))}",
+            label=f"{role}: {panels.shorten_text(spelled_cue(clip.words or (), index))}",
         )
         for color, (role, index) in asked.items()
         if index is not None
@@ -93,21 +94,10 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
         # Sits above the words, so that the figure's own title stays free for whoever draws the
         # figure.
         part.suptitle(
-            panels.shortened(clip.text, int((inches + 1.0) / 0.075)),
+            panels.shorten_text(clip.text, int((inches + 1.0) / 0.075)),
             size=LABEL_SIZE,
             parse_math=False,
         )
-
-
-def envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lowest and highest sample in up to `most` stretches: the same picture as all samples, in a
-    small file."""
-    starts = np.unique(np.linspace(0, len(samples), most, endpoint=False).astype(int))
-    return (
-        starts / _SAMPLE_RATE,
-        np.minimum.reduceat(samples, starts),
-        np.maximum.reduceat(samples, starts),
-    )
 
 
 def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> bytes:
@@ -121,11 +111,11 @@ def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> byt
     draw_boundaries(clip, (wave, spectrum))
     for ax in (wave, spectrum):
         ax.set_axis_off()
-    return panels.png(figure)
+    return panels.png_bytes(figure)
 
 
 def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
-    times, low, high = envelope(samples)
+    times, low, high = waveform_envelope(samples, _SAMPLE_RATE)
     ax.fill_between(times, low, high, color="0.35", linewidth=0.3)
     loudest = max(float(np.abs(samples).max()), 1e-6)
     ax.set(
@@ -178,7 +168,7 @@ def draw_spectrogram(
 
 def draw_boundaries(clip: Clip, axes: Sequence[Axes]) -> None:
     """Draw edges of words in each panel; cue and target shaded in their colours, and drawn last."""
-    marked = {word: color for word, (_, color) in roles(clip).items()}
+    marked = {word: color for word, (_, color) in word_roles(clip).items()}
     words = list(enumerate(clip.words or ()))
     for index, word in sorted(words, key=lambda item: item[0] in marked):
         for ax, (start, end) in itertools.product(axes, word.intervals):
@@ -211,7 +201,7 @@ def _labels(clip: Clip) -> list[tuple[int, str, float]]:
     """Which word, what to write and where in seconds, for each piece of each word: the parts of "ne
     … pas", a word twice."""
     labels = [
-        (index, panels.shortened(part.text), (start + end) / 2)
+        (index, panels.shorten_text(part.text), (start + end) / 2)
         for index, part in in_order(clip.words or ())
         for start, end in part.intervals
     ]
@@ -222,19 +212,19 @@ def _labels(clip: Clip) -> list[tuple[int, str, float]]:
     )
 
 
-def write_words(wave: Axes, clip: Clip, inches: float) -> None:
+def label_words(wave: Axes, clip: Clip, inches: float) -> None:
     """Words above the waveform; where they are too dense even upwards, some are left out, but not
     cue and target."""
     wave.xaxis.tick_top()
     wave.tick_params(length=0, pad=2)
     if not clip.words:
         return
-    marked, labels, flat = roles(clip), _labels(clip), _flat(clip, inches)
+    marked, labels, flat = word_roles(clip), _labels(clip), _flat(clip, inches)
     gap, centres = panels.LINE_PITCH * clip.duration / inches, [centre for _, _, centre in labels]
     first = [
         place for word in marked for place, (index, _, _) in enumerate(labels) if index == word
     ]
-    shown = range(len(labels)) if flat else unit_labels.spaced(centres, gap, first=first)
+    shown = range(len(labels)) if flat else unit_labels.choose_spaced(centres, gap, first=first)
     wave.set_xticks(
         [centres[i] for i in shown],
         [labels[i][1] for i in shown],

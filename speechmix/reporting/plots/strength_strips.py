@@ -116,13 +116,13 @@ def idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarr
     return np.array([of_layer.get(layer, np.inf) < STRENGTH_FLOOR for layer in curve["layer"]])
 
 
-def pieces(idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
+def line_pieces(idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
     """Pieces of a line, each of one colour: places of its points, and whether it leads to or from
     an idle layer.
 
     Examples
     --------
-    >>> list(pieces(np.array([False, False, False, True])))
+    >>> list(line_pieces(np.array([False, False, False, True])))
     [(slice(0, 3, None), False), (slice(2, 4, None), True)]
     """
     grey = [bool(a or b) for a, b in pairwise(idle)]

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .panels import DIFFERENCE_COLORS, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
@@ -60,7 +61,7 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
         panels.write_numbers(ax, cells, array, places=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
-        columns = [panels.spoken(name) for name in grid.columns]
+        columns = [measure_label(name) for name in grid.columns]
         ax.set_xticks(
             np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False
         )
@@ -134,7 +135,7 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
     figure = panels.new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
-        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.spoken(name))
+        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=measure_label(name))
         for place, name in enumerate(measures)
     ]
     handles += [

@@ -20,9 +20,9 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels, unit_labels
-from .map_figures import heat_map, named
+from .map_figures import heat_map, label_axis
 from .panels import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
-from .sound_panels import draw_boundaries, draw_spectrogram, roles, word_at, write_words
+from .sound_panels import clip_word, draw_boundaries, draw_spectrogram, label_words, word_roles
 
 _MOST_LABELLED = 40
 
@@ -67,14 +67,14 @@ def timed_map(
         )
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
-    values = panels.displayed(words)[words.layers.index(layer)]
+    values = panels.displayed_shares(words)[words.layers.index(layer)]
     ax = panels.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
     edges, columns = _columns(times)
     cells = ax.pcolormesh(
         edges,
         np.arange(len(words.targets) + 1),
         values[:, columns].filled(np.nan) * np.where(columns < 0, np.nan, 1),
-        cmap=panels.colors(panels.SHARE_COLORS),
+        cmap=panels.color_map(panels.SHARE_COLORS),
         vmin=0.0,
         vmax=panels.color_limits([values])[1],
         rasterized=True,
@@ -87,10 +87,10 @@ def timed_map(
     height = ax.get_window_extent().height / ax.figure.dpi
     unit = unit_labels.label_units(ax, "y", words.targets, inches=max(height, 0.5), most=16)
     column_name, row_name = unit_labels.side_names(words)
-    ax.set_ylabel(named(row_name, unit), size=LABEL_SIZE)
-    ax.set_xlabel(named(column_name, "time (s)"), size=LABEL_SIZE)
+    ax.set_ylabel(label_axis(row_name, unit), size=LABEL_SIZE)
+    ax.set_xlabel(label_axis(column_name, "time (s)"), size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-    ax.set_title(f"{panels.title_of(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
+    ax.set_title(f"{panels.map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:
         panels.add_color_bar(
             ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0)
@@ -123,11 +123,11 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     draw_boundaries(clip, (sound,))
     above = sound.twiny()
     above.set_xlim(0, clip.duration)
-    write_words(above, clip, 6.5)
+    label_words(above, clip, 6.5)
     sound.set_xlabel("")
     timed_map(mixing_map, layer=layer, ax=shares)
-    for index, (_, color) in roles(clip).items():
-        word = word_at(clip, index)
+    for index, (_, color) in word_roles(clip).items():
+        word = clip_word(clip, index)
         shares.vlines(
             list(itertools.chain(*word.intervals)), *shares.get_ylim(), color=color, linewidth=0.8
         )

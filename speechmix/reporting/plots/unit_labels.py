@@ -17,16 +17,18 @@ from matplotlib.ticker import MaxNLocator
 
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from .panels import LETTER_WIDTH, LINE_PITCH, TICK_SIZE, shortened
+from .panels import LETTER_WIDTH, LINE_PITCH, TICK_SIZE, shorten_text
 
 
-def spaced(positions: Sequence[float], gap: float, *, first: Collection[int] = ()) -> list[int]:
+def choose_spaced(
+    positions: Sequence[float], gap: float, *, first: Collection[int] = ()
+) -> list[int]:
     """Choose positions that are at least `gap` apart, `first` before the others; return their
     indices.
 
     Examples
     --------
-    >>> spaced([0, 1, 2, 3, 4], 2), spaced([0, 1, 2, 3, 4], 2, first=[1])
+    >>> choose_spaced([0, 1, 2, 3, 4], 2), choose_spaced([0, 1, 2, 3, 4], 2, first=[1])
     ([0, 2, 4], [1, 3])
     """
     placed: list[int] = []
@@ -36,9 +38,9 @@ def spaced(positions: Sequence[float], gap: float, *, first: Collection[int] = (
     return sorted(placed)
 
 
-def unit_label(span: Span, most: int = 22) -> str:
+def _unit_label(span: Span, most: int = 22) -> str:
     """What to write beside a unit; its position if it has no label."""
-    return shortened(span.label, most) or str(span.start)
+    return shorten_text(span.label, most) or str(span.start)
 
 
 def side_names(mixing_map: MixingMap) -> tuple[str, str]:
@@ -117,13 +119,13 @@ def label_units(
         return _label_frames(set_ticks, spans, inches)
     highlight, always = highlight or {}, always or {}
     marked = [i for word in highlight for i, span in enumerate(spans) if span.word == word]
-    shown = spaced(
+    shown = choose_spaced(
         range(len(spans)),
         LINE_PITCH * len(spans) / inches,
         first=list(dict.fromkeys([*always, *marked])),
     )
-    labels = [unit_label(spans[i], most) for i in shown]
-    flat = side == "y" or lie_flat(labels, inches)
+    labels = [_unit_label(spans[i], most) for i in shown]
+    flat = side == "y" or _lie_flat(labels, inches)
     set_ticks(
         [i + 0.5 for i in shown],
         labels,
@@ -144,7 +146,7 @@ def label_units(
     return ""
 
 
-def lie_flat(labels: Sequence[str], inches: float) -> bool:
+def _lie_flat(labels: Sequence[str], inches: float) -> bool:
     """Whether labels fit side by side on an axis of this length."""
     return max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(labels)
 
@@ -154,8 +156,8 @@ def label_room(spans: Sequence[Span], *, most: int = 22, inches: float | None = 
     may lie flat."""
     if all(span.kind == "frame" for span in spans):
         return 0.3
-    labels = [unit_label(span, most) for span in spans]
-    if inches is not None and lie_flat(labels, inches):
+    labels = [_unit_label(span, most) for span in spans]
+    if inches is not None and _lie_flat(labels, inches):
         return 0.2
     return max(map(len, labels)) * LETTER_WIDTH + 0.1
 

@@ -25,7 +25,7 @@ from ...files.json_files import parse_json
 from ...files.text_files import read_text
 from ...inputs.clips.rows import Rejected
 from ...inputs.sentences.sentence import Sentence
-from .blimp_cues import cue_by_construction, cue_by_dependency, number_of, plainly_plural
+from .blimp_cues import cue_by_construction, cue_by_dependency, is_plainly_plural, target_number
 
 # What is the cue: by construction, and which dependency says the same.
 PARADIGMS = {
@@ -129,7 +129,7 @@ def read_blimp(
     paradigms : sequence of str, optional
         Keys of `PARADIGMS`; by default those the folder has.
     parse : callable, optional
-        Gives a text's dependencies, as `speechmix.studies.agreement.blimp_cues.spacy_parser` does;
+        Gives a text's dependencies, as `speechmix.studies.agreement.blimp_cues.load_spacy_pipeline` does;
         without it the cue follows from the paradigm's construction.
 
     Returns
@@ -311,8 +311,8 @@ def _item(
     )
     if not cue or target in cue:
         return Rejected(name, "no cue found", f"no {kind} for {words[target]!r} in {good!r}")
-    number = number_of(kind, words, target, others[target])
-    if kind == "subject" and number == "singular" and plainly_plural(words[:target]):
+    number = target_number(kind, words, target, others[target])
+    if kind == "subject" and number == "singular" and is_plainly_plural(words[:target]):
         return Rejected(
             name,
             "mistake in BLiMP",

@@ -106,7 +106,7 @@ def _above(token) -> list[int]:
     return heads
 
 
-def number_of(kind: str, words: list[str], target: int, foil: str) -> str:
+def target_number(kind: str, words: list[str], target: int, foil: str) -> str:
     """Number of the target, "singular" or "plural"."""
     lower = [word.lower() for word in words]
     form = lower[target]
@@ -122,7 +122,7 @@ def number_of(kind: str, words: list[str], target: int, foil: str) -> str:
     )  # a regular verb: the one with -s
 
 
-def plainly_plural(subject: list[str]) -> bool:
+def is_plainly_plural(subject: list[str]) -> bool:
     """Whether a subject with a determiner has a noun in -s: "those drivers", "a lot of
     pedestrians", "the Clintons"."""
     subject = [word.lower() for word in subject]
@@ -135,7 +135,7 @@ def plainly_plural(subject: list[str]) -> bool:
     )
 
 
-def spacy_parser(model: str = "en_core_web_sm") -> Callable:
+def load_spacy_pipeline(model: str = "en_core_web_sm") -> Callable:
     """Return a spaCy pipeline, for `read_blimp(parse=...)`.
 
     Raises

@@ -135,7 +135,7 @@ def split_halves(
     ]
 
 
-def sentences_of(item: BlimpItem) -> tuple[str, str, str]:
+def item_sentences(item: BlimpItem) -> tuple[str, str, str]:
     """The acceptable sentence, the unacceptable one, and the one with the mask, in lower case."""
     word = Sentence(item.text).words[item.target]
     forms = (word.text, item.foil, "<mask>")
@@ -151,7 +151,7 @@ def _groups(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
         str, list[tuple[BlimpItem, tuple[str, str, str]]]
     ] = {}  # members with their sentences, by sentence
     for item in sorted(items, key=lambda item: item.name):
-        merged = [(item, sentences_of(item))]
+        merged = [(item, item_sentences(item))]
         for former in {
             id(group): group for group in map(group_of.get, merged[0][1]) if group
         }.values():

@@ -37,7 +37,7 @@ _DESCRIPTION = "training.json"
 
 
 @dataclass(frozen=True)
-class Training:
+class FineTuningOptions:
     """How a model is trained; the published values by default.
 
     Parameters
@@ -83,7 +83,7 @@ def fine_tune_choice(
     sentences: Sequence[Sentence],
     folder: str | PathLike,
     *,
-    training: Training | None = None,
+    training: FineTuningOptions | None = None,
     progress: bool = False,
 ) -> Path:
     """Train a copy of a model on the two-word choice, unless the folder already holds the result.
@@ -116,7 +116,7 @@ def fine_tune_choice(
     >>> sentences = [speechmix.Sentence("the keys are here", target="are", foil="is")]                    # doctest: +SKIP
     >>> tuned = speechmix.load(fine_tune_choice(bert, sentences, "runs/tuned"))                           # doctest: +SKIP
     """
-    folder, training = Path(folder), training or Training()
+    folder, training = Path(folder), training or FineTuningOptions()
     if not sentences:
         raise InputError("expected sentences to train on, found none")
     question = {
@@ -178,7 +178,7 @@ def _choice_of(model: Model, sentence: Sentence) -> _Choice:
 def _train(
     module: torch.nn.Module,
     choices: Sequence[_Choice],
-    training: Training,
+    training: FineTuningOptions,
     *,
     pad: int,
     progress: bool,

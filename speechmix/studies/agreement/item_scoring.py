@@ -22,7 +22,7 @@ from ...evaluation.distance_effect import distance_effect
 from ...mixing.passes.mix import mix_one
 from ...runs.journal.item_lines import answers
 from .blimp import BlimpItem
-from .task_accuracy import choice
+from .task_accuracy import choice_margin
 
 _VALUES = [
     name
@@ -39,7 +39,7 @@ Refused = Callable[[str, str, str], object]
 
 
 @dataclass(frozen=True)
-class Alignment:
+class CueAlignmentOptions:
     """What is asked of the maps.
 
     Parameters
@@ -64,7 +64,7 @@ class Alignment:
     objective: str = "logit"
 
 
-def stack_of(model: Model) -> str:
+def studied_stack(model: Model) -> str:
     """The stack that is studied: the encoder of a masked model, the decoder of a causal one."""
     return model.capabilities.input_stack
 
@@ -96,7 +96,7 @@ def decided_items(
             **_described(model),
             "sentence": item.sentence(masked=False).fingerprint,
         },
-        answer=lambda item: [choice(model, item.sentence(masked=False))["margin"]],
+        answer=lambda item: [choice_margin(model, item.sentence(masked=False))["margin"]],
         is_whole=lambda row: len(row) == 1,
         refused=lambda item, error: refused(item.name, "cannot be decided", str(error)),
     )
@@ -109,7 +109,7 @@ def aligned_items(
     model: Model,
     items: Sequence[BlimpItem],
     path: Path,
-    asked: Alignment,
+    asked: CueAlignmentOptions,
     *,
     first: Sequence[BlimpItem],
     refused: Refused,
@@ -159,11 +159,11 @@ def _described(model: Model) -> dict[str, Any]:
 
 
 def _ingredients(
-    model: Model, item: BlimpItem, names: list[str], asked: Alignment
+    model: Model, item: BlimpItem, names: list[str], asked: CueAlignmentOptions
 ) -> dict[str, Any]:
     """Everything that decides an item's result: a stored one is used only if all of it is the
     same."""
-    masked = stack_of(model) == "encoder"
+    masked = studied_stack(model) == "encoder"
     made_of = _described(model) | {
         "sentence": item.sentence(masked=masked).fingerprint,
         "cue": list(item.cue),
@@ -178,7 +178,7 @@ def _ingredients(
 
 
 def _possible(
-    model: Model, few: Sequence[BlimpItem], asked: Alignment, refused: Refused
+    model: Model, few: Sequence[BlimpItem], asked: CueAlignmentOptions, refused: Refused
 ) -> list[str]:
     """The measures (or distances) that can be taken of this model, on any of a few items; the
     others are told of once."""
@@ -198,9 +198,11 @@ def _possible(
     return possible
 
 
-def _rows(model: Model, item: BlimpItem, names: list[str], asked: Alignment) -> list[list]:
+def _rows(
+    model: Model, item: BlimpItem, names: list[str], asked: CueAlignmentOptions
+) -> list[list]:
     """Cue alignment of one sentence: the columns that are stored."""
-    stack = stack_of(model)
+    stack = studied_stack(model)
     sentence = item.sentence(masked=stack == "encoder")
     where: dict[str, Any] = {"cue": item.cue, "target": item.target, "attractors": item.attractors}
     where |= {"subtokens": asked.subtokens, "drop": ("special",) if asked.without_special else ()}

@@ -15,7 +15,7 @@ from ...evaluation.cue_alignment import SHARES, mean_alignment
 from ...files.text_files import write_csv
 from ...reporting.plots.alignment_table import alignment_figure, alignment_text
 from ...reporting.plots.panels import write_figure
-from .task_accuracy import accuracy
+from .task_accuracy import item_accuracy
 
 _PARTS = ["paradigm", "number"]
 
@@ -52,7 +52,10 @@ def write_agreement(
     """
     write_csv(table, folder / "cue_alignment.csv")
     write_csv(decisions, folder / "decisions.csv")
-    shares, parts = accuracy(decisions), accuracy(decisions, by=["model", "init", *_PARTS])
+    shares, parts = (
+        item_accuracy(decisions),
+        item_accuracy(decisions, by=["model", "init", *_PARTS]),
+    )
     every = pd.concat([shares.assign(paradigm="all", number="all"), parts])
     write_csv(
         every[["model", "init", *_PARTS, "accuracy", "low", "high", "items"]],
@@ -64,7 +67,7 @@ def write_agreement(
         mean_alignment(table, by=["paradigm", "model", "init", "stack", "measure", "layer"]),
         folder / "means_by_paradigm.csv",
     )
-    texts = [accuracy_text(parts)]
+    texts = [_accuracy_text(parts)]
     for metric in means["metric"].unique():
         if metric not in SHARES:
             figure = alignment_figure(means, metric=metric, published=published, note=note)
@@ -79,7 +82,7 @@ def write_agreement(
     return "\n\n".join(texts)
 
 
-def accuracy_text(shares: pd.DataFrame) -> str:
+def _accuracy_text(shares: pd.DataFrame) -> str:
     """Return accuracy by paradigm and number as text: a model that always writes one number is
     found out here.
 
@@ -87,7 +90,7 @@ def accuracy_text(shares: pd.DataFrame) -> str:
     --------
     >>> shares = pd.DataFrame({"paradigm": "anaphor", "number": ["plural", "singular"], "model": "m", "init": "trained",
     ...                        "accuracy": [0.05, 0.96]})
-    >>> print(accuracy_text(shares))
+    >>> print(_accuracy_text(shares))
     init     trained
     number    plural singular
     paradigm

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CHANCE = 0.5
 
 
-def choice(model: Model, item: Item) -> dict[str, float | bool]:
+def choice_margin(model: Model, item: Item) -> dict[str, float | bool]:
     """Return the margin between target and foil, and whether the target wins.
 
     Parameters
@@ -53,7 +53,7 @@ def choice(model: Model, item: Item) -> dict[str, float | bool]:
     Examples
     --------
     >>> model = speechmix.load("bert-base-uncased")                                                       # doctest: +SKIP
-    >>> choice(model, speechmix.Sentence("the keys are here", target="are", foil="is"))                   # doctest: +SKIP
+    >>> choice_margin(model, speechmix.Sentence("the keys are here", target="are", foil="is"))            # doctest: +SKIP
     {'margin': 4.1, 'right': True}
     """
     decision = Decision.of(model, item)
@@ -65,7 +65,7 @@ def choice(model: Model, item: Item) -> dict[str, float | bool]:
     return {"margin": decision.margin, "right": decision.margin > 0}
 
 
-def accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init")) -> pd.DataFrame:
+def item_accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init")) -> pd.DataFrame:
     """Share of items done right, with its 95 % interval over items (Wilson's, scipy's: it holds
     near 0 and 1, too).
 
@@ -90,7 +90,7 @@ def accuracy(table: pd.DataFrame, *, by: Sequence[str] = ("model", "init")) -> p
     Examples
     --------
     >>> table = pd.DataFrame({"item": list("abcd"), "right": [True, True, True, False], "model": "m", "init": "trained"})
-    >>> accuracy(table).round(2).values.tolist()
+    >>> item_accuracy(table).round(2).values.tolist()
     [['m', 'trained', 0.75, 0.3, 0.95, 4]]
     """
     missing = [name for name in ("item", "right", *by) if name not in table.columns]

@@ -7,15 +7,15 @@ mine("Les chats voient un livre.").pairs
 
 from .language.lexicon import Lexicon
 from .mining import mine, mine_all
-from .pairs import Dropped, Mined, Pair, count_pairs
+from .pairs import DroppedCandidate, HomophonePair, MinedSentence, count_pairs
 from .template_tables import Template
 from .templates import load_template, load_templates
 
 __all__ = [
-    "Dropped",
+    "DroppedCandidate",
+    "HomophonePair",
     "Lexicon",
-    "Mined",
-    "Pair",
+    "MinedSentence",
     "Template",
     "count_pairs",
     "load_template",

@@ -16,8 +16,8 @@ from ...files.shards import WHOLE, Shard
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import LeftOut, run_stage
 from ...runs.journal.stage_lines import AT, input_digest, numbered_lines
-from .shard_rows import OwnRows, place_noted, where_is
-from .study_folder import PAIRS, plain_line, sound_of
+from .shard_rows import ShardRows, absolute_source, with_corpus_position
+from .study_folder import PAIRS, corpus_line, recording_marks
 
 
 def words_stage(
@@ -52,10 +52,10 @@ def words_stage(
             if "why" not in line
         )
     else:
-        options["source"] = where_is(source)
-        rows = OwnRows(read_corpus(source), shard)
+        options["source"] = absolute_source(source)
+        rows = ShardRows(read_corpus(source), shard)
         items, inputs = (
-            ((row.name, plain_line(study, row) | {AT: place}) for place, row in rows),
+            ((row.name, corpus_line(study, row) | {AT: place}) for place, row in rows),
             rows.inputs,
         )
 
@@ -66,8 +66,15 @@ def words_stage(
 
     def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
         if "why" in line:
-            return {"of": digest([line["why"], line["reason"]]), **place_noted(line[AT], shard)}
-        return {**placed(line), **sound_of(line["path"], stored), **place_noted(line[AT], shard)}
+            return {
+                "of": digest([line["why"], line["reason"]]),
+                **with_corpus_position(line[AT], shard),
+            }
+        return {
+            **placed(line),
+            **recording_marks(line["path"], stored),
+            **with_corpus_position(line[AT], shard),
+        }
 
     return run_stage(
         output,

@@ -34,8 +34,8 @@ from ...inputs.words.spans import Word
 from ...inputs.words.word_lookup import check_words
 from ...runs.journal.stage_journal import LeftOut
 from ...runs.journal.stage_lines import kept
-from .language.spoken import Written, spoken, text_of, written_words
-from .study_folder import PAIRS, clip_of
+from .language.spoken import WrittenWord, spoken_text, word_text, written_words
+from .study_folder import PAIRS, clip_from_line
 
 if TYPE_CHECKING:
     from ...adapters import Model
@@ -68,23 +68,23 @@ def align_line(
     AlignmentError
         If the words cannot be placed.
     """
-    clip = clip_of(line)
+    clip = clip_from_line(line)
     check_audio(clip)
     if "words" in line:
         alignment = Alignment(tuple(Word(*word) for word in line["words"]), "given", 1.0)
     elif textgrids is not None:
         alignment = Alignment(tuple(read_words(_textgrid(textgrids, clip.name))), "textgrid", 1.0)
     else:
-        alignment = place_clip(clip, method=method, model=model)
-    words, kept_line = kept_words(clip, alignment)
-    write_words(folder, clip, words)
+        alignment = _place_clip(clip, method=method, model=model)
+    words, kept_line = store_words(clip, alignment)
+    write_clip_textgrid(folder, clip, words)
     return kept_line
 
 
-def kept_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict[str, Any]]:
+def store_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict[str, Any]]:
     """The clip's written words with their times, and what `align_line` returns of them."""
-    written = words_in(clip.text or "", clip.language)
-    words = linked(clip, alignment.words, written)
+    written = text_words(clip.text or "", clip.language)
+    words = transfer_word_times(clip, alignment.words, written)
     facts = {
         "seconds": round(clip.duration, 4),
         "alignment": alignment.method,
@@ -103,7 +103,7 @@ def kept_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict
     return words, {**facts, "doubts": list(alignment.doubts), "words": placed}
 
 
-def write_words(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
+def write_clip_textgrid(folder: Path, clip: Clip, words: Sequence[Word]) -> None:
     """Write a clip's TextGrid, whole or not at all."""
     with whole_file(folder / f"{clip.name}.TextGrid", one_writer=True) as unfinished:
         write_textgrid(unfinished, list(words), clip.duration)
@@ -137,17 +137,19 @@ def compare_on_sample(
 
     def ready() -> Iterator[Clip]:
         for line in sample:
-            clip = clip_of(line)
+            clip = clip_from_line(line)
             if "words" in line:
-                clip = clip.with_words(linked(clip, [Word(*word) for word in line["words"]]))
+                clip = clip.with_words(
+                    transfer_word_times(clip, [Word(*word) for word in line["words"]])
+                )
             yield clip
 
     def aligner(method: str, model: Model | str | None) -> Callable[[Clip], tuple[Word, ...]]:
         def align(clip: Clip) -> tuple[Word, ...]:
             check_audio(clip)
             if method == "textgrid" or isinstance(model, str):
-                return linked(clip, read_words(_textgrid(str(model), clip.name)))
-            return linked(clip, place_clip(clip, method=method, model=model).words)
+                return transfer_word_times(clip, read_words(_textgrid(str(model), clip.name)))
+            return transfer_word_times(clip, _place_clip(clip, method=method, model=model).words)
 
         return align
 
@@ -178,15 +180,15 @@ def check_audio(clip: Clip) -> None:
         raise LeftOut("silence", f"{where}: {seconds:.1f} s of silence, expected speech")
 
 
-def words_in(text: str, language: str | None) -> list[Written]:
+def text_words(text: str, language: str | None) -> list[WrittenWord]:
     """Written words of a text; of a language other than French, what stands between spaces."""
     if (language or "fr").startswith("fr"):
         return written_words(text)
     tokens = (match for match in re.finditer(r"\S+", text) if words_of(match.group()))
-    return [Written(*match.span(), (match.group().lower(),)) for match in tokens]
+    return [WrittenWord(*match.span(), (match.group().lower(),)) for match in tokens]
 
 
-def place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None) -> Alignment:
+def _place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None) -> Alignment:
     """Align a clip's text: CTC models are given it as it is spoken, the others read figures
     themselves."""
     from ...alignment.ctc import has_ctc_head
@@ -194,16 +196,20 @@ def place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None) 
     ctc = method == "ctc" or (method == "auto" and model is not None and has_ctc_head(model))
     french = (clip.language or "fr").startswith("fr")
     text = clip.text or ""
-    text = spoken(text) if ctc and french else text
+    text = spoken_text(text) if ctc and french else text
     return place_words(clip, text, model=model, method=method)
 
 
-def linked(clip: Clip, heard, written: list[Written] | None = None) -> tuple[Word, ...]:
+def transfer_word_times(
+    clip: Clip, heard, written: list[WrittenWord] | None = None
+) -> tuple[Word, ...]:
     """Give the clip's written words the times of what an aligner heard."""
     text = clip.text or ""
-    written = words_in(text, clip.language) if written is None else written
-    pairs = [(text_of(word, text), " ".join(word.spoken)) for word in written]
-    words = link(pairs, heard, spoken=spoken if (clip.language or "fr").startswith("fr") else str)
+    written = text_words(text, clip.language) if written is None else written
+    pairs = [(word_text(word, text), " ".join(word.spoken)) for word in written]
+    words = link(
+        pairs, heard, spoken=spoken_text if (clip.language or "fr").startswith("fr") else str
+    )
     return check_words(words, duration=clip.duration, where=f"clip {clip.name!r}")
 
 

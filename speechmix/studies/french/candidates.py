@@ -15,7 +15,7 @@ from .parser_interface import Link
 from .template_tables import BESIDE, Template
 
 
-def links_of(
+def template_links(
     template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon
 ) -> list[Link]:
     """Links of a template's relation.
@@ -50,23 +50,23 @@ def links_of(
 
 def words_between(tokens: Sequence[Token], link: Link) -> int:
     """How many words, not signs, stand between cue and target."""
-    return sum([token.key[:1].isalnum() for token in between(tokens, link)])
+    return sum([token.key[:1].isalnum() for token in tokens_between(tokens, link)])
 
 
-def between(tokens: Sequence[Token], link: Link) -> Sequence[Token]:
+def tokens_between(tokens: Sequence[Token], link: Link) -> Sequence[Token]:
     """What stands between cue and target, whichever comes first."""
     if link.target - link.cue in (1, -1):
         return ()
     return tokens[min(link.cue, link.target) + 1 : max(link.cue, link.target)]
 
 
-def unfit(
+def exclusion_reason(
     template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon
 ) -> str:
     """Why the template's own conditions exclude a link; empty if they do not."""
     if not template.sentence_initial and tokens[link.cue].capital:
         return "capital cue is excluded by the template"
-    words = between(tokens, link)
+    words = tokens_between(tokens, link)
     if words and words_between(tokens, link) > template.words_between:
         return "more words between than the template allows"
     key = tokens[link.target].key

@@ -17,7 +17,7 @@ OF_NUMBER = (NUMBER, ACROSS)
 INVARIANT = "invariant"
 
 
-def contrast_of(own: str, other: str) -> str:
+def verb_contrast(own: str, other: str) -> str:
     """Return what two finite forms of a verb differ in, by their person and number.
 
     Parameters
@@ -27,7 +27,7 @@ def contrast_of(own: str, other: str) -> str:
 
     Examples
     --------
-    >>> [contrast_of(*two) for two in (("3s", "3p"), ("1s", "3p"), ("3s", "1s"), ("3s", "3s"))]
+    >>> [verb_contrast(*two) for two in (("3s", "3p"), ("1s", "3p"), ("3s", "1s"), ("3s", "3s"))]
     ['number', 'number_across_persons', 'person', 'tense']
     """
     if own == other:

@@ -18,8 +18,8 @@ from ...runs.journal.stage_lines import counted, options_of
 from .dataset import read_examples
 from .selection import select_examples
 from .speaker_adaptation import align_study
-from .stage_counts import summary
-from .stages import mine_corpus, transcribe_corpus, transcripts_of
+from .stage_counts import format_stage_counts
+from .stages import mine_corpus, transcribe_corpus, transcript_path
 from .study_folder import PAIRS, WORDS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def corpus_examples(
     transcripts = [_transcribed(folder, load_model(), stage_options) for load_model in models]
     labels = [options_of(path)["model"] for path in sorted(transcripts)]
     examples = select_examples(folder, models=labels, **selection)
-    print(f"\n{summary(examples)}\n")
+    print(f"\n{format_stage_counts(examples)}\n")
     clips = read_examples(examples, skipped=skipped)
     if not clips:
         raise SpeechmixError(
@@ -67,7 +67,7 @@ def corpus_examples(
 
 def _transcribed(folder: Path, model: Model, stage_options: dict[str, Any]) -> Path:
     """What a model writes of the corpus, in one file or in the shards that were begun."""
-    output = transcripts_of(folder, model)
+    output = transcript_path(folder, model)
     for shard in begun_shards(output):
         transcribe_corpus(folder, [model], shard=shard, **stage_options)
     print(counted(output))

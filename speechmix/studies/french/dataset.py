@@ -175,12 +175,12 @@ def _without_bars() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def holds_examples(folder: str | PathLike) -> bool:
+def is_dataset(folder: str | PathLike) -> bool:
     """Whether a folder is a data set that `write_examples` wrote.
 
     Examples
     --------
-    >>> holds_examples("nowhere")
+    >>> is_dataset("nowhere")
     False
     """
     return (Path(folder) / ABOUT).is_file() and (Path(folder) / PARQUET).is_file()
@@ -208,7 +208,7 @@ def read_examples(
     InputError
         If there is no data set, it is damaged, or a recording is missing.
     """
-    root = audio_root or about(folder).get("audio_root")
+    root = audio_root or dataset_info(folder).get("audio_root")
     if not isinstance(root, (str, PathLike)):
         raise InputError(
             f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder "
@@ -225,7 +225,7 @@ def read_examples(
     return clips
 
 
-def about(folder: str | PathLike) -> dict[str, Any]:
+def dataset_info(folder: str | PathLike) -> dict[str, Any]:
     """Return what a data set was made from: audio_root, options of every stage, versions.
 
     Raises

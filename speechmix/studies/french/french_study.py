@@ -137,14 +137,14 @@ def french_study(
     --------
     >>> page = speechmix.french_study("clips.tsv", models=["openai/whisper-small"], out="runs/small")    # doctest: +SKIP
     """
-    from ...reporting.pages.wording import said_twins
+    from ...reporting.pages.wording import format_twins
     from .corpus_examples import corpus_examples
 
     if clips is not None and corpus is not None:
         raise InputError(
             "expected clips or a corpus that they are made of, found both: leave one out"
         )
-    print(said_twins(len(seeds)))
+    print(format_twins(len(seeds)))
     sources = models or list(bundled.models().values())
     load_on_device = partial(load, device=device)
     trained = [partial(load_on_device, source) for source in sources]
@@ -234,12 +234,12 @@ def _listed(
     )
 
 
-def study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
+def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     """What the page says first: which clips, by what name, and which untrained twins.
 
     Examples
     --------
-    >>> study_notes("fr", [0, 1])
+    >>> _study_notes("fr", [0, 1])
     ['Clips: fr. Untrained twins: seeds 0 to 1.']
     """
     is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
@@ -258,15 +258,15 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
     seeds : sequence of int
         Of the random twins.
     """
-    from .dataset import about
+    from .dataset import dataset_info
     from .stage_counts import selection_facts
 
     path = RunFolder(Path(run)).page_description
-    mined = about(examples).get("stages", {}).get("pairs", {})
+    mined = dataset_info(examples).get("stages", {}).get("pairs", {})
     clips = Path(mined.get("source", examples)).name
     if path.exists():
         former = read_json_object(path)
-        (of_no_twins,) = study_notes(clips, [])
+        (of_no_twins,) = _study_notes(clips, [])
         is_ours = [
             str(note).startswith(of_no_twins.removesuffix("none."))
             for note in former.get("notes") or ()
@@ -274,7 +274,7 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
         if former.get("title") != TITLE or is_ours != [True]:
             return
     chosen = {"selection": facts} if (facts := selection_facts(Path(examples))) else {}
-    write_json(path, {"title": TITLE, "notes": study_notes(clips, seeds), **chosen})
+    write_json(path, {"title": TITLE, "notes": _study_notes(clips, seeds), **chosen})
 
 
 def _report(
@@ -287,7 +287,7 @@ def _report(
     """Print the run's tables and write its page."""
     from ...reporting.pages.study_page import write_study
     from ...reporting.pages.study_results import Study
-    from ...reporting.pages.study_tables import shown
+    from ...reporting.pages.study_tables import format_study_table
     from ...reporting.pages.transcription import transcription_notes
     from .stage_counts import selection_facts
     from .study_folder import EXAMPLES
@@ -298,7 +298,7 @@ def _report(
     clips = "synthetic clips of the package" if source is None else "given in Python"
     if isinstance(source, (str, PathLike)):
         clips = Path(source).name
-    notes = study_notes(clips, seeds)
+    notes = _study_notes(clips, seeds)
     notes = [SYNTHETIC, *notes] if source is None else notes
     chosen = selection_facts(run.out / "corpus" / EXAMPLES) if is_mined else {}
     write_json(
@@ -314,10 +314,10 @@ def _report(
             "\ncue contribution in %, over whole stacks, at the deciding position where it is "
             "known:"
         )
-        print(shown(study.headline).to_string(index=False))
+        print(format_study_table(study.headline).to_string(index=False))
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
-            print(shown(study.ablation).to_string(index=False))
+            print(format_study_table(study.ablation).to_string(index=False))
     page = write_study(study, title=TITLE, notes=notes)
     print(f"\npage: {page}")
     return page

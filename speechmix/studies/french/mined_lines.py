@@ -19,7 +19,7 @@ from ...inputs.clips.rows import Rejected, Row
 from ...runs.journal.stage_journal import LeftOut
 from .miners import Miner
 from .mining import mine_with
-from .study_folder import audio_path, given_pair
+from .study_folder import audio_path, corpus_pair
 from .template_tables import Template
 from .templates import load_template, load_templates
 
@@ -33,7 +33,7 @@ def mined_line(
         raise LeftOut(row.why, row.reason)
     line: dict[str, Any] = {"text": row.text, "language": language}
     if row.pairs:
-        line["pairs"] = [given_pair(row, pair) for pair in row.pairs]
+        line["pairs"] = [corpus_pair(row, pair) for pair in row.pairs]
     else:
         mined = mine_with(miners(), row.text)
         line["pairs"] = [pair._asdict() for pair in mined.pairs]
@@ -50,7 +50,7 @@ def mined_line(
     return {**line, "meta": row.meta}
 
 
-def described(template: Template) -> dict[str, Any]:
+def describe_template(template: Template) -> dict[str, Any]:
     """A template as the options say it, its lexicon by content; what it does not use is left
     out."""
     entries = {
@@ -73,7 +73,7 @@ def row_digest(row: Row | Rejected) -> dict[str, str]:
     }
 
 
-def templates_of(names: Sequence[str | Path]) -> tuple[Template, ...]:
+def resolve_templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
     """Templates by the names of their sets, their own, or paths of .toml files."""
     templates: list[Template] = []
     for name in names:

@@ -25,7 +25,7 @@ class Miner(NamedTuple):
     templates: tuple[tuple[Template, Lexicon], ...]
 
 
-def miners_of(
+def build_miners(
     templates: tuple[Template, ...], parser: str, lexicon: Lexicon | None
 ) -> tuple[Miner, ...]:
     """Parsers of templates.

@@ -1,6 +1,6 @@
 """Which homophone pairs are in a sentence, where, and what tells their number?
 
-In: a sentence as it is written, and templates. Out: `Pair`s with half-open character ranges in that
+In: a sentence as it is written, and templates. Out: `HomophonePair`s with half-open character ranges in that
 very text, and every candidate that was dropped, with the reason. Positions come from the parse,
 never from looking a form up.
 """
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import InputError
-from .candidates import between, links_of, unfit, words_between
+from .candidates import exclusion_reason, template_links, tokens_between, words_between
 from .contrasts import IMPERSONAL, INVARIANT, is_audible, onset_tells
 from .language.lexicon import Lexicon
 from .language.partners import INVARIANT as ALIKE
 from .language.partners import NoPartner, Partner
 from .language.text import begins_with_vowel, is_numeral
-from .miners import Miner, miners_of
-from .pairs import Dropped, Mined, Pair
+from .miners import Miner, build_miners
+from .pairs import DroppedCandidate, HomophonePair, MinedSentence
 from .parser_interface import Link
 from .template_tables import CueForm, Template
 from .templates import load_templates
@@ -34,7 +34,7 @@ def mine(
     templates: Sequence[Template] | None = None,
     parser: str = "lexicon",
     lexicon: Lexicon | None = None,
-) -> Mined:
+) -> MinedSentence:
     """Find the homophone pairs of one sentence.
 
     Parameters
@@ -62,36 +62,36 @@ def mine(
     if not isinstance(text, str):
         raise InputError(f"mine: text must be a string, found {type(text).__name__}")
     return mine_with(
-        miners_of(
+        build_miners(
             load_templates("french") if templates is None else tuple(templates), parser, lexicon
         ),
         text,
     )
 
 
-def mine_with(miners: Sequence[Miner], text: str) -> Mined:
+def mine_with(miners: Sequence[Miner], text: str) -> MinedSentence:
     """Find the pairs of one sentence of many, with parsers and lexicons that were looked for
     once."""
-    pairs: list[Pair] = []
-    dropped: list[Dropped] = []
+    pairs: list[HomophonePair] = []
+    dropped: list[DroppedCandidate] = []
     for miner in miners:
         tokens, links = miner.parser.parse(text)
         for template, words in miner.templates:
-            of_relation = links_of(template, tokens, links, words)
+            of_relation = template_links(template, tokens, links, words)
             if of_relation:
                 _apply(template, text, tokens, of_relation, words, pairs, dropped)
     _drop_repeated(pairs, dropped)
     pairs.sort(key=lambda pair: (pair.cue, pair.target))
-    return Mined(pairs, dropped)
+    return MinedSentence(pairs, dropped)
 
 
-def mine_all(texts: Iterable[str], **options) -> Iterator[Mined]:
+def mine_all(texts: Iterable[str], **options) -> Iterator[MinedSentence]:
     """Mine one sentence after the other, with the options of `mine`; nothing is kept, so any number
     will do."""
     return (mine(text, **options) for text in texts)
 
 
-def _drop_repeated(pairs: list[Pair], dropped: list[Dropped]) -> None:
+def _drop_repeated(pairs: list[HomophonePair], dropped: list[DroppedCandidate]) -> None:
     """Leave out determiner and noun by themselves where another template has them together with the
     noun's verb."""
     with_verb = {(pair.cue, pair.via): pair.template for pair in pairs if pair.further_cues}
@@ -105,12 +105,20 @@ def _drop_repeated(pairs: list[Pair], dropped: list[Dropped]) -> None:
         pairs.remove(pair)
         reason = f"the same pair is in the template {with_verb[pair.cue, pair.target]}"
         dropped.append(
-            Dropped(reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form)
+            DroppedCandidate(
+                reason, pair.template, pair.cue, pair.target, pair.cue_form, pair.target_form
+            )
         )
 
 
 def _apply(
-    template: Template, text: str, tokens, links, lexicon: Lexicon, pairs: list[Pair], dropped: list
+    template: Template,
+    text: str,
+    tokens,
+    links,
+    lexicon: Lexicon,
+    pairs: list[HomophonePair],
+    dropped: list,
 ) -> None:
     """Check one template's candidates; each ends among the pairs or, with a reason, among the
     dropped."""
@@ -126,7 +134,7 @@ def _apply(
         if form is None:
             continue
         if nearest[link.target] != link.cue:
-            result: list[Pair] | str = "another cue is nearer to the target"
+            result: list[HomophonePair] | str = "another cue is nearer to the target"
         else:
             result = _readings(template, form, text, tokens, link, lexicon)
         if isinstance(result, list):
@@ -134,7 +142,7 @@ def _apply(
         else:
             ranges = (cue.start, cue.stop), (target.start, target.stop)
             dropped.append(
-                Dropped(
+                DroppedCandidate(
                     result, template.name, *ranges, *(text[start:stop] for start, stop in ranges)
                 )
             )
@@ -144,7 +152,7 @@ def _apply(
 
 def _readings(
     template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon
-) -> list[Pair] | str:
+) -> list[HomophonePair] | str:
     """Return the pair of a link, or both where the noun is a target too; or the reason why there is
     none."""
     verb_form = form
@@ -191,12 +199,12 @@ def _partner(
 
 def _pair(
     template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon
-) -> Pair | str:
+) -> HomophonePair | str:
     """Return the pair, or the reason why it is none."""
     cue, target = tokens[link.cue], tokens[link.target]
     agreement = form.agreement
     target_form = text[target.start : target.stop]
-    reason = unfit(template, agreement, tokens, link, lexicon)
+    reason = exclusion_reason(template, agreement, tokens, link, lexicon)
     if not reason and target_form in template.exclude_forms:
         reason = "form is excluded by the template"
     if reason:
@@ -213,7 +221,7 @@ def _pair(
     number = "" if template.meanings else agreement[-1]
     audible, liaison = _heard(template, form, partner.contrast, tokens, link)
     numeral, attractor = _between(tokens, link, number, lexicon)
-    return Pair(
+    return HomophonePair(
         template=template.name,
         cue=(cue.start, cue.stop),
         target=(target.start, target.stop),
@@ -266,7 +274,7 @@ def _heard(
 def _between(tokens, link: Link, number: str, lexicon: Lexicon) -> tuple[bool, bool]:
     """Whether a number word stands between cue and target, and whether a word of the other number
     does."""
-    words = between(tokens, link)
+    words = tokens_between(tokens, link)
     if not words or not number:
         return False, False
     other_number = "p" if number == "s" else "s"

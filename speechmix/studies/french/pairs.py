@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .language.text import key_of
+from .language.text import lookup_key
 
 Range = tuple[int, int]
 
 
-class Pair(NamedTuple):
+class HomophonePair(NamedTuple):
     """A cue, and the target whose spelling it decides.
 
     Parameters
@@ -82,7 +82,7 @@ class Pair(NamedTuple):
     further_cues: tuple[Range, ...] = ()
 
 
-class Dropped(NamedTuple):
+class DroppedCandidate(NamedTuple):
     """A candidate that is no pair, and why."""
 
     reason: str
@@ -94,14 +94,14 @@ class Dropped(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Mined:
+class MinedSentence:
     """What a sentence gave: `pairs` in the order of the text, and what was `dropped`."""
 
-    pairs: list[Pair]
-    dropped: list[Dropped]
+    pairs: list[HomophonePair]
+    dropped: list[DroppedCandidate]
 
 
-def count_pairs(mined: Iterable[Mined]) -> list[dict]:
+def count_pairs(mined: Iterable[MinedSentence]) -> list[dict]:
     """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound
     tells.
 
@@ -125,7 +125,7 @@ def count_pairs(mined: Iterable[Mined]) -> list[dict]:
                 pair.template,
                 pair.contrast,
                 pair.number,
-                key_of(pair.cue_form.replace("’", "'")),
+                lookup_key(pair.cue_form.replace("’", "'")),
             )
             counts.setdefault(kind, Counter()).update(
                 pairs=1, audible=pair.audible, liaison=pair.liaison

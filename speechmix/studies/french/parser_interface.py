@@ -65,7 +65,7 @@ class Parser(Protocol):
         ...
 
 
-class ParserFunction:
+class _ParserFunction:
     """A parser of one's own: a function, text -> (tokens, links).
 
     Parameters
@@ -77,7 +77,7 @@ class ParserFunction:
     Examples
     --------
     >>> from speechmix.studies.french.words_parser import plain_tokens
-    >>> parser = ParserFunction(lambda text: (plain_tokens(text), [Link("compound", 0, 1)]))
+    >>> parser = _ParserFunction(lambda text: (plain_tokens(text), [Link("compound", 0, 1)]))
     >>> parser.parse("Hand book")[1][0].relation
     'compound'
     """
@@ -124,7 +124,7 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
         return (
             LexiconParser(lexicon)
             if language == "fr"
-            else ParserFunction(lambda text: (plain_tokens(text), []), ("",))
+            else _ParserFunction(lambda text: (plain_tokens(text), []), ("",))
         )
     kind, _, of_kind = str(name).partition(":")
     if not kind or not of_kind:
@@ -134,7 +134,7 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
     if kind == "spacy":
         return SpacyParser.load(of_kind)
     function = _function(kind, of_kind)
-    return ParserFunction(function, tuple(getattr(function, "relations", ())))
+    return _ParserFunction(function, tuple(getattr(function, "relations", ())))
 
 
 def parser_code(name: str) -> str:

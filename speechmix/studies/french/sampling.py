@@ -24,7 +24,7 @@ _ALL_VALUES = {"number": ("p", "s")}
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PairCandidate:
     """A pair that may be drawn.
 
     Parameters
@@ -71,8 +71,8 @@ def parse_draw(text: str) -> dict[str, int]:
     return draw
 
 
-def drawn_evenly(
-    candidates: Sequence[Candidate], balance: Sequence[str], most: int | None, seed: int
+def draw_evenly(
+    candidates: Sequence[PairCandidate], balance: Sequence[str], most: int | None, seed: int
 ) -> set[str]:
     """Names drawn within each template and contrast: as many of each value, at most `most`, those
     with the lowest lots.
@@ -118,14 +118,14 @@ def _values(column: str, values: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def alone_in_sentence(names: Iterable[str]) -> set[str]:
+def lone_pair_names(names: Iterable[str]) -> set[str]:
     """Names of the examples whose sentence has no other one; two readings of one pair count as one.
 
     The published evaluation takes only these, of what was drawn over all templates.
 
     Examples
     --------
-    >>> sorted(alone_in_sentence(["a.det_noun.0-3", "a.det_noun.9-12", "b.both.0-3", "b.both.0-8"]))
+    >>> sorted(lone_pair_names(["a.det_noun.0-3", "a.det_noun.9-12", "b.both.0-3", "b.both.0-8"]))
     ['b.both.0-3', 'b.both.0-8']
     """
     units: dict[str, set[str]] = {}
@@ -135,8 +135,8 @@ def alone_in_sentence(names: Iterable[str]) -> set[str]:
     return {name for name in names if len(units[name.rsplit(".", 2)[0]]) == 1}
 
 
-def drawn_by_count(
-    candidates: Sequence[Candidate],
+def draw_by_count(
+    candidates: Sequence[PairCandidate],
     draw: Mapping[str, int],
     *,
     balance: Mapping[str, Sequence[str]],
@@ -172,8 +172,8 @@ def drawn_by_count(
 
     Examples
     --------
-    >>> of = [Candidate(f"{i}.det_noun.0-3", "det_noun", {"number": "sp"[i % 2]}) for i in range(9)]
-    >>> names, table = drawn_by_count(of, {"det_noun": 10}, balance={"det_noun": ["number"]}, readings={"det_noun": 1})
+    >>> of = [PairCandidate(f"{i}.det_noun.0-3", "det_noun", {"number": "sp"[i % 2]}) for i in range(9)]
+    >>> names, table = draw_by_count(of, {"det_noun": 10}, balance={"det_noun": ["number"]}, readings={"det_noun": 1})
     >>> len(names), table[0]
     (9, {'template': 'det_noun', 'value': 'p', 'asked': 5, 'there': 4, 'drawn': 4})
     """
@@ -202,16 +202,16 @@ def _template_meant(asked: str, templates: Collection[str]) -> str:
     )
 
 
-def _units(candidates: Iterable[Candidate], readings: int) -> dict[str, list[Candidate]]:
+def _units(candidates: Iterable[PairCandidate], readings: int) -> dict[str, list[PairCandidate]]:
     """What counts as one: the readings of one place in a sentence, if all of them may be drawn."""
-    units: dict[str, list[Candidate]] = {}
+    units: dict[str, list[PairCandidate]] = {}
     for candidate in candidates:
         units.setdefault(candidate.unit, []).append(candidate)
     return {name: unit for name, unit in units.items() if len(unit) == readings}
 
 
 def _groups(
-    units: Mapping[str, Sequence[Candidate]], columns: Sequence[str]
+    units: Mapping[str, Sequence[PairCandidate]], columns: Sequence[str]
 ) -> dict[tuple[str, ...], list[str]]:
     """Units by the values of their first reading."""
     of_unit = {

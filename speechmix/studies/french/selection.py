@@ -26,19 +26,19 @@ from .contrasts import CONTRASTS, INVARIANT
 from .dataset import write_examples
 from .example_rows import balanced_values, cue_places, example_name, example_row
 from .mining import RULES
-from .sampling import PUBLISHED_SEED, Candidate, alone_in_sentence, drawn_by_count, drawn_evenly
-from .stage_counts import Counts, write_counts
+from .sampling import PUBLISHED_SEED, PairCandidate, draw_by_count, draw_evenly, lone_pair_names
+from .stage_counts import SelectionCounts, write_counts
 from .study_folder import (
     EXAMPLES,
     PAIRS,
     TRANSCRIPTS,
     WORDS,
-    heard_digest,
-    joined,
+    read_aligned_lines,
     refuse_other_pairs,
+    transcript_digest,
 )
 from .template_tables import BALANCES
-from .transcripts import Comparison, columns_and_rows, compare
+from .transcripts import TranscriptComparison, compare_transcript, cue_and_target_positions
 
 
 def select_examples(
@@ -74,7 +74,7 @@ def select_examples(
         Draw at most so many examples per template and combination of values.
     draw : mapping of str to int, optional
         How many of each template, and none of the others
-        (`speechmix.studies.french.sampling.drawn_by_count`); half singular where the template says
+        (`speechmix.studies.french.sampling.draw_by_count`); half singular where the template says
         so. Where there are fewer, all are taken, and `draws.csv` says so. Not together with `most`.
     seed : int, optional
         Default: 0; with `draw` the published 42.
@@ -110,7 +110,7 @@ def select_examples(
     for model, path in zip(names, _paths(study, names), strict=True):
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
     refuse_other_pairs(study, study / WORDS, "words", "align again")
-    counts = Counts(study, names)
+    counts = SelectionCounts(study, names)
     options: dict[str, Any] = {
         "models": names,
         "balance": list(balance),
@@ -123,24 +123,26 @@ def select_examples(
     if one_pair_per_sentence:
         options["one_pair_per_sentence"] = True
 
-    def examples(counts: Counts | None = None) -> Iterator[dict[str, Any]]:
+    def examples(counts: SelectionCounts | None = None) -> Iterator[dict[str, Any]]:
         return _examples(
             study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful
         )
 
     candidates, folders = [], set()
     for example in examples(counts):
-        candidates.append(Candidate(example["name"], example["template"], balanced_values(example)))
+        candidates.append(
+            PairCandidate(example["name"], example["template"], balanced_values(example))
+        )
         folders.add(str(Path(example["audio"]).parent))
     if draw is None:
-        drawn = drawn_evenly(candidates, balance, most, seed)
+        drawn = draw_evenly(candidates, balance, most, seed)
     else:
         columns, readings = _rules(study, candidates, balance)
-        drawn, counts.draws = drawn_by_count(
+        drawn, counts.draws = draw_by_count(
             candidates, draw, balance=columns, readings=readings, seed=seed
         )
     if one_pair_per_sentence:
-        drawn = alone_in_sentence(drawn)
+        drawn = lone_pair_names(drawn)
     root = os.path.commonpath(folders or {str(study.resolve())})
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -211,7 +213,7 @@ def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]
 def _examples(
     study: Path,
     models: list[str],
-    counts: Counts | None,
+    counts: SelectionCounts | None,
     contrasts: Mapping[str, Sequence[str]],
     *,
     audible_only: bool,
@@ -220,7 +222,7 @@ def _examples(
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _with_transcripts(study, models, counts):
         compared = {
-            model: compare(line["text"], spelled["transcript"])
+            model: compare_transcript(line["text"], spelled["transcript"])
             for model, spelled in transcripts.items()
         }
         for pair in line["pairs"]:
@@ -242,13 +244,13 @@ def _examples(
 
 
 def _with_transcripts(
-    study: Path, models: list[str], counts: Counts | None
+    study: Path, models: list[str], counts: SelectionCounts | None
 ) -> Iterator[tuple[dict, dict[str, dict]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are
     counted."""
     files = {model: lines(path) for model, path in zip(models, _paths(study, models), strict=True)}
     ended: dict[str, Any] = {"key": None}
-    for line in joined(study):
+    for line in read_aligned_lines(study):
         transcripts = {model: next(file, ended) for model, file in files.items()}
         for model, spelled in transcripts.items():
             if spelled["key"] != line["key"]:
@@ -256,7 +258,7 @@ def _with_transcripts(
                     f"the transcripts of {model} belong to other clips than {study / WORDS}: "
                     "transcribe again"
                 )
-            if "of" in spelled and spelled["of"] != heard_digest(line):
+            if "of" in spelled and spelled["of"] != transcript_digest(line):
                 raise InputError(
                     f"the transcript of {line['key']} by {model} is of another recording or text: "
                     "transcribe again"
@@ -304,7 +306,12 @@ def _unfit(
 
 
 def _spelled(
-    example, line, pair, transcripts, compared: dict[str, Comparison], counts: Counts | None
+    example,
+    line,
+    pair,
+    transcripts,
+    compared: dict[str, TranscriptComparison],
+    counts: SelectionCounts | None,
 ) -> tuple[str, str]:
     """Note what each model wrote and where; say which model did not spell cue or target right."""
     why = reason = ""
@@ -320,14 +327,14 @@ def _spelled(
             why = why or f"{' and '.join(wrong)} misspelled by {model}"
             reason = reason or f"{model} writes {spelled['transcript']!r} for {line['text']!r}"
             continue
-        columns, rows = columns_and_rows(spelled["tokens"], cues, target)
+        columns, rows = cue_and_target_positions(spelled["tokens"], cues, target)
         judged = {"model": model, "transcript": spelled["transcript"], "wer": spelled["wer"]}
         example["models"].append({**judged, "cue_columns": columns, "target_rows": rows})
     return why, reason
 
 
 def _rules(
-    study: Path, candidates: Iterable[Candidate], balance: Sequence[str]
+    study: Path, candidates: Iterable[PairCandidate], balance: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
     """By template, the columns to balance (its own, and those asked for of all), and how many
     readings it gives."""

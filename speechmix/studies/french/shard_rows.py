@@ -17,7 +17,7 @@ from ...inputs.clips.rows import Rejected, Row
 from ...runs.journal.stage_lines import AT
 
 
-class OwnRows:
+class ShardRows:
     """A shard's rows of a corpus, each with its place in it; and, when all were read, by what the
     shards know one corpus."""
 
@@ -37,12 +37,12 @@ class OwnRows:
         return {"corpus": self._names.hexdigest()} if self._shard.count > 1 else {}
 
 
-def place_noted(place: int, shard: Shard) -> dict[str, int]:
+def with_corpus_position(place: int, shard: Shard) -> dict[str, int]:
     """Where a clip stands in the corpus; one process keeps the corpus's order, and need not say
     it."""
     return {AT: place} if shard.count > 1 else {}
 
 
-def where_is(source: str | PathLike) -> str:
+def absolute_source(source: str | PathLike) -> str:
     """Return a path in full, and a hub id as it is."""
     return str(Path(source).resolve()) if Path(source).exists() else str(source)

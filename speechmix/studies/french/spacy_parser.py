@@ -9,7 +9,7 @@ model will do.
 from __future__ import annotations
 
 from ...errors import InputError, MissingExtraError
-from .language.text import Token, key_of
+from .language.text import Token, lookup_key
 from .parser_interface import RELATIONS, Link
 
 # Preposition and article in one French word: la porte du jardin.
@@ -68,7 +68,7 @@ class SpacyParser:
         doc = self._pipeline(text)
         tokens = [
             Token(
-                key_of(token.text.replace("’", "'")),
+                lookup_key(token.text.replace("’", "'")),
                 token.idx,
                 token.idx + len(token.text),
                 token.text[:1].isupper(),

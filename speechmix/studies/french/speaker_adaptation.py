@@ -39,9 +39,9 @@ from ...inputs.words.spans import Word
 from ...runs.journal.stage_journal import LeftOut, StoredLines
 from ...runs.journal.stage_lines import kept, options_of
 from .alignment_stage import words_stage
-from .alignments import check_audio, kept_words, write_words
+from .alignments import check_audio, store_words, write_clip_textgrid
 from .stages import align_corpus
-from .study_folder import WORDS, clip_of
+from .study_folder import WORDS, clip_from_line
 
 if TYPE_CHECKING:
     from ...adapters import Model
@@ -213,7 +213,7 @@ def _of(line: Mapping[str, Any], *more: Any) -> dict[str, Any]:
 
 def _first(line: dict[str, Any]) -> dict[str, Any]:
     """The alignment by synthesis, or the word times that a corpus brings; and whose voice it is."""
-    clip = clip_of(line)
+    clip = clip_from_line(line)
     check_audio(clip)
     speaker = next(
         (line["meta"][column] for column in _SPEAKER if line.get("meta", {}).get(column)), ""
@@ -235,7 +235,7 @@ def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
     phonemes = [
         [word.text, round(word.start, 4), round(word.end, 4)] for word in alignment.phonemes
     ]
-    return {**kept_words(clip, alignment)[1], "phonemes": phonemes}
+    return {**store_words(clip, alignment)[1], "phonemes": phonemes}
 
 
 class _Again:
@@ -262,11 +262,11 @@ class _Again:
         former = self._former(line["key"]) or {}
         if "why" in former:
             raise LeftOut(former["why"], former["reason"])
-        clip, own = clip_of(line), self._voices.voice_for(former)
+        clip, own = clip_from_line(line), self._voices.voice_for(former)
         first = {name: former[name] for name in _KEPT}
         best = first if own is None else _adapted(clip, first, own)
         words = [Word(line["text"][a:b], start, end) for a, b, start, end, _ in best["words"]]
-        write_words(self._textgrids, clip, words)
+        write_clip_textgrid(self._textgrids, clip, words)
         return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}
 
 
@@ -282,7 +282,7 @@ def _adapted(clip: Clip, first: dict[str, Any], own: OwnVoice) -> dict[str, Any]
     words = words_by_synthesis(
         clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
     )
-    again = kept_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
+    again = store_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
     return {**first, "alignment": ADAPTED, "words": _moved(first["words"], again["words"])}
 
 

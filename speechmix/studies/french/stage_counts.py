@@ -22,7 +22,7 @@ from .study_folder import PAIRS, WORDS
 _KEPT = "kept"
 
 
-class Counts:
+class SelectionCounts:
     """Counts of one selection, beginning with what the stages before it dropped.
 
     Parameters
@@ -160,7 +160,7 @@ class Counts:
         )
 
 
-def write_counts(folder: Path, counts: Counts) -> None:
+def write_counts(folder: Path, counts: SelectionCounts) -> None:
     """Write the tables and the figure into the folder of a data set."""
     write_csv(counts.stage_table(), folder / "counts.csv")
     write_csv(counts.model_table(), folder / "models.csv")
@@ -216,7 +216,7 @@ def count_figure(table: pd.DataFrame):
     return figure
 
 
-def summary(folder: Path) -> str:
+def format_stage_counts(folder: Path) -> str:
     """Tables of a data set's folder as lines to print."""
     parts = defaultdict(str)
     for name in ("counts", "models", "examples"):

@@ -35,19 +35,25 @@ from ...runs.journal.stage_journal import LeftOut, run_stage
 from ...runs.journal.stage_lines import AT, input_digest
 from .alignment_stage import words_stage
 from .language.lexicon import Lexicon
-from .mined_lines import content_digest, described, mined_line, row_digest, templates_of
-from .miners import miners_of
+from .mined_lines import (
+    content_digest,
+    describe_template,
+    mined_line,
+    resolve_templates,
+    row_digest,
+)
+from .miners import build_miners
 from .mining import RULES
 from .parser_interface import parser_code
-from .shard_rows import OwnRows, place_noted, where_is
+from .shard_rows import ShardRows, absolute_source, with_corpus_position
 from .study_folder import (
     PAIRS,
     TRANSCRIPTS,
     WORDS,
-    heard_digest,
-    joined,
+    read_aligned_lines,
+    recording_marks,
     refuse_other_pairs,
-    sound_of,
+    transcript_digest,
 )
 
 if TYPE_CHECKING:
@@ -107,11 +113,11 @@ def mine_corpus(
         options.
     """
     out = Path(out)
-    asked = templates_of(templates)
+    asked = resolve_templates(templates)
     words = Lexicon.load(Path(lexicon)) if lexicon else None
     options: dict[str, Any] = {
-        "source": where_is(source),
-        "templates": [described(template) for template in asked],
+        "source": absolute_source(source),
+        "templates": [describe_template(template) for template in asked],
     }
     options |= {
         "parser": parser,
@@ -122,19 +128,19 @@ def mine_corpus(
     options |= {"sample": sample, "seed": seed, "rules": RULES}
     if code := parser_code(parser):
         options["parser_code"] = code
-    rows = OwnRows(
+    rows = ShardRows(
         read_corpus(source, split=split, sample=sample, seed=seed, allow_outside=allow_outside),
         shard,
     )
 
     # Looked for once, and only if a row brings no pairs of its own.
-    miners = functools.cache(lambda: miners_of(asked, parser, words))
+    miners = functools.cache(lambda: build_miners(asked, parser, words))
 
     def work(item: tuple[int, Row | Rejected]) -> dict[str, Any]:
         return mined_line(item[1], out, language, miners)
 
     def ingredients(item: tuple[int, Row | Rejected], stored: dict[str, Any]) -> dict[str, Any]:
-        return {**row_digest(item[1]), **place_noted(item[0], shard)}
+        return {**row_digest(item[1]), **with_corpus_position(item[0], shard)}
 
     return run_stage(
         out / PAIRS,
@@ -196,7 +202,7 @@ def align_corpus(
     study = Path(study)
     options: dict[str, Any] = {
         "method": "textgrid" if textgrids else method,
-        "textgrids": textgrids and where_is(textgrids),
+        "textgrids": textgrids and absolute_source(textgrids),
     }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
 
@@ -282,10 +288,10 @@ def transcribe_corpus(
             "dtype": str(model.dtype),
             "max_tokens": max_tokens,
         }
-        items = ((line["key"], line) for line in joined(study, shard))
+        items = ((line["key"], line) for line in read_aligned_lines(study, shard))
 
         def work(line: dict[str, Any], model=model) -> dict[str, Any]:
-            if sound_of(line["path"], {})["sound"] != line["sound"]:
+            if recording_marks(line["path"], {})["sound"] != line["sound"]:
                 raise LeftOut(
                     "other recording",
                     f"{line['path']} was replaced since its words were placed: align again",
@@ -296,13 +302,13 @@ def transcribe_corpus(
             """What decides a transcript and its errors: text, language, and the sound, now and when
             its words were placed."""
             return {
-                "of": heard_digest(line),
-                **sound_of(line["path"], stored or line),
-                **place_noted(line[AT], shard),
+                "of": transcript_digest(line),
+                **recording_marks(line["path"], stored or line),
+                **with_corpus_position(line[AT], shard),
             }
 
         path = run_stage(
-            transcripts_of(study, model),
+            transcript_path(study, model),
             items,
             work,
             options=options,
@@ -318,6 +324,6 @@ def transcribe_corpus(
     return paths
 
 
-def transcripts_of(study: Path, model: Model) -> Path:
+def transcript_path(study: Path, model: Model) -> Path:
     """Output of a model's transcripts, by the name that one process gives it."""
     return study / TRANSCRIPTS / f"{safe_name(model.label)}.jsonl"

@@ -29,7 +29,7 @@ from ...runs.journal.stage_lines import input_digests, inputs_of, kept, numbered
 PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts", "examples"
 
 
-def joined(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
     """Mined sentences that have word times, both lines in one; `words` are those of the
     alignment."""
     placed = kept(study / WORDS, shard)
@@ -68,14 +68,14 @@ def refuse_other_pairs(
             )
 
 
-def clip_of(line: dict[str, Any]) -> Clip:
+def clip_from_line(line: dict[str, Any]) -> Clip:
     """Return the clip of a line, without words."""
     return Clip.from_file(
         line["path"], text=line["text"], language=line["language"], name=line["key"]
     )
 
 
-def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+def recording_marks(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Hash of a recording's sound, and its file's marks: size, times of change, place on the disk.
 
     A file with the marks of a stored line is still the same and is not read again: times of change
@@ -93,13 +93,13 @@ def sound_of(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
         return {"sound": None, "file": marks}
 
 
-def heard_digest(line: Mapping[str, Any]) -> str:
+def transcript_digest(line: Mapping[str, Any]) -> str:
     """Hash of what a transcript is of: text, language, and the sound that the words were placed
     in."""
     return digest([line["text"], line["language"], line.get("sound")])
 
 
-def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
+def corpus_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
     """Line of a row whose pairs nobody asked for."""
     if isinstance(row, Rejected):
         return {"why": row.why, "reason": row.reason}
@@ -112,11 +112,11 @@ def plain_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
     return line if row.words is None else {**line, "words": [word.as_list() for word in row.words]}
 
 
-def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
+def corpus_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
     from ...adapters.generation.word_positions import places_in_text
-    from .language.spoken import text_of, written_words
+    from .language.spoken import word_text, written_words
 
     requests = {role: pair[role] for role in ("cue", "target")}
     if row.words is not None:
@@ -124,7 +124,7 @@ def given_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
         places = places_in_text(words, row.text)
     else:
         written = written_words(row.text)
-        counted = [Word(text_of(word, row.text), i, i + 1) for i, word in enumerate(written)]
+        counted = [Word(word_text(word, row.text), i, i + 1) for i, word in enumerate(written)]
         words, roles = words_and_roles(counted, requests, where=row.name)
         held = [[range(int(start), int(end)) for start, end in word.intervals] for word in words]
         places = [

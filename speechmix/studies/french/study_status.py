@@ -40,7 +40,7 @@ from ...runs.journal.stage_lines import (
     options_of,
     said_reasons,
 )
-from .dataset import holds_examples
+from .dataset import is_dataset
 from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
 _OF_CLIPS = ("mine", "align")  # stages without a model of their own
@@ -184,7 +184,7 @@ def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
 def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
     """Where that stands which is made of all shards of the stages."""
     if "mine" in stages:
-        if holds_examples(folder / EXAMPLES):
+        if is_dataset(folder / EXAMPLES):
             return ["select: done"]
         if "transcribe" not in stages:
             return [f"transcribe: not begun: speechmix transcribe {folder} --model MODEL"]
@@ -196,7 +196,7 @@ def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
     return [f"tables: not written ({FILE}): start any of these again"]
 
 
-def missing_shards(table: pd.DataFrame, stage: str) -> str:
+def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
     """Return the shards of a stage to submit again, of all models together: "7,12,20-31", or "" if
     there are none.
 

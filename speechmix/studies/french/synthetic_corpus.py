@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...inputs.words.spans import Word
-from .synthetic_sentences import SIDES, PairText, random_pair_text, voices
+from .synthetic_sentences import SIDES, PairText, random_pair_text, split_voices
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
@@ -110,7 +110,7 @@ class Example:
         }
 
 
-def pairs(
+def speak_pairs(
     count: int,
     *,
     seed: int,
@@ -142,7 +142,7 @@ def pairs(
 
     Examples
     --------
-    >>> [member.text for member in next(pairs(1, seed=2))]
+    >>> [member.text for member in next(speak_pairs(1, seed=2))]
     ['une plante', 'des plantes']
     """
     for index in range(count):
@@ -160,7 +160,7 @@ def random_pair(
     sides: Sequence[str] = SIDES,
     control: float = 0.1,
 ) -> tuple[Example, Example]:
-    """Pair number `index` of `pairs`, without making those before it."""
+    """Pair number `index` of `speak_pairs`, without making those before it."""
     if not sides or not 0 <= control <= 1:
         raise InputError(
             f"expected at least one side and control between 0 and 1, found {sides!r} and "
@@ -171,7 +171,7 @@ def random_pair(
     text = random_pair_text(
         random, side=side, nouns_of=nouns_of, control=bool(random.random() < control)
     )
-    choices = voices(voices_of)
+    choices = split_voices(voices_of)
     return speak_pair(
         text, voice=choices[random.integers(len(choices))], random=random, pair=f"pair_{index:05d}"
     )

@@ -98,7 +98,7 @@ class PairText:
     control: bool = False
 
 
-def nouns(split: str, *, gender: str | None = None) -> list[str]:
+def split_nouns(split: str, *, gender: str | None = None) -> list[str]:
     """Nouns (singular) of a split; every ninth is held out for "test". Invariant nouns are not
     among them.
 
@@ -120,7 +120,7 @@ def nouns(split: str, *, gender: str | None = None) -> list[str]:
     ]
 
 
-def voices(split: str) -> list[str]:
+def split_voices(split: str) -> list[str]:
     """espeak-ng voices of a split; those of "test" are never trained on."""
     _check_split(split)
     return [f"{_BASE_VOICE}+{variant}" for variant in _VARIANTS[split]]
@@ -153,7 +153,7 @@ def random_pair_text(
     templates = [name for name in TEMPLATES[side] if not control or name not in ("leur", "quel")]
     template = templates[random.integers(len(templates))]
     gender = "m" if template == "noun adjective" or random.random() < 0.5 else "f"
-    choices = invariant_nouns(gender=gender) if control else nouns(nouns_of, gender=gender)
+    choices = invariant_nouns(gender=gender) if control else split_nouns(nouns_of, gender=gender)
     noun = choices[random.integers(len(choices))]
     singular, plural, cue, target = _WORDINGS[template](
         random, noun, noun if control else f"{noun}s", gender

@@ -132,7 +132,7 @@ class Template:
         return "finite" if set(self.target_pos) <= set(VERBAL) and not participle else "nominal"
 
 
-def template_of(table: dict, where: str, folder: Path) -> Template:
+def parse_template(table: dict, where: str, folder: Path) -> Template:
     """Return the template that a table describes.
 
     Parameters
@@ -206,7 +206,7 @@ def template_of(table: dict, where: str, folder: Path) -> Template:
     rules = {"pos": ["NOUN"], **_section(table, "noun", where)}
     of_noun = {**table, "relation": "determiner", "target": rules, "between": {}}
     of_noun = {name: of_noun[name] for name in of_noun if name not in ("noun", "contrasts")}
-    return replace(template, noun=template_of(of_noun, where, folder))
+    return replace(template, noun=parse_template(of_noun, where, folder))
 
 
 def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...files.bounded_reads import read_bounded
-from .template_tables import Template, template_of
+from .template_tables import Template, parse_template
 
 _FOLDER = Path(__file__).parent / "template_files"
 
@@ -78,4 +78,4 @@ def load_template(source: str | Path) -> Template:
         raise InputError(f"template {path}: not valid TOML: nested too deeply") from error
     except ValueError as error:  # no TOML, no UTF-8, a null byte in the path
         raise InputError(f"template {path}: not valid TOML: {error}") from error
-    return template_of(table, f"template {path.name}", path.parent)
+    return parse_template(table, f"template {path.name}", path.parent)

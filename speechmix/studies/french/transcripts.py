@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import InputError, MissingExtraError
 from ...evaluation.transcript_accuracy import transcribe
 from .language.spoken import written_words
-from .study_folder import clip_of
+from .study_folder import clip_from_line
 
 if TYPE_CHECKING:
     from ...adapters import Model
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 
 
-class Comparison(NamedTuple):
+class TranscriptComparison(NamedTuple):
     """A transcript against its reference.
 
     Parameters
@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
         return right[0][0], right[-1][1]
 
 
-def compare(reference: str, transcript: str) -> Comparison:
+def compare_transcript(reference: str, transcript: str) -> TranscriptComparison:
     """Compare two texts word by word. Where several edits cost the same, jiwer's choice decides
     which words are right.
 
@@ -64,7 +64,7 @@ def compare(reference: str, transcript: str) -> Comparison:
 
     Examples
     --------
-    >>> compared = compare("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
+    >>> compared = compare_transcript("Les livres, l'été: 20 livres.", "les livre l’été vingt livres")
     >>> compared.errors, compared.words, compared.place_of((4, 10)), compared.place_of((22, 28))
     (1, 6, None, (22, 28))
     """
@@ -75,7 +75,7 @@ def compare(reference: str, transcript: str) -> Comparison:
             "jiwer", "french", "word error rates and the choice of examples by transcript"
         ) from error
 
-    reference_words, written = normalised(reference), normalised(transcript)
+    reference_words, written = normalized_words(reference), normalized_words(transcript)
     if not reference_words:
         raise InputError(f"the reference {reference!r} has no words to compare with")
     output = jiwer.process_words(
@@ -92,17 +92,17 @@ def compare(reference: str, transcript: str) -> Comparison:
         (place, written[right[i]][1] if i in right else None)
         for i, (_, place) in enumerate(reference_words)
     ]
-    return Comparison(
+    return TranscriptComparison(
         output.substitutions + output.deletions + output.insertions, len(reference_words), places
     )
 
 
-def normalised(text: str) -> list[tuple[str, Range]]:
+def normalized_words(text: str) -> list[tuple[str, Range]]:
     """Words to compare, each with its characters in the text.
 
     Examples
     --------
-    >>> normalised("L'Été,  80 !")
+    >>> normalized_words("L'Été,  80 !")
     [('l', (0, 2)), ('été', (2, 5)), ('quatre', (8, 10)), ('vingts', (8, 10))]
     """
     return [
@@ -126,9 +126,9 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
             f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
             "processor"
         )
-    clip = clip_of(line)
+    clip = clip_from_line(line)
     transcript = transcribe(model, clip, max_tokens=max_tokens)
-    compared = compare(line["text"], transcript)
+    compared = compare_transcript(line["text"], transcript)
     counts = {"transcript": transcript, "errors": compared.errors, "words": compared.words}
     wer = round(compared.errors / compared.words, 4)
     return {**counts, "wer": wer, "tokens": token_ranges(model, clip, transcript)}
@@ -150,7 +150,7 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     return [*[None] * len(decoder_prefix(model, clip)), *places]
 
 
-def columns_and_rows(
+def cue_and_target_positions(
     tokens: Sequence[Range | None] | None, cues: Sequence[Range], target: Range
 ) -> tuple[list[int], list[int]]:
     """Input positions that hold the cue, and those that predict the target: one before those that
@@ -167,7 +167,7 @@ def columns_and_rows(
 
     Examples
     --------
-    >>> columns_and_rows([None, None, (0, 3), (3, 7), (7, 10)], [(0, 3)], (4, 10))
+    >>> cue_and_target_positions([None, None, (0, 3), (3, 7), (7, 10)], [(0, 3)], (4, 10))
     ([2], [2, 3])
     """
 

@@ -14,13 +14,15 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
-from speechmix.evaluation.faithfulness.judges import Removals, verdicts
+from speechmix.evaluation.faithfulness.judges import verdicts
 from speechmix.evaluation.faithfulness.trial import _pairs
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import attenuated
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import inputs_without
+from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.removal_margins import RemovalMargins
+from speechmix.interventions.removals import change_inputs
 from speechmix.mixing.measures.registry import forget_measure
 from tests.conftest import trained
 from tests.models import text_models
@@ -136,14 +138,13 @@ def test_numbers_of_a_row_are_those_of_its_item():
 
 def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
     decision = Decision.of(trained("tiny-french-whisper"), clips()[1])
-    removals = Removals(decision, "sound", "zeros")
+    removals = RemovalMargins(decision, "sound", "zeros")
     together = removals.margins([(), (1,), (1, 3), (3, 1)])
     assert together[2] == together[3]
-    inputs, places = inputs_without(decision, [1, 3], side="sound", fill="zeros")
-    assert decision.of_inputs(inputs, places=places) == pytest.approx(together[2], abs=1e-3)
-    decision.__dict__["of_many_inputs"] = lambda changed: (
-        [np.nan] * len(changed)
-    )  # nothing new is run
+    both = removals_of_words(decision, [1, 3], side="sound", fill="zeros")
+    changed = change_inputs(decision.model, decision.item, decision.prepared.inputs, both)
+    assert decision.input_margin(*changed) == pytest.approx(together[2], abs=1e-3)
+    decision.__dict__["of_output"] = None  # nothing new is run
     assert np.isfinite(removals.margins([(3, 1), ()])).all()
 
 
@@ -167,7 +168,7 @@ def test_soft_versions_end_where_the_hard_ones_are():
     )
     decision = Decision.of(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
-    removals = Removals(decision, "sound", "zeros")
+    removals = RemovalMargins(decision, "sound", "zeros")
     all_of_one = np.eye(len(words))[1]
     (soft,) = curves.soft_metrics(removals, words, [all_of_one])
     others = [word for word in words if word != words[1]]
@@ -262,7 +263,7 @@ def test_causal_models_compare_the_words_before():
 
 def test_the_position_that_is_read_is_not_removed():
     decision = Decision.of(text_models.bert(), SENTENCE)
-    removals = Removals(decision, "text", "remove")
+    removals = RemovalMargins(decision, "text", "remove")
     assert np.isfinite(removals.margins([(0, 1), (3, 4)])).all()
     with pytest.raises(InputError, match="which cannot be removed"):
         removals.margins([(SENTENCE.target,)])

@@ -78,7 +78,7 @@ def is_impersonal(kinds: Sequence[WordKind], pronoun: int, verb: int) -> bool:
     behind = [
         kind
         for kind in kinds[verb + 1 : verb + 6]
-        if kind.key in _HOURS or not (kind.before_adjective or kind.filler or is_adverb(kind))
+        if kind.key in _HOURS or not (kind.before_adjective or kind.filler or _is_adverb(kind))
     ]
     if [kind.key for kind in behind[:2]] == ["à", "peine"]:
         behind = behind[2:]
@@ -127,7 +127,7 @@ def _infinitive_behind(kinds: Sequence[WordKind], verb: int) -> int | None:
         kind = kinds[index]
         if kind.infinitive > kind.noun + kind.adjective:
             return index
-        if not (kind.clitic or is_adverb(kind)):
+        if not (kind.clitic or _is_adverb(kind)):
             return None
     return None
 
@@ -145,7 +145,7 @@ def _is_hour(behind: Sequence[WordKind]) -> bool:
     )
 
 
-def is_adverb(kind: WordKind) -> bool:
+def _is_adverb(kind: WordKind) -> bool:
     return kind.key == "pas" or (
         kind.adverb > 0 and kind.adverb > kind.noun + kind.adjective + kind.finite
     )

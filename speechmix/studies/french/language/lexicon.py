@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ....errors import InputError
 from ....files.parquet_files import mark_of
-from .lexicon_files import Rows, lexique_path, read_rows, rows_by_form
+from .lexicon_files import Rows, group_by_form, lexique_path, read_rows
 from .partners import NoPartner, Partner, meaning_partner, nominal_partner, verb_partner
 
 # Called plural, but alike in both numbers: fois is no plural of foi.
@@ -33,7 +33,7 @@ _ENDINGS = {"1p": ("ons", "mes"), "2p": ("ez", "tes"), "3p": ("nt",)}
 _INFLECTED = frozenset(("NOUN", "VERB", "AUX", "ADJ"))
 
 
-class Reading(NamedTuple):
+class WordReading(NamedTuple):
     """One thing a spelling can be.
 
     Parameters
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
     meaning: str = ""
 
 
-class Features(NamedTuple):
+class LexiconFeatures(NamedTuple):
     """What the words of a lexicon have: parts of speech, meanings, moods with tenses."""
 
     parts_of_speech: set[str]
@@ -94,11 +94,11 @@ class Lexicon:
     def __init__(self, rows: Rows, *, is_french: bool = False):
         self._rows = rows
         self.is_french = is_french
-        self._readings: dict[str, tuple[Reading, ...]] = {}
+        self._readings: dict[str, tuple[WordReading, ...]] = {}
         self._partners: dict[tuple, Partner | NoPartner] = {}
         self._numbers: dict[str, str] = {}
         self._tags: dict[str, frozenset[str]] = {}
-        self._features: Features | None = None
+        self._features: LexiconFeatures | None = None
         self._by_sound: dict[str, list[str]] = {}
         self._family: dict[str, list[str]] = {}
         for form, rows_of_form in rows.items():
@@ -138,9 +138,9 @@ class Lexicon:
     @classmethod
     def from_rows(cls, rows: Iterable[tuple]) -> Lexicon:
         """Build from (form, sound, lemma, pos[, gender[, number[, frequency[, verb]]]])."""
-        return cls(rows_by_form(rows))
+        return cls(group_by_form(rows))
 
-    def readings(self, form: str) -> tuple[Reading, ...]:
+    def readings(self, form: str) -> tuple[WordReading, ...]:
         """Return everything a spelling (lower case, œ as oe) can be; nothing for an unknown one.
 
         Raises
@@ -156,7 +156,7 @@ class Lexicon:
 
     def _reading(
         self, form: str, sound, lemma, pos, gender, number, frequency, verb, meaning=""
-    ) -> Reading:
+    ) -> WordReading:
         features = []
         for part in verb.strip('"').split(";"):
             mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
@@ -174,7 +174,7 @@ class Lexicon:
                 f"{frequency[:40]!r}"
             )
         frequency = sum(values) / max(len(values), 1)
-        return Reading(
+        return WordReading(
             lemma, pos, sound, gender, number or "sp", frequency, tuple(features), meaning
         )
 
@@ -215,7 +215,7 @@ class Lexicon:
             tags = self._tags[form] = frozenset(reading.pos for reading in self.readings(form))
         return tags
 
-    def features(self) -> Features:
+    def features(self) -> LexiconFeatures:
         """Return which parts of speech, meanings, moods and tenses its words have, all told."""
         if self._features is None:
             rows = {
@@ -228,7 +228,7 @@ class Lexicon:
                 for _, verb, _ in rows
                 for part in verb.split(";")
             }
-            self._features = Features(
+            self._features = LexiconFeatures(
                 {pos for pos, _, _ in rows},
                 {meaning for *_, meaning in rows if meaning},
                 moods - {""},

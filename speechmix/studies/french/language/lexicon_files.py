@@ -67,10 +67,10 @@ def read_rows(path: str | Path) -> tuple[Rows, bool]:
             raise InputError(
                 f"lexicon {path}: starts as Lexique 3.83, but is damaged ({error}): fetch it again"
             ) from error
-    return rows_by_form(_own_rows(raw, path)), False
+    return group_by_form(_own_rows(raw, path)), False
 
 
-def rows_by_form(rows: Iterable[tuple]) -> Rows:
+def group_by_form(rows: Iterable[tuple]) -> Rows:
     """Collect (form, sound, lemma, pos[, gender[, number[, frequency[, verb[, meaning]]]]]) by
     form."""
     collected: Rows = {}

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..contrasts import CONTRASTS, NUMBER, TENSE, WORD, contrast_of
+from ..contrasts import CONTRASTS, NUMBER, TENSE, WORD, verb_contrast
 from ..tags import PARTICIPLES, TENSES, VERBAL
 
 if TYPE_CHECKING:
-    from .lexicon import Lexicon, Reading
+    from .lexicon import Lexicon, WordReading
 
 # Also of a verb that Lexique does not name with them (fondre, voir, peindre, moudre), whose
 # singular sounds different.
@@ -83,12 +83,12 @@ def nominal_partner(
     return reason
 
 
-def _is_nominal(reading: Reading) -> bool:
+def _is_nominal(reading: WordReading) -> bool:
     return reading.pos not in VERBAL or any(tense in PARTICIPLES for tense, _ in reading.verb)
 
 
 def _partner_of_nominal(
-    lexicon: Lexicon, form: str, reading: Reading, number: str, pos: tuple[str, ...]
+    lexicon: Lexicon, form: str, reading: WordReading, number: str, pos: tuple[str, ...]
 ) -> Partner | NoPartner:
     other_number = "p" if number == "s" else "s"
     if other_number in reading.number:
@@ -129,7 +129,7 @@ def verb_partner(lexicon: Lexicon, form: str, person: str) -> Partner | NoPartne
     verbs = [reading for reading in lexicon.readings(form) if reading.pos in VERBAL]
     if not verbs:
         return UNKNOWN
-    agreeing: dict[str, list[tuple[int, Reading, str]]] = {}
+    agreeing: dict[str, list[tuple[int, WordReading, str]]] = {}
     for reading in verbs:
         for tense, who in reading.verb:
             if who == person and tense != "imp:pre":
@@ -182,7 +182,7 @@ def _partner_of_lemma(
 
 
 def _ranked_partners(
-    lexicon: Lexicon, form: str, reading: Reading, tense: str, person: str
+    lexicon: Lexicon, form: str, reading: WordReading, tense: str, person: str
 ) -> list:
     """Homophones of one lemma, each with its rank: the other number, first of the same person;
     another person; a tense."""
@@ -202,14 +202,14 @@ def _ranked_partners(
                 if in_tense or (
                     who == person and other_tense in TENSES and other_tense not in own_tenses
                 ):
-                    contrast = contrast_of(person, who) if in_tense else TENSE
+                    contrast = verb_contrast(person, who) if in_tense else TENSE
                     partner = Partner(other_form, reading.lemma, contrast, tense)
                     ranked.append(((-CONTRASTS.index(contrast), reading.frequency), partner))
     return ranked
 
 
 def _regular_other_number(
-    lexicon: Lexicon, form: str, reading: Reading, tense: str, person: str
+    lexicon: Lexicon, form: str, reading: WordReading, tense: str, person: str
 ) -> Partner | None:
     """A form of the third person that Lexique lacks, where French spelling leaves no choice: -e,
     -ent; -ait, -aient."""
@@ -257,7 +257,7 @@ def meaning_partner(
     return max(ranked)[1] if ranked else AUDIBLE
 
 
-def _means(reading: Reading, meaning: str) -> bool:
+def _means(reading: WordReading, meaning: str) -> bool:
     return meaning == reading.meaning or any(meaning == tense for tense, _ in reading.verb)
 
 

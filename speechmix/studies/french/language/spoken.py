@@ -57,7 +57,7 @@ _NUMBER = re.compile(
 )
 
 
-class Written(NamedTuple):
+class WrittenWord(NamedTuple):
     """A written word and what is said for it.
 
     Parameters
@@ -73,17 +73,18 @@ class Written(NamedTuple):
     spoken: tuple[str, ...]
 
 
-def written_words(text: str) -> list[Written]:
+def written_words(text: str) -> list[WrittenWord]:
     """Cut a sentence into written words; punctuation is none.
 
     Examples
     --------
-    >>> [(text_of(word, "« L’enfant a-t-il 21 € ? »"), *word.spoken) for word in written_words("« L’enfant a-t-il 21 € ? »")]
+    >>> [(word_text(word, "« L’enfant a-t-il 21 € ? »"), *word.spoken) for word in written_words("« L’enfant a-t-il 21 € ? »")]
     [('L’', "l'"), ('enfant', 'enfant'), ('a', 'a'), ('t-il', 't', 'il'), ('21', 'vingt', 'et',
     'un'), ('€', 'euros')]
     """
     figures = [
-        Written(*_trimmed(text, *m.span()), tuple(_parts(_said(m)))) for m in _NUMBER.finditer(text)
+        WrittenWord(*_trimmed(text, *m.span()), tuple(_parts(_said(m))))
+        for m in _NUMBER.finditer(text)
     ]
     words = [w for w in figures if w.spoken]
     for token in tokenize(text):
@@ -92,20 +93,20 @@ def written_words(text: str) -> list[Written]:
         start, stop = _trimmed(text, token.start, token.stop)
         spoken = tuple(_parts(token.key))
         if spoken:
-            words.append(Written(start, stop, spoken))
+            words.append(WrittenWord(start, stop, spoken))
     return sorted(words)
 
 
-def text_of(word: Written, text: str) -> str:
+def word_text(word: WrittenWord, text: str) -> str:
     return text[word.start : word.stop]
 
 
-def spoken(text: str) -> str:
+def spoken_text(text: str) -> str:
     """Return a text as it is spoken: words separated by spaces, elided ones as well.
 
     Examples
     --------
-    >>> spoken("Le 1er mai, à 14h30, l'œuf coûtait 3,50 €.")
+    >>> spoken_text("Le 1er mai, à 14h30, l'œuf coûtait 3,50 €.")
     "le premier mai à quatorze heures trente l' oeuf coûtait trois virgule cinquante euros"
     """
     return " ".join(part for word in written_words(text) for part in word.spoken)

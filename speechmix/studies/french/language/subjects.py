@@ -39,7 +39,7 @@ _INSERTION = 6  # words between two commas
 FindNoun = Callable[[int], "int | None"]
 
 
-class Verb(NamedTuple):
+class FiniteVerb(NamedTuple):
     """A finite verb's place among the tokens, and what is known of its subject."""
 
     place: int
@@ -49,7 +49,7 @@ class Verb(NamedTuple):
 
 def verb_of_pronoun(
     kinds: Sequence[WordKind], index: int, following: Callable[[int], int | None]
-) -> Verb | None:
+) -> FiniteVerb | None:
     """Finite verb behind a subject pronoun and its clitics.
 
     Parameters
@@ -70,7 +70,7 @@ def verb_of_pronoun(
         if not word.clitic:
             if kind.subject not in word.persons:
                 return None
-            return Verb(at, impersonal=kind.key == "il" and is_impersonal(kinds, index, at))
+            return FiniteVerb(at, impersonal=kind.key == "il" and is_impersonal(kinds, index, at))
         at = following(at)
     return None
 
@@ -93,7 +93,7 @@ class SubjectNouns:
             set()
         )  # determiners of nouns that et joins to a subject before them
 
-    def verb_of(self, determiner: int, noun: int) -> Verb | None:
+    def verb_of(self, determiner: int, noun: int) -> FiniteVerb | None:
         """Return the finite verb of a determiner's noun; None if the noun is no subject, or its
         verb is not found."""
         kinds = self._kinds
@@ -102,9 +102,9 @@ class SubjectNouns:
         person = "3s" if kinds[determiner].determiner & SINGULAR else "3p"
         if noun + 1 < len(kinds) and kinds[noun + 1].key == "et":
             joined = self._verb_of_joined(noun)
-            return None if joined is None else Verb(joined, coordinated=True)
+            return None if joined is None else FiniteVerb(joined, coordinated=True)
         verb = self._verb_behind(noun, person, kinds[determiner].determiner)
-        return None if verb is None else Verb(verb)
+        return None if verb is None else FiniteVerb(verb)
 
     def _begins_clause(self, determiner: int) -> bool:
         """Whether a subject may begin here: not behind a preposition, not as the object of a

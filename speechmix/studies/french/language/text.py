@@ -94,10 +94,10 @@ def _parts(word: str) -> tuple[Token, ...]:
         tokens: list[Token] = []
         _append_parts(tokens, word, 0)
         return tuple(tokens)
-    return (Token(key_of(word), 0, len(word), word[0].isupper()),)
+    return (Token(lookup_key(word), 0, len(word), word[0].isupper()),)
 
 
-def key_of(word: str) -> str:
+def lookup_key(word: str) -> str:
     """Return the look-up form of a word."""
     key = word.lower()
     return key.replace("œ", "oe").replace("æ", "ae") if not key.isascii() else key
@@ -114,13 +114,15 @@ def _append_parts(tokens: list[Token], word: str, start: int) -> None:
     apostrophe = head.find("'", 0, len(head) - 1)
     if apostrophe > 0 and not _WITH_APOSTROPHE.match(head):
         tokens.append(
-            Token(key_of(head[: apostrophe + 1]), start, start + apostrophe + 1, word[0].isupper())
+            Token(
+                lookup_key(head[: apostrophe + 1]), start, start + apostrophe + 1, word[0].isupper()
+            )
         )
         _append_parts(tokens, head[apostrophe + 1 :], start + apostrophe + 1)
     else:
-        tokens.append(Token(key_of(head), start, start + len(head), word[0].isupper()))
+        tokens.append(Token(lookup_key(head), start, start + len(head), word[0].isupper()))
     for begin, end in clitics:
-        tokens.append(Token(key_of(word[begin:end]), start + begin, start + end, False))
+        tokens.append(Token(lookup_key(word[begin:end]), start + begin, start + end, False))
 
 
 def _last_clitic(word: str) -> int:
@@ -129,7 +131,7 @@ def _last_clitic(word: str) -> int:
         if (
             match.end() == len(word)
             and match.start() > 0
-            and not _LEXICALISED.fullmatch(key_of(word))
+            and not _LEXICALISED.fullmatch(lookup_key(word))
         ):
             return match.start()
     return 0
@@ -162,7 +164,7 @@ def _tokenize_decomposed(plain: str) -> list[Token]:
         if len(word) <= LONGEST_SPLIT:
             _append_parts(tokens, word, match.start())
         else:
-            tokens.append(Token(key_of(word), *match.span(), word[0].isupper()))
+            tokens.append(Token(lookup_key(word), *match.span(), word[0].isupper()))
     return [Token(t.key, origin[t.start], origin[t.stop], t.capital) for t in tokens]
 
 

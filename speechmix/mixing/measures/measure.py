@@ -1,0 +1,179 @@
+"""A measure: what is declared of it, its function, and the options that the function reads.
+
+The keyword-only arguments of the function are the measure's options: those of `OPTIONS` come from
+the caller, the others are the measure's own, with their defaults. They are given by keyword, or
+behind the measure's name: "NAME:option=value,option=value", in Python and on the command line.
+"""
+
+from __future__ import annotations
+
+import inspect
+from ast import literal_eval
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import InputError
+from ..maps.measure_facts import Facts
+from .function_hash import code_fingerprint
+
+if TYPE_CHECKING:
+    from ...adapters.capture.block import Block
+    from ...adapters.model import Model
+
+# Options of the calling function that a measure's function can read, by scope. `batch_size` and
+# `product` (which does the matrix products, in product_dtype) do not change scores.
+OPTIONS = {
+    "layer": ("distance", "heads", "engine", "product", "batch_size"),
+    "model": ("steps", "baseline"),
+    "logit": (),
+    "removal": ("samples", "seed"),
+}
+
+# Options of `mix` that decide the scores of those measures only that read them.
+OF_SOME_MEASURES = ("distance", "engine", "product_dtype", "objective", "steps", "baseline")
+
+
+class BlockReader(Protocol):
+    """Reads contributions to logits from the attention blocks of a pass, one after the other."""
+
+    def on_block(self, block: Block) -> None:
+        """Read one block."""
+
+    def values(self) -> list[dict[str, Any]]:
+        """Fields of `LogitContributions` for each objective, behind the pass."""
+
+
+@dataclass(frozen=True)
+class Measure(Facts):
+    """What is known of a measure, and its function.
+
+    Parameters
+    ----------
+    function : callable
+        Of scope "layer": ``function(block, units, **options)`` returns a map of one layer, Tensor
+        [W_t, W_s] ([H, W_t, W_s] for heads="each"). Of scope "model": ``function(gradient_pass,
+        stack, units, **options)`` returns the maps of a stack's layers, Tensor [L, W_t, W_s] (one
+        row with `objective`), and a dict for their provenance. Of scope "logit":
+        ``function(logit_pass, objectives, **options)`` returns the fields of `LogitContributions`
+        for each objective, as a list of dicts (`speechmix.mixing.passes.logit_pass`). Of scope
+        "removal": ``function(count, margins, **options)`` returns values [n, ...] of n sources, or
+        these and their standard errors; ``margins(sets)`` are the margins [m, ...] of an item with
+        some of its sources only, by Boolean rows [m, n].
+    check : callable, optional
+        Of scope "logit": called with a model; raises `InputError` if the measure is not defined for
+        it.
+    details : tuple of str
+        Of scope "logit": what an objective must say, one of these.
+    roundings : float
+        Of scope "logit": by how many roundings of the sum of their lengths contributions may miss
+        the logit.
+    mismatch : str
+        Of scope "logit": the likely reason if they miss it by more, as the error says it.
+    block_reader : callable, optional
+        Of scope "logit": makes a `BlockReader` of (model, view, request, inputs, objectives, units)
+        and the measure's own options, if contributions can be read from the attention blocks of
+        one pass, which other measures may share.
+    values : mapping of str to object
+        Options of the measure's own that differ from the defaults of its function.
+    """
+
+    function: Callable[..., Any] = field(kw_only=True)
+    check: Callable[[Model], Any] | None = field(default=None, kw_only=True)
+    details: tuple[str, ...] = field(default=("position",), kw_only=True)
+    roundings: float = field(default=1e4, kw_only=True)
+    mismatch: str = field(
+        default="its table describes something else than it computes (see speechmix check)",
+        kw_only=True,
+    )
+    block_reader: Callable[..., BlockReader] | None = field(default=None, kw_only=True)
+    of_the_package: bool = field(default=False, kw_only=True)
+    values: Mapping[str, object] = field(default_factory=dict, kw_only=True)
+
+    @cached_property
+    def takes(self) -> tuple[str, ...]:
+        """The options of the calling function that the measure's function reads, by its keyword
+        arguments."""
+        return tuple(name for name in keyword_names(self.function) if name in OPTIONS[self.scope])
+
+    @cached_property
+    def options(self) -> tuple[str, ...]:
+        """Options of `mix` that decide this measure's scores, besides those that all measures
+        share."""
+        names = {"product": "product_dtype"}
+        shared = ("objective",) if self.objective else ()
+        return tuple(names.get(name, name) for name in self.takes if name != "batch_size") + shared
+
+    @cached_property
+    def own_options(self) -> tuple[str, ...]:
+        """The options that only this measure has: the other keyword arguments of its function."""
+        return tuple(
+            name for name in keyword_names(self.function) if name not in OPTIONS[self.scope]
+        )
+
+    def with_options(self, text: str) -> Measure:
+        """Return the measure with options of its own, as "power=2,kind=max" has them.
+
+        Raises
+        ------
+        InputError
+            If it has no such option, or a value is not of the type of the option's default.
+        """
+        pairs = [pair.partition("=") for pair in text.split(",")]
+        return self.with_values(
+            {name: self._value_of(name, value) for name, _, value in pairs}, text
+        )
+
+    def with_values(self, values: Mapping[str, object], text: str = "") -> Measure:
+        """Return the measure with values of options of its own; `text` is written behind its name.
+
+        Raises
+        ------
+        InputError
+            If it has no such option.
+        """
+        for name in values:
+            self._default_of(name)
+        name = f"{self.name}:{text}" if text else self.name
+        return replace(self, name=name, values={**self.values, **values})
+
+    def _default_of(self, option: str) -> object:
+        if option not in self.own_options:
+            there = f"it has {', '.join(self.own_options)}" if self.own_options else "it has none"
+            raise InputError(f"{self.name} has no option {option or 'without a name'}; {there}")
+        return inspect.signature(self.function).parameters[option].default
+
+    def _value_of(self, option: str, text: str) -> object:
+        """The value of an option that is given as text, of the type of its default."""
+        default = self._default_of(option)
+        if isinstance(default, str):
+            return text
+        try:
+            value = literal_eval(text.title() if isinstance(default, bool) else text)
+        except (ValueError, SyntaxError):
+            value = text
+        value = float(value) if isinstance(default, float) and type(value) is int else value
+        if default is not None and type(value) is not type(default):
+            raise InputError(
+                f"{self.name}: {option} should be of type {type(default).__name__}, as its default "
+                f"{default!r} is; found {text!r}"
+            )
+        return value
+
+    @cached_property
+    def identity(self) -> str:
+        """What stored maps are known by: name and revision (if not the first); for a measure of
+        one's own a hash of it, too."""
+        name = self.name if self.revision == 1 else f"{self.name} revision {self.revision}"
+        return name if self.of_the_package else f"{name} {code_fingerprint(self.function)}"
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the function, with the values of the measure's own options."""
+        return self.function(*args, **options, **self.values)
+
+
+def keyword_names(function: Callable[..., Any]) -> list[str]:
+    """Names of a function's arguments that can be given by keyword alone."""
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

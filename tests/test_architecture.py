@@ -1,0 +1,132 @@
+"""The structure of the package: levels, import circles, names with one meaning, sizes of files."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "speechmix"
+
+# From the lowest level up.
+LEVELS = (
+    ("errors",),
+    ("files",),
+    ("inputs",),
+    ("adapters",),
+    ("mixing",),
+    ("alignment", "interventions"),
+    ("evaluation",),
+    ("explanations",),
+    ("runs",),
+    ("reporting",),
+    ("studies",),
+    ("interfaces",),
+)
+LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
+LARGEST_CIRCLE = 3
+LONGEST_FILE = 300
+
+
+@pytest.fixture(scope="module")
+def hook():
+    spec = importlib.util.spec_from_file_location("levels", ROOT / "docs" / "hooks" / "levels.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of every module, by its dotted name."""
+    return {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(
+            path.read_text(encoding="utf-8")
+        )
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def test_every_package_has_a_level(hook):
+    assert hook.packages().keys() == LEVEL_OF.keys()
+
+
+def test_imports_go_down(hook):
+    upward = [
+        f"{path}:{line} -> {package}"
+        for path, line, package in hook.imports()
+        if LEVEL_OF[package] >= LEVEL_OF[path.split("/")[0]] and path not in hook.FACES
+    ]
+    assert not upward
+
+
+def test_the_picture_shows_these_levels(hook):
+    assert hook.levels() == [sorted(packages) for packages in LEVELS]
+    assert all(f">{package}</text>" in hook.picture() for package in LEVEL_OF)
+
+
+def test_circles_of_imports_are_small(hook, trees):
+    """Files that import each other, directly or not, imports for types alone included."""
+    faces = {path.removesuffix(".py").replace("/", ".") for path in hook.FACES}
+    imported = {
+        name: {
+            found
+            for found in imported_modules(tree, name, trees)
+            if not (name in faces and found.split(".")[0] != name.split(".")[0])
+        }
+        for name, tree in trees.items()
+        if not name.endswith("__init__")
+    }
+    large = [circle for circle in circles(imported) if len(circle) > LARGEST_CIRCLE]
+    assert not large
+
+
+def test_a_name_has_one_meaning(trees):
+    """Classes and public functions have names of their own; commands share the name of their step."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                found[node.name].append(module)
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
+def test_files_are_short():
+    lengths = {
+        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8").count("\n")
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
+
+
+def imported_modules(tree: ast.Module, name: str, trees: dict[str, ast.Module]) -> Iterator[str]:
+    """Yield the modules of the package that a module imports; packages' `__init__` are no module."""
+    package = name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            module = node.module.split(".") if node.module else []
+            base = ".".join([*package[: len(package) - node.level + 1], *module])
+            for alias in node.names:
+                yield from {f"{base}.{alias.name}", base} & trees.keys()
+
+
+def circles(imported: dict[str, set[str]]) -> list[list[str]]:
+    """Return the strongly connected components of more than one module."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    names = sorted(imported)
+    index = {name: number for number, name in enumerate(names)}
+    pairs = [(index[a], index[b]) for a in names for b in imported[a] if b in index]
+    rows, columns = zip(*pairs, strict=True)
+    graph = csr_array(([1] * len(pairs), (rows, columns)), shape=(len(names), len(names)))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    members: dict[int, list[str]] = defaultdict(list)
+    for name, label in zip(names, labels, strict=True):
+        members[label].append(name)
+    return [group for group in members.values() if len(group) > 1]
