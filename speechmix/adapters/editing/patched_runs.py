@@ -197,7 +197,7 @@ class _Growing:
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
         names, first = [stack.name for stack, _ in blocks], blocks[0][0]
-        heads, shared = first.heads, first.plan.shared
+        heads, shared = first.heads, first.spec.shared
         leaving = [
             (row, b)
             for row, b in self._rows
@@ -244,7 +244,7 @@ class _Growing:
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             states = arguments_by_name(module, args, kwargs)[0]
             by_runs = unpack_states(states, self._heard)
-            own_heads = heads if attention.softmax else None
+            own_heads = heads if attention.needs_eager else None
             packed = by_runs.shape[1] if states.ndim == 2 else 0
             self._changing.enter_context(
                 ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed)
