@@ -46,8 +46,9 @@ from ..mixing.measures.registry import custom_identities
 from .journal.stage_files import TRIALS, stage_files
 from .journal.stage_journal import LeftOut, run_stage
 from .journal.stage_lines import AT, kept, lines
-from .revisions import revision_entry
+from .kinds.result_kind import version_entry
 
+VERSION = 2  # of the evaluation; 2: layers are composed by their mixing strength
 _ROWS, _DROPS = VALUE_COLUMNS[2:], DROP_COLUMNS[2:]  # of an item, which the line names
 _READ_OFF = ("text", "target", "foil")  # what ties items, and decides what is found of them
 _TIES = "ties"  # what else ties them: where it changes nothing is judged again
@@ -143,7 +144,7 @@ def faithfulness_of_clips(
             **told,
             **asked,
             "align": align_method,
-            **revision_entry("trials", told["measures"]),
+            **version_entry(VERSION, told["measures"]),
             **_custom_code(told["measures"], asked["judges"] or ()),
         },
         ingredients=items.ingredients,

@@ -17,9 +17,9 @@ from speechmix.interfaces.cli.score_options import asked_of_run
 from speechmix.reporting.pages.explanation_section import explanation_part
 from speechmix.reporting.pages.html_page import render_page
 from speechmix.reporting.pages.study_results import Study
-from speechmix.runs import run_explanations as explaining
+from speechmix.runs.kinds import explanations as explaining
+from speechmix.runs.kinds.explanations import ToExplain, first_shown, stored_explanations
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.run_explanations import ToExplain, first_shown, stored_explanations
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser

@@ -13,7 +13,7 @@ import speechmix
 from speechmix.adapters.generation import transcription as writing
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.mixing_map import MixingMap
-from speechmix.runs.generated_texts import texts_of
+from speechmix.runs.kinds.generated_texts import texts_of
 from speechmix.runs.results.part_files import Owner, opened_part, table_of, write_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import score_clips

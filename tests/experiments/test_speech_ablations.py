@@ -14,6 +14,7 @@ from speechmix.interfaces.cli import main
 from speechmix.interfaces.cli.published_ablation import of_all_clips
 from speechmix.reporting.pages.speech_ablation_section import speech_ablation_part
 from speechmix.runs import speech_ablations
+from speechmix.runs.kinds import speech_ablation as kind
 from speechmix.runs.speech_ablations import speech_ablation
 from tests.conftest import trained
 
@@ -67,15 +68,16 @@ def test_files_and_what_is_kept_is_not_read_again(run, monkeypatch):
         asked.append(clip.name)
         return ablate(model, clip, **options)
 
-    ablate = speech_ablations.ablate_speech
-    monkeypatch.setattr(speech_ablations, "ablate_speech", counted)
+    ablate = kind.ablate_speech
+    monkeypatch.setattr(kind, "ablate_speech", counted)
     models = [trained("tiny-french-ctc"), trained("tiny-french-whisper")]
-    (run.out / "speech_ablation" / "tiny-french-ctc" / f"{CLIPS[1].name}.json").unlink()
+    (part,) = (run.out / "results" / "tiny-french-ctc").glob("*.parquet")
+    part.unlink()
     again = speech_ablation(models, CLIPS, run.out, fills_of_tokens=["unk"])
-    assert asked == [CLIPS[1].name]
+    assert asked == [clip.name for clip in CLIPS]  # by one model
     pd.testing.assert_frame_equal(again.table, run.table)
     speech_ablation(models[:1], CLIPS[:1], run.out, sound_fills=["room"])
-    assert asked == [CLIPS[1].name, CLIPS[0].name]  # another question
+    assert asked[2:] == [CLIPS[0].name]  # other options
     speech_ablation(models, CLIPS, run.out, fills_of_tokens=["unk"])
 
 

@@ -21,6 +21,7 @@ from .clip_options import (
     manifest_clips,
     print_skipped,
 )
+from .executor_options import add_shard_option, shard_of
 from .model_options import (
     add_loading_options,
     add_measures_option,
@@ -28,7 +29,6 @@ from .model_options import (
     loaded,
     measures_on_trial,
 )
-from .status import add_shard_option, shard_of
 
 if TYPE_CHECKING:
     from ...evaluation.faithfulness import Trial

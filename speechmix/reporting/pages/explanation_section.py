@@ -19,8 +19,8 @@ from ...errors import InputError
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import wav
+from ...runs.kinds.explanations import stored_explanations
 from ...runs.results.part_files import Owner
-from ...runs.run_explanations import stored_explanations
 from .study_clips import PAGE_BYTES, audible_clip
 from .study_results import Study
 
