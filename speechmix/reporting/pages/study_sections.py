@@ -14,6 +14,7 @@ import pandas as pd
 
 from ...evaluation.boundary_sensitivity import SHIFT, boundary_sensitivity, holds
 from ...evaluation.length_baseline import length_exponent
+from ...evaluation.statistics.even_choice import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
 from ...mixing.maps.measure_facts import measure_label
@@ -22,7 +23,6 @@ from ...runs.results.open_run import StoredRun
 from ...runs.results.run_times import by_phase
 from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
-from ..plots.map_figures import evenly
 from .html_page import Item, Part
 from .study_results import Study
 from .study_tables import KEYS, format_study_table, without_control
@@ -86,7 +86,7 @@ def length_part(run: StoredRun) -> list[Part]:
     rows = []
     for model in scored_models(run):
         by_place: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
-        for clip in evenly(list(model.clips), _MOST_MAPS) if model.init == "random" else ():
+        for clip in choose_evenly(list(model.clips), _MOST_MAPS) if model.init == "random" else ():
             for place, mixing_map in model.maps(clip).items():
                 by_place[place].append(mixing_map)
         for (measure, stack), maps in by_place.items():

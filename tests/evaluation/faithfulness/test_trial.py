@@ -14,8 +14,8 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
+from speechmix.evaluation.faithfulness.evaluate import other_of_pair
 from speechmix.evaluation.faithfulness.judges import verdicts
-from speechmix.evaluation.faithfulness.trial import _pairs
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import attenuated
@@ -129,7 +129,8 @@ def test_numbers_of_a_row_are_those_of_its_item():
         (values["measure"] == "value_zeroing") & (values["aggregation"] == "last")
     ].set_index("metric")["value"]
     assert last["spearman"] == pytest.approx(spearmanr(row, verdict.of(words))[0])
-    removed, kept = curves.curves_of(verdict, words, np.argsort(-row).tolist())
+    order, counts = np.argsort(-row).tolist(), range(len(words) + 1)
+    ((removed, kept),) = curves.perturbation_curves(verdict, words, [order], counts)
     assert last["comprehensiveness"] == pytest.approx(np.mean(removed[0] - removed[1:-1]))
     assert removed[0] == pytest.approx(kept[-1])
     assert removed[-1] == pytest.approx(kept[0])
@@ -327,8 +328,8 @@ def test_gradient_measures_explain_what_judges_read():
 
 
 def test_pairs_are_of_two():
-    assert _pairs(clips()) == [1, 0, 3, 2]
-    assert _pairs([*clips(), clips()[0]])[:2] == [None, None]
+    assert other_of_pair(clips()) == [1, 0, 3, 2]
+    assert other_of_pair([*clips(), clips()[0]])[:2] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -350,9 +351,9 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_all_measures_are_those_that_are_defined():
-    from speechmix.evaluation.faithfulness.options import measures_of
+    from speechmix.evaluation.faithfulness.options import resolve_measures
 
-    names = measures_of(trained("tiny-french-ctc"), "all")
+    names = resolve_measures(trained("tiny-french-ctc"), "all")
     assert not {"globenc", "hta", "random"} & set(names)
     assert {"value_zeroing", "alti", "integrated_gradients"} <= set(names)
 
@@ -363,7 +364,7 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
 
     assert faithfulness_part(tmp_path) == []
     trial = trial_of("tiny-french-whisper")
-    other = speechmix.evaluation.faithfulness.Trial(
+    other = speechmix.evaluation.faithfulness.FaithfulnessResults(
         trial.values, trial.left_out, "", {"model": "other", "init": "random"}
     )
     for written in (trial, other, trial):
