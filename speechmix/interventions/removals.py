@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.generation.audio_prompt import of_the_sound
+from ..adapters.generation.audio_prompt import audio_inputs
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from .audio_removal import scale_words, silence, splice_words
@@ -100,7 +100,7 @@ def change_inputs(
 def sound_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
     """Prepare the inputs that a clip's sound is in, without those of its text."""
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
-    inputs = of_the_sound(inputs) if model.converses else inputs
+    inputs = audio_inputs(inputs) if model.converses else inputs
     return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}
 
 

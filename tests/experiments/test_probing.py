@@ -11,7 +11,7 @@ import pytest
 
 import speechmix
 from speechmix.files.text_files import read_csv, write_csv
-from speechmix.runs import run_probes as probing
+from speechmix.runs.kinds import probe_states as probing
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 
@@ -86,7 +86,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(probing, "states_at", counting_states)
     monkeypatch.setattr(probing, "probes_of", counting_fits)
-    monkeypatch.setattr("speechmix.runs.model_run.PROBED_TWINS", 1)
+    monkeypatch.setattr("speechmix.runs.kinds.probe_states.PROBED_TWINS", 1)
     return counts
 
 

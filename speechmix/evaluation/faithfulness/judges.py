@@ -203,7 +203,7 @@ def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
             f"{decision.name}: no other member of its pair to take words from (meta['pair'])"
         )
     table = patch(decision.model, decision.item, pair.item, what="input").table
-    stacks = _stacks_of(decision, "sound" if decision.model.hears else "text")
+    stacks = _stacks_of(decision, decision.model.capabilities.sides[0])
     return [Verdict("patch", stacks, dict(zip(table["word"], table["drop"], strict=True)))]
 
 

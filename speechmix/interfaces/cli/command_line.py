@@ -11,13 +11,20 @@ from contextlib import contextmanager
 
 from ...errors import InputError, SpeechmixError
 from .arguments import CommandParser, check_options
-from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .clip_options import (
+    Skipped,
+    add_clip_options,
+    aligner_loader,
+    loaded_aligner,
+    named_clips,
+    print_skipped,
+)
 from .command_groups import list_by_group
 from .estimate import announcing
-from .executor_options import engine_of
+from .executor_options import add_shard_option, executor_of, refuse_shard, shard_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .score_options import add_score_options, asked_of_run
-from .status import add_shard_option, print_times, refuse_shard, shard_of, worker_count
+from .status import print_times
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -84,53 +91,36 @@ def _check(options) -> int:
 
 
 def _score(options) -> int:
-    from functools import partial
-
-    from ...adapters.loading.load import load
-    from ...runs.executors.local_workers import score_in_workers
+    from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
     from ...studies.french.dataset import is_dataset
     from ...studies.french.french_study import describe_page
 
-    shard, engine = shard_of(options), engine_of(options)
-    workers = worker_count(options, options.model)
+    executor = executor_of(options, options.model)
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     models = model_loaders(options, options.model, options.random_twin)
     report = _Reported()
-    asked = {**asked_of_run(options), "report": report, "skipped": skipped}
-    if workers > 1:
-        aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
-        run = score_in_workers(
-            models,
-            clips,
-            options.out,
-            workers=workers,
-            device=options.device,
-            aligner=aligner,
-            **asked,
-        )
-    else:
-        aligning = loaded_aligner(options)
-        if (
-            models and clips and engine is None and asked["units"] == "word"
-        ):  # what is estimated; a cluster loads elsewhere
-            own = clips[: -(-len(clips) // shard.count)]
-            models = announcing(
-                models,
-                own,
-                _say,
-                **{name: asked[name] for name in ("measures", "stacks", "targets")},
-            )
-        run = score_clips(
-            models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked
-        )
+    request = {**asked_of_run(options), "report": report, "skipped": skipped}
+    is_word_run = models and clips and request["units"] == "word"
+    if is_word_run and isinstance(executor, InProcess):  # what is estimated; workers load elsewhere
+        own = clips[: -(-len(clips) // executor.shard.count)]
+        estimated = {name: request[name] for name in ("measures", "stacks", "targets")}
+        models = announcing(models, own, _say, **estimated)
+    run = score_clips(
+        models,
+        clips,
+        options.out,
+        aligner=aligner_loader(options),
+        executor=executor,
+        **request,
+    )
     if options.manifest and is_dataset(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
     print(run.summary(said=report.lines))
     if options.profile:
         print_times(run.out)
-    return 0 if run.done or shard.count > 1 else 1  # a shard may hold no clip
+    return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
 
 
 def _ablate(options) -> int:
@@ -210,7 +200,6 @@ def _parser() -> argparse.ArgumentParser:
     from .reports import add_commands as add_report_commands
     from .serve import add_command as add_serve_command
     from .status import add_commands as add_status_command
-    from .text_faithfulness import add_commands as add_text_commands
 
     parser = CommandParser(
         prog="speechmix",
@@ -260,7 +249,6 @@ def _parser() -> argparse.ArgumentParser:
     add_estimate_command(commands)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
-    add_text_commands(commands)
     add_commands(commands)
     add_study_command(commands)
     add_report_commands(commands)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...files.names import distinct_file_names, safe_name
 from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
+from .executor_options import add_shard_option, refuse_shard
 from .model_options import add_loading_options, model_loaders
-from .status import add_shard_option, refuse_shard
 
 if TYPE_CHECKING:
     from ...evaluation.probing import Probes
