@@ -33,11 +33,9 @@ UPWARD = {
     ("explanations/explanation.py", "reporting"),
     # Still to be moved.
     ("files/names.py", "inputs"),
-    ("runs/boundary_shifts.py", "reporting"),
     ("runs/kinds/speech_ablation.py", "reporting"),
     ("runs/run_job.py", "reporting"),
     ("runs/speech_ablations.py", "reporting"),
-    ("runs/twin_clips.py", "reporting"),
 }
 
 

@@ -231,7 +231,6 @@ def _parser() -> argparse.ArgumentParser:
     from .reports import add_commands as add_report_commands
     from .serve import add_command as add_serve_command
     from .status import add_commands as add_status_command
-    from .text_faithfulness import add_commands as add_text_commands
 
     parser = CommandParser(
         prog="speechmix",
@@ -281,7 +280,6 @@ def _parser() -> argparse.ArgumentParser:
     add_estimate_command(commands)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
-    add_text_commands(commands)
     add_commands(commands)
     add_study_command(commands)
     add_report_commands(commands)

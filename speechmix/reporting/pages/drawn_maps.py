@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from ...evaluation.statistics.even_choice import choose_evenly
 from ...inputs.words.spans import Span
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import in_letters, in_words
 from ...runs.results.stored_clips import Maps, ModelKey
 from ..plots import panels
-from ..plots.map_figures import evenly
 from ..plots.unit_labels import side_names
 
 MOST_UNITS = 600  # of a side, so that a browser can draw the map
@@ -74,7 +74,7 @@ def drawn_maps(
             units,
             mixing_map,
             layer,
-            sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map)}),
+            sorted({*choose_evenly(mixing_map.layers, most), *_only(layer, mixing_map)}),
         )
         for label, units, mixing_map in drawable
     ]
