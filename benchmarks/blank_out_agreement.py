@@ -103,7 +103,7 @@ def cue_hits(drops, sentences: list[speechmix.Sentence]) -> float:
     """Share of sentences in which blanking the cue costs most."""
     cue = {sentence.name: 1 + sentence.cue for sentence in sentences}
     first = drops.loc[drops.groupby("item")["drop"].idxmax()]
-    return float(np.mean([row.unit == cue[row.item] for row in first.itertuples()]))
+    return float(np.mean([row.word == cue[row.item] for row in first.itertuples()]))
 
 
 def whole_model(model, sentences: list[speechmix.Sentence]) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def main() -> None:
         )
         print(f"\n{value}\n{found.text()}")
         for fill in ("mask", "unk"):
-            here = (found.drops["fill"] == fill) & (found.drops["init"] == "trained")
+            here = (found.drops["judge"] == f"blank ({fill})") & (found.drops["init"] == "trained")
             print(f"the cue costs most, {fill}: {100 * cue_hits(found.drops[here], asked):.0f} %")
         if options.out:
             write_csv(found.table, options.out.with_stem(f"{options.out.stem}_{value}"))

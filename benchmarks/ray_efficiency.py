@@ -34,8 +34,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import numpy as np
 
 import speechmix
-from speechmix.runs import clip_store as store
-from speechmix.runs.executors.ray_executor import RayEngine
+from speechmix.runs.executors.ray_executor import RayExecutor
+from speechmix.runs.kinds import contributions as store
 from speechmix.runs.score_clips import score_clips
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.55)]
@@ -73,13 +73,13 @@ def measured(folder: Path, count: int, workers: int | None, seconds: float) -> N
     with tempfile.TemporaryDirectory() as temporary:
         log = Path(temporary) / "log"
         log.mkdir()
-        engine = None if workers is None else RayEngine(workers=workers)
+        executor = None if workers is None else RayExecutor(workers=workers)
         some, began = clips(count), time.monotonic()
         score_clips(
             [partial(load_sleeping, folder, log, seconds)],
             some,
             Path(temporary) / "run",
-            engine=engine,
+            executor=executor,
             figures=0,
             progress=False,
             report=lambda line: None,

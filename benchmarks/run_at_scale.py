@@ -102,7 +102,7 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
     list the clips."""
     import speechmix
     from speechmix.inputs import bundled
-    from speechmix.runs import clip_store as store
+    from speechmix.runs.kinds import contributions as store
     from speechmix.runs.score_clips import score_clips
 
     models, clips = [], []

@@ -3,7 +3,7 @@
     python benchmarks/shapley.py [--layers 12] [--hidden 768] [--words 10] [--together 128] [--sets 4] [--repeats 2]
 
 A Whisper's shape with random weights (1,500 encoder frames), whose decoder is fed ten words, each a
-token, that are blanked. One by one the whole model is run for every set, as `ablate_input` does.
+token, that are blanked. One by one the whole model is run for every set.
 Both ways are timed on some of the 1,024 sets and multiplied, in seconds of the processor, and take
 turns; margins must agree. Where the *sound* of ten words is taken away, each set is another sound
 and runs the encoder: that floor is the encoder's own pass, which is told, times the sets. Nothing
@@ -22,8 +22,9 @@ import transformers
 
 import speechmix
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import inputs_without
-from speechmix.interventions.shapley import margins_of_sets
+from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.removal_margins import RemovalMargins
+from speechmix.interventions.removals import change_inputs
 
 FILL = "unk"
 
@@ -77,20 +78,20 @@ def main() -> None:
     slow = quick[:: max(1, len(quick) // options.sets)]
     seconds: dict[str, list[float]] = {"encoder": [], "together": [], "one by one": []}
     for _ in range(options.repeats):
-        decision.__dict__.pop("_encoded", None)  # the encoder runs again
+        decision.__dict__.pop("encoded_sound", None)  # the encoder runs again
         began = time.process_time()
-        decision.with_encoded_sound(decision.prepared.inputs)
+        _ = decision.encoded_sound
         encoded = time.process_time()
-        margins = margins_of_sets(decision, players, quick, "text", FILL)
+        margins = RemovalMargins(decision, "text", FILL).of_players(players)(quick)
         middle = time.process_time()
         alone = []
         for present in slow:
             taken = [
                 player.index for player, there in zip(players, present, strict=True) if not there
             ]
-            alone.append(
-                decision.of_inputs(inputs_without(decision, taken, side="text", fill=FILL)[0])
-            )
+            removals = removals_of_words(decision, taken, side="text", fill=FILL)
+            changed = change_inputs(model, None, decision.prepared.inputs, removals)
+            alone.append(decision.input_margin(*changed))
         ended = time.process_time()
         seconds["encoder"].append(encoded - began)
         seconds["together"].append(encoded - began + (middle - encoded) * len(sets) / len(quick))

@@ -27,7 +27,8 @@ from study import MEASURES, SHAPES, model_of
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.runs.executors.local_workers import score_in_workers
+from speechmix.runs.executors.local_workers import LocalWorkers
+from speechmix.runs.score_clips import score_clips
 
 FOLDS = 3  # clips of the larger run, in those of the smaller
 
@@ -42,12 +43,11 @@ def seconds(load, clips: list[speechmix.Clip], workers: int) -> float:
     """Wall time of a run by so many workers that share the cores."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        run = score_in_workers(
+        run = score_clips(
             [load],
             clips,
             Path(folder),
-            workers=workers,
-            device="cpu",
+            executor=LocalWorkers(workers, "cpu"),
             measures=MEASURES,
             targets="target",
             figures=0,

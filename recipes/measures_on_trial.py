@@ -28,6 +28,7 @@ from pathlib import Path
 import pandas as pd
 
 import speechmix
+from speechmix.evaluation.faithfulness import FaithfulnessResults
 from speechmix.evaluation.faithfulness.leaderboard import BASELINES, ORACLE, ROW
 from speechmix.evaluation.faithfulness.to_output import same_removal
 from speechmix.evaluation.faithfulness.words import COMPOSED, TO_THE_OUTPUT
@@ -101,7 +102,7 @@ def drawn(pairs: int) -> Iterator[Clip]:
             yield example.clip().replace(name=f"drawn_{number:03}_{example.number}")
 
 
-def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> speechmix.Trial:
+def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> FaithfulnessResults:
     """A model's trial, kept in the folder."""
     trial = faithfulness_of_clips(
         model,
@@ -117,7 +118,9 @@ def on_trial(model: speechmix.Model, clips: Sequence[Clip], out: Path) -> speech
     return trial
 
 
-def cells(trained: speechmix.Trial, twins: Sequence[speechmix.Trial]) -> dict[str, dict[Row, str]]:
+def cells(
+    trained: FaithfulnessResults, twins: Sequence[FaithfulnessResults]
+) -> dict[str, dict[Row, str]]:
     """Spearman of each way to rank words, by judge; in brackets the mean over the twins."""
     columns = {}
     for judge in trained.judges:

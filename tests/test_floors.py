@@ -32,13 +32,10 @@ UPWARD = {
     ("mixing/maps/decision_map.py", "reporting"),
     ("explanations/explanation.py", "reporting"),
     # Still to be moved.
-    ("explanations/page_data.py", "reporting"),
     ("files/names.py", "inputs"),
-    ("runs/boundary_shifts.py", "reporting"),
-    ("runs/model_run.py", "reporting"),
-    ("runs/score_clips.py", "reporting"),
+    ("runs/kinds/speech_ablation.py", "reporting"),
+    ("runs/run_job.py", "reporting"),
     ("runs/speech_ablations.py", "reporting"),
-    ("runs/twin_clips.py", "reporting"),
 }
 
 

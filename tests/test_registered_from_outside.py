@@ -17,7 +17,8 @@ from speechmix.evaluation.planted.recovery import trial as planted_trial
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import inputs_attenuated
+from speechmix.interventions.removals import Removal
+from speechmix.interventions.runner import run_interventions
 from speechmix.interventions.state_shifts import state_shifts
 from speechmix.mixing.measures.registry import OUTPUT_MEASURES, forget_measure
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
@@ -85,9 +86,8 @@ def register_all(power=1.0):
     )
     def quieter(decision, pair):
         words = [source.index for source in decision.sources["encoder"]]
-        margins = decision.of_many_inputs(
-            [(inputs_attenuated(decision, {word: 0.1}), None) for word in words]
-        )
+        quiet = [(Removal("sound", (word,), 0.1),) for word in words]
+        margins = run_interventions(decision, quiet)
         return {
             word: power * (decision.margin - margin)
             for word, margin in zip(words, margins, strict=True)
@@ -281,10 +281,7 @@ def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
     }
     assert "value_length" in rows["moved"]
     decision = Decision.of(model, clips[0])
-    expected = (
-        decision.margin
-        - decision.of_many_inputs([(inputs_attenuated(decision, {0: 0.1}), None)])[0]
-    )
+    expected = decision.margin - run_interventions(decision, [(Removal("sound", (0,), 0.1),)])[0]
     drops = trial.drops[
         (trial.drops["item"] == clips[0].name) & (trial.drops["judge"] == "quieter")
     ]

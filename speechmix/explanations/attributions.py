@@ -11,6 +11,7 @@ are sums over a logit's parts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..errors import InputError, SpeechmixError
 from ..interventions.removal_measures import removal_scores
-from ..interventions.shapley import Remembered
+from ..interventions.runner import InterventionCache
 from ..mixing.maps.aggregation import rolled_out
 from ..mixing.maps.measure_registry import measure_facts
 from ..mixing.measures.registry import measure_named
@@ -34,7 +35,7 @@ from ..mixing.passes.logit_contributions import check_splits_logits
 from ..mixing.passes.mix import mix_one
 from .choices import Choice, Readings, positions_of, possible_sources
 from .frame_attributions import FrameParts, in_frames, made_of_frames
-from .removals import Removal, read_without
+from .removals import removals_of
 from .source_units import by_source, row_at
 
 if TYPE_CHECKING:
@@ -204,23 +205,18 @@ def _removal(
     """
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors: np.ndarray | None = np.zeros_like(values)
+    runs = InterventionCache(writing.decision, readings.read)
+    first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text)]
     for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
         def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
-            removed = [
-                tuple(player for player, there in zip(players, row, strict=True) if not there)
-                for row in sets
-            ]
-            sound, text = (next(iter(of_side), None) for of_side in (fills.sound, fills.text))
-            return (
-                read_without(writing, [Removal(s, sound, text) for s in removed], readings.read)
-                @ readings.of_choices
-            )
+            absent = (itertools.compress(players, ~row) for row in sets)
+            removed = [removals_of(writing, of_set, first) for of_set in absent]
+            values: np.ndarray = runs.read(removed) @ readings.of_choices
+            return values
 
-        scores = removal_scores(
-            measure, len(players), Remembered(margins), samples=samples, seed=seed
-        )
+        scores = removal_scores(measure, len(players), margins, samples=samples, seed=seed)
         values[:, players] = scores.values.T
         if scores.errors is None:
             errors = None

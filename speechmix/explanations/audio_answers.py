@@ -9,7 +9,7 @@ positions they stand; the words of the prompt, found in the conversation that th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -22,6 +22,7 @@ from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..inputs.words.spans import Span
 
 
 def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) -> Writing:
@@ -37,7 +38,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     view = make_view(asked, clip, MixRequest(units="word"))
     view.prepare(("encoder", "decoder"))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
-    heard = prepared.heard
+    heard = prepared.audio_tokens
     if heard is None or heard.answer is None:
         raise InputError(f"{clip.name}: {model.label} was fed no answer")
     texts = [word.text for word in clip.words or ()]
@@ -55,7 +56,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     ]
     ids = prepared.inputs["input_ids"][0].tolist()
     sources += _of_prompt(asked, ids[: heard.answer])
-    written = prepared.written
+    written = prepared.generated_text
     drafts, words = drafts_of_ids(asked, ids, heard.answer, ended=written is None or written.ended)
     sources += own_sources(drafts, words, by_token=by_token)
     decision = decision_on(
@@ -65,7 +66,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     return finished(asked, decision, drafts, words, sources, logits_on(decision), by, spans)
 
 
-def _of_sound(spans):
+def _of_sound(spans: Iterable[Span]) -> list[Span]:
     return [span for span in spans if span.onset is not None]
 
 

@@ -8,15 +8,14 @@ in each run.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .choices import Choice, Readings, possible_sources
-from .fills import SOUND
-from .removals import Removal, read_without
+from .removals import read_without, removals_of
 from .source_pairs import Pair, PairRuns, pairs_of, sets_of, sources_to_pair
 
 if TYPE_CHECKING:
@@ -53,20 +52,17 @@ def effects_of(
     ranked = sorted(
         {*ranked, *(index for sources in sources_to_pair(claimed, pairs) for index in sources)}
     )
-    removals = [
-        Removal(),
-        *(removal for index in ranked for removal in _removals_of(writing, (index,), fills)),
-    ]
+    alone = [(index, f) for index in ranked for f in fills.of_source(writing.sources[index])]
+    removals = [(), *(removals_of(writing, (index,), (fill,)) for index, fill in alone)]
     runs = read_without(writing, removals, readings.read)
     values = runs[0] @ readings.of_choices
     possible = possible_sources(writing, choices)
     by_fill, log_probability = (
         np.full((len(fills.all), *possible.shape), np.nan) for _ in range(2)
     )
-    for removal, run in zip(removals[1:], runs[1:], strict=True):
-        fill = fills.all.index(removal.sound or removal.text)  # one source has one fill
-        by_fill[fill, :, removal.sources[0]] = run @ readings.of_choices
-        log_probability[fill, :, removal.sources[0]] = run @ readings.of_probabilities
+    for (index, fill), run in zip(alone, runs[1:], strict=True):
+        by_fill[fills.all.index(fill), :, index] = run @ readings.of_choices
+        log_probability[fills.all.index(fill), :, index] = run @ readings.of_probabilities
     by_fill[:, ~possible] = log_probability[:, ~possible] = np.nan
     value_without = median_over_fills(by_fill)
     if everything and not claimed:
@@ -97,22 +93,13 @@ def range_over_fills(by_fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return _over_fills(np.nanmin, by_fill), _over_fills(np.nanmax, by_fill)
 
 
-def _over_fills(statistic, by_fill: np.ndarray) -> np.ndarray:
+def _over_fills(statistic: Callable[..., np.ndarray], by_fill: np.ndarray) -> np.ndarray:
     if not len(by_fill):
         return np.full(by_fill.shape[1:], np.nan)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # a source that was not removed has no value
+        # A source that was not removed has no value.
+        warnings.simplefilter("ignore", RuntimeWarning)
         return statistic(by_fill, axis=0)
-
-
-def _removals_of(writing: Writing, sources: tuple[int, ...], fills: Fills) -> list[Removal]:
-    """These sources removed together, once with each fill."""
-    units = [writing.sources[index] for index in sources]
-    if not all(fills.of_source(unit) for unit in units):
-        return []
-    return [Removal(sources, sound, text) for sound, text in fills.combinations(units)]
 
 
 def _without_both(
@@ -123,39 +110,26 @@ def _without_both(
     by_fill: np.ndarray,
 ) -> dict[tuple[int, int], PairRuns]:
     """Each pair of sources removed together, with each fill of its sides."""
-    removals = {pair: _removals_of(writing, pair, fills) for pair in sets}
-    if not removals:
+    units = {pair: [writing.sources[index] for index in pair] for pair in sets}
+    used = {
+        pair: fills.combinations(of_pair) if all(map(fills.of_source, of_pair)) else []
+        for pair, of_pair in units.items()
+    }
+    if not used:
         return {}
-    runs = iter(
-        read_without(
-            writing,
-            [removal for of_pair in removals.values() for removal in of_pair],
-            readings.read,
-        )
-    )
+    removals = [removals_of(writing, pair, together) for pair in sets for together in used[pair]]
+    runs = iter(read_without(writing, removals, readings.read))
     found = {}
-    for pair, of_pair in removals.items():
-        read = np.array([next(runs) for _ in of_pair])
+    for pair, combinations in used.items():
+        read = np.array([next(runs) for _ in combinations])
         first, second = (
-            by_fill[_used(removals[pair], source, writing, fills), :, source] for source in pair
+            by_fill[[fills.all.index(f) for c in combinations for f in c if f in of_side], :, index]
+            for index, of_side in zip(pair, map(fills.of_source, units[pair]), strict=True)
         )
-        names = [
-            ", ".join(fill.label for fill in (removal.sound, removal.text) if fill)
-            for removal in of_pair
-        ]
+        names = [", ".join(fill.label for fill in together) for together in combinations]
         probability = np.exp(read @ readings.of_probabilities)
         found[pair] = PairRuns(first, second, read @ readings.of_choices, probability, names)
     return found
-
-
-def _used(removals: Sequence[Removal], source: int, writing: Writing, fills: Fills) -> list[int]:
-    """Which fill replaced a source in each run, as places among all fills."""
-    is_sound = writing.sources[source].side == SOUND
-    return [
-        fills.all.index(fill)
-        for r in removals
-        if (fill := r.sound if is_sound else r.text) is not None
-    ]
 
 
 def _sources_to_remove(

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError, SpeechmixError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from ..mixing.maps.measure_registry import FACTS, measure_facts
 from .attributions import LOG_PROBABILITY, Claim, claim_of, claims_from_one_pass, defined_measures
 from .choices import AGAINST, Choice, Readings, choices_of, units_of

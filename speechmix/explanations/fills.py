@@ -78,14 +78,14 @@ class Fills:
         """The fills that can replace a source."""
         return self.sound if source.side == SOUND else self.text
 
-    def combinations(self, sources: Sequence[SourceUnit]) -> list[tuple[Fill | None, Fill | None]]:
-        """Fills (sound, text) with which several sources are removed together: each fill at least
-        once."""
-        sides = {source.side == SOUND for source in sources}
-        sound, text = (self.sound if True in sides else ()), (self.text if False in sides else ())
+    def combinations(self, sources: Sequence[SourceUnit]) -> list[tuple[Fill, ...]]:
+        """Fills, one for each side, with which several sources are removed together: each fill at
+        least once."""
+        used = {self.of_source(source) for source in sources}
+        sides = [fills for fills in (self.sound, self.text) if fills and fills in used]
         return [
-            (sound[turn % len(sound)] if sound else None, text[turn % len(text)] if text else None)
-            for turn in range(max(len(sound), len(text)))
+            tuple(fills[turn % len(fills)] for fills in sides)
+            for turn in range(max(map(len, sides), default=0))
         ]
 
     @property

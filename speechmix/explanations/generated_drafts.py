@@ -27,6 +27,8 @@ from .generated_tokens import (
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..inputs.words.spans import Span
+    from ..interventions.decision import Decision
 
 
 def own_sources(
@@ -83,7 +85,14 @@ def drafts_of_ids(
 
 
 def finished(
-    model, decision, drafts, words, sources, logits: Tensor, by: str, spans=None
+    model: Model,
+    decision: Decision,
+    drafts: Sequence[Draft],
+    words: Sequence[str],
+    sources: Sequence[SourceUnit],
+    logits: Tensor,
+    by: str,
+    spans: Sequence[Span] | None = None,
 ) -> Writing:
     if all(draft.word is None and draft.label != END for draft in drafts):
         raise InputError(
@@ -91,6 +100,5 @@ def finished(
             "text="
         )
     tokens = with_probabilities(model, drafts, logits)
-    return Writing(
-        decision, tokens, tuple(words), tuple(sources), " ".join(words), by, spans, logits
-    )
+    text, places = " ".join(words), None if spans is None else tuple(spans)
+    return Writing(decision, tokens, tuple(words), tuple(sources), text, by, places, logits)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..adapters.generation.model_inputs import InputsOfSound
+from ..adapters.generation.model_inputs import HashedInputs
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
 from ..mixing.measures.objectives import Objective, token_logits
@@ -170,14 +170,15 @@ class Writing:
         return self.decision.model
 
     @property
-    def is_ctc(self) -> bool:
-        return self.model.hears and "decoder" not in self.model.stacks
+    def by_frame(self) -> bool:
+        """Whether tokens are read at frames of the sound, as letters of a CTC model are."""
+        return self.model.capabilities.decoding == "frames"
 
     @property
     def inputs(self) -> dict[str, Tensor]:
         """What the model is fed, as prepared inputs for `mix`."""
         prepared = self.decision.prepared
-        return InputsOfSound(prepared.inputs, prepared.sound)
+        return HashedInputs(prepared.inputs, prepared.sound)
 
 
 def decision_on(
@@ -192,7 +193,9 @@ def decision_on(
 def logits_on(decision: Decision) -> Tensor:
     """Logits [T, V] of a model on its inputs, in double precision; what its encoder makes of a
     sound is kept for later runs."""
-    inputs = decision.with_encoded_sound(decision.prepared.inputs)
+    inputs = decision.prepared.inputs
+    if decision.can_share_sound:
+        inputs = decision.behind_encoder(inputs, decision.encoded_sound)
     return decision.of_output(inputs, lambda output: token_logits(output)[0].double().cpu())
 
 
@@ -230,8 +233,7 @@ def label_of(model: Model, id_: int) -> str:
     """A token as it is shown: its text; a CTC model's blank, the end of text and a space by
     name."""
     tokenizer = model.tokenizer
-    is_ctc = model.hears and "decoder" not in model.stacks
-    if is_ctc:
+    if model.capabilities.decoding == "frames":
         name = str(tokenizer.convert_ids_to_tokens(id_))
         delimiter = getattr(tokenizer, "word_delimiter_token", None)
         return BLANK if id_ == model.config.pad_token_id else SPACE if name == delimiter else name
@@ -270,13 +272,13 @@ def _bytes_named(piece: str) -> str:
     return "".join(f"<0x{byte_of[letter]:02X}>" for letter in piece)
 
 
-def in_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
+def pool_to_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
     """Which word each piece of a text belongs to, and the words; a space belongs to the word behind
     it.
 
     Examples
     --------
-    >>> in_words([" les", " liv", "res", " "])
+    >>> pool_to_words([" les", " liv", "res", " "])
     ([0, 1, 1, None], ['les', 'livres'])
     """
     owners: list[int | None] = []

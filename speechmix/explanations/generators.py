@@ -16,20 +16,21 @@ import torch
 from torch import Tensor
 
 from ..adapters.generation.ctc_paths import best_path
+from ..adapters.generation.decoder_text import decoder_tokens
+from ..adapters.generation.generated_texts import generate_text
 from ..adapters.generation.model_inputs import Prepared
-from ..adapters.generation.text_tokens import MASK, encoded
-from ..adapters.generation.tokens import Tokens, decoder_tokens
-from ..adapters.generation.transcription import written_about
+from ..adapters.generation.text_tokens import MASK, encode_sentence
+from ..adapters.generation.tokens import Tokens
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
-from ..interventions.decision import is_masked_model, masked_target
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
+from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.views import make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, own_sources
-from .generated_tokens import Draft, SourceUnit, Writing, decision_on, in_words, label_of, logits_on
+from .generated_tokens import Draft, SourceUnit, Writing, decision_on, pool_to_words, label_of, logits_on
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -135,7 +136,7 @@ def _drafts_of_letters(
     delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
     special = set(model.tokenizer.all_special_ids) - {delimiter}
     kept = [(id_, frame) for id_, frame in placed if id_ not in special]
-    owners, words = in_words([" " if id_ == delimiter else label_of(model, id_) for id_, _ in kept])
+    owners, words = pool_to_words([" " if id_ == delimiter else label_of(model, id_) for id_, _ in kept])
     drafts = [
         Draft(id_, label_of(model, id_), frame, word)
         for (id_, frame), word in zip(kept, owners, strict=True)
@@ -152,7 +153,7 @@ def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int],
             "processor"
         )
     if text is None:
-        written = written_about(model, clip)
+        written = generate_text(model, clip)
         return list(written.ids), written.n_prefix, written.ended, written.by
     spoken = Clip.from_array(
         clip.audio(model.sample_rate), model.sample_rate, text=text, language=clip.language
@@ -183,14 +184,14 @@ def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token
     prepared = view.prepared
     tokens = prepared.decoder_tokens
     read = _read_sources(view, asked, "encoder", by_token=by_token)
-    ended = prepared.written is None or prepared.written.ended
+    ended = prepared.generated_text is None or prepared.generated_text.ended
     drafts, words = drafts_of_ids(model, tokens.ids, tokens.n_prefix, ended=ended)
     decision = decision_on(model, asked, prepared, {"encoder": read, "cross": read})
     sources = [
         *(SourceUnit("read", source) for source in read),
         *own_sources(drafts, words, by_token=by_token),
     ]
-    by = "given" if prepared.written is None else prepared.written.by
+    by = "given" if prepared.generated_text is None else prepared.generated_text.by
     return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 
 
@@ -204,7 +205,7 @@ def _continuation(
         ids, ended = _gone_on(model, prompt, max_tokens)
         by = f"continuation of the model ({model.label}, greedy)"
     else:
-        ids = encoded(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
+        ids = encode_sentence(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
         ended, by = False, "given"
     n_prompt = next(
         (place for place, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b),
@@ -290,7 +291,7 @@ def _behind_masks(model: Model, sentence: Sentence, text: str | None, *, by_toke
 
 def _behind(model: Model, text: str, count: int) -> list[int]:
     """Ids of the words that are said to stand behind masks."""
-    ids = model.tokenizer(text, add_special_tokens=False).input_ids
+    ids: list[int] = model.tokenizer(text, add_special_tokens=False).input_ids
     if len(ids) != count:
         raise InputError(
             f"text={text!r} has {len(ids)} tokens in {model.name}, and there are {count} masks"

@@ -124,12 +124,14 @@ class ExplanationNumbers:
     def drops(self) -> np.ndarray:
         """What each choice loses when a source is removed, in nats [C, S]: the median over
         fills."""
-        return self.values[:, None] - self.value_without
+        drops: np.ndarray = self.values[:, None] - self.value_without
+        return drops
 
     @property
     def drop_by_fill(self) -> np.ndarray:
         """The same for each fill, [F, C, S]."""
-        return self.values[:, None] - self.value_by_fill
+        drops: np.ndarray = self.values[:, None] - self.value_by_fill
+        return drops
 
     @cached_property
     def drop_range(self) -> tuple[np.ndarray, np.ndarray]:

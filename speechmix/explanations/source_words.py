@@ -13,7 +13,7 @@ from ..alignment import align
 from ..errors import InputError, MissingExtraError
 from ..evaluation.transcript_accuracy import plain, transcribe
 from ..inputs.clips.clip import Clip
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

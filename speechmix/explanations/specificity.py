@@ -37,7 +37,9 @@ def shares_of(values: np.ndarray) -> np.ndarray:
     """
     support = np.clip(values, 0, None)
     total = support.sum(axis=1, keepdims=True)
-    return np.divide(support, total, out=np.full(support.shape, np.nan), where=total > 0)
+    shares = np.full(support.shape, np.nan)
+    np.divide(support, total, out=shares, where=total > 0)
+    return shares
 
 
 def specific_shares(values: np.ndarray, choices: Sequence[Choice]) -> np.ndarray:

@@ -24,10 +24,11 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from ..interventions.runner import Reader
 from ..mixing.maps.numerics import ctc_log_probability
 from ..mixing.measures.objectives import token_logits
 from .fills import SOUND, Fill
-from .removals import Removal, read_without
+from .removals import read_without, removals_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +68,8 @@ class SpellingMargins:
     def evidence(self) -> np.ndarray:
         """What the sound contributes [C]: the margin less the bonus of the spelling that needs
         fewer letters."""
-        return self.margin - self.prior
+        evidence: np.ndarray = self.margin - self.prior
+        return evidence
 
 
 def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMargins:
@@ -82,23 +84,22 @@ def spelling_margins(writing: Writing, choices: Sequence[Choice]) -> SpellingMar
     if not spelled:
         return SpellingMargins(margin, np.empty((0, len(choices))))
     read = _reading_of(writing, [choices[place] for place in spelled])
-    margin[spelled] = read_without(writing, [Removal()], read)[0]
+    margin[spelled] = read_without(writing, [()], read)[0]
     every_word = tuple(
         place for place, source in enumerate(writing.sources) if source.side == SOUND
     )
     for name in PRIOR_FILLS:
         of_fill = np.full(len(choices), np.nan)
         try:
-            of_fill[spelled] = read_without(
-                writing, [Removal(every_word, Fill(SOUND, name, name))], read
-            )[0]
+            removals = removals_of(writing, every_word, [Fill(SOUND, name, name)])
+            of_fill[spelled] = read_without(writing, [removals], read)[0]
         except InputError:  # no 30 ms of the room's own tone
             continue
         prior.append(of_fill)
     return SpellingMargins(margin, np.array(prior))
 
 
-def _reading_of(writing: Writing, choices: Sequence[Choice]):
+def _reading_of(writing: Writing, choices: Sequence[Choice]) -> Reader:
     """A function that reads the margin of each choice's texts over all paths."""
     tokenizer, blank = writing.model.tokenizer, writing.model.config.pad_token_id
     ids = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rapidfuzz.distance import Levenshtein
 
 from ..evaluation.transcript_accuracy import plain
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 KINDS = ("substitution", "insertion", "deletion")
 

@@ -9,17 +9,19 @@ and the model chooses between the target as it is spelled and its foil (livres /
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..adapters.editing.branches import Branch
+from ..adapters.editing.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.words.cue_and_target import cue_words
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .decision import Decision
+from .knock_out import ALL, windows
+from .runner import INTACT, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -69,13 +71,7 @@ def ablate(
     words = clip.cue_words if source is None else cue_words(source)
     decision = _spelling(model, clip, words)
     names = tuple(model.stacks) if stacks is None else tuple(stacks)
-    clean, margins = decision.of_branches([_silenced(decision, name, words) for name in names])
-    return pd.DataFrame(
-        [
-            {"ablated": name, "margin": margin, "right": margin > 0}
-            for name, margin in zip(("none", *names), (clean, *margins), strict=True)
-        ]
-    )
+    return _ablated(decision, {CUE: words}, names)[["ablated", "margin", "right"]]
 
 
 def ablate_with_control(
@@ -99,22 +95,34 @@ def ablate_with_control(
         No row for another word where there is none (`control_words`).
     """
     decision = _spelling(model, clip, clip.cue_words)
+    words = {CUE: clip.cue_words, CONTROL: control_words(clip)}
+    return _ablated(decision, words, tuple(model.stacks), by_layer=by_layer)
+
+
+def _ablated(
+    decision: Decision,
+    words: Mapping[str, Sequence[int]],
+    stacks: Sequence[str],
+    *,
+    by_layer: bool = False,
+) -> pd.DataFrame:
+    """A row for the intact item, and one for each source and stack; for the cue and each layer."""
     rows: list[dict[str, Any]] = [{"source": "", "ablated": "none", "layer": None}]
-    branches = []
-    for source, words in ((CUE, clip.cue_words), (CONTROL, control_words(clip))):
-        for stack in model.stacks if words else ():
-            layers = range(len(model.stacks[stack])) if by_layer and source == CUE else ()
-            rows += [
-                {"source": source, "ablated": stack, "layer": layer} for layer in (None, *layers)
-            ]
-            branches += [_silenced(decision, stack, words, layer) for layer in (None, *layers)]
-    clean, margins = decision.of_branches(branches)
-    return pd.DataFrame(
-        [
-            {**row, "margin": margin, "right": margin > 0}
-            for row, margin in zip(rows, (clean, *margins), strict=True)
-        ]
-    ).astype({"layer": "Int64"})
+    patches: list[Intervention] = []
+    for source, indices in words.items():
+        for stack in stacks if indices else ():
+            parts = decision.sources_of(stack, indices)
+            positions = [position for part in parts for position in part.positions]
+            count = len(decision.model.stacks[stack])
+            rows.append({"source": source, "ablated": stack, "layer": None})
+            patches += [Patch(stack, layers, positions) for layers in windows(count, ALL)]
+            for layers in windows(count, 1) if by_layer and source == CUE else ():
+                rows.append({"source": source, "ablated": stack, "layer": layers.start})
+                patches.append(Patch(stack, layers, positions))
+    table = pd.DataFrame(rows)
+    table["margin"] = run_interventions(decision, [INTACT, *patches])
+    table["right"] = table["margin"] > 0
+    return table.astype({"layer": "Int64"})
 
 
 def control_words(item: Clip | Sentence) -> tuple[int, ...]:
@@ -162,14 +170,3 @@ def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Deci
             f"processor{instead}"
         )
     return Decision.of(model, item)
-
-
-def _silenced(
-    decision: Decision, stack: str, words: Sequence[int], layer: int | None = None
-) -> Branch:
-    """The run with the values of words zeroed in all layers of a stack, or in one."""
-    positions = [
-        place for source in decision.sources_of(stack, words) for place in source.positions
-    ]
-    layers = range(len(decision.model.stacks[stack])) if layer is None else range(layer, layer + 1)
-    return Branch(stack, layers, positions)

@@ -77,10 +77,10 @@ def silence(
         filler = _FILLERS[fill](clip, audio, words, interval, seed)
         place = _samples_of(interval)
         silenced[place] = filler if fill == "zeros" else _faded(filler, audio[place])
-    return with_sound(clip, silenced)
+    return replace_sound(clip, silenced)
 
 
-def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
+def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
     """Return the clip with the samples of some words scaled: 1 leaves a word as it is, 0 is digital
     silence.
 
@@ -99,7 +99,7 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     Examples
     --------
     >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)])
-    >>> float(attenuated(clip, {0: 0.25}).audio(16_000)[4_800])
+    >>> float(scale_words(clip, {0: 0.25}).audio(16_000)[4_800])
     0.25
     """
     _words_asked(clip, gains)
@@ -107,7 +107,33 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     for index, gain in gains.items():
         for interval in (clip.words or ())[index].intervals:
             audio[_samples_of(interval)] *= gain
-    return with_sound(clip, audio)
+    return replace_sound(clip, audio)
+
+
+def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
+    """Return the clip with another clip's sound of some words, as long as it is there, so that
+    later words move; without words.
+
+    Raises
+    ------
+    InputError
+        If a word has more pieces in one clip than in the other.
+    """
+    audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
+    pieces: list[tuple[_Interval, _Interval]] = []
+    for index in words:
+        word, replacement = (clip.words or ())[index], (other.words or ())[index]
+        if len(word.intervals) != len(replacement.intervals):
+            raise InputError(
+                f"{clip.name}: {word.text!r} is in {len(word.intervals)} pieces, the other's "
+                f"{replacement.text!r} in {len(replacement.intervals)}"
+            )
+        pieces += zip(word.intervals, replacement.intervals, strict=True)
+    # The last first: those before it have not moved yet.
+    for here, there in sorted(pieces, reverse=True):
+        old, new = _samples_of(here), donor[_samples_of(there)]
+        audio = np.concatenate([audio[: old.start], new, audio[old.stop :]])
+    return replace_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)
 
 
 def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
@@ -121,7 +147,7 @@ def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
     return indices
 
 
-def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
+def replace_sound(clip: Clip, audio: np.ndarray) -> Clip:
     """Return the clip with other samples, at 16 kHz."""
     facts = {
         name: getattr(clip, name)
@@ -207,4 +233,5 @@ def _faded(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
     share = np.ones(len(sound), sound.dtype)
     ramp = np.linspace(0, 1, length, endpoint=False, dtype=sound.dtype)
     share[:length], share[len(share) - length :] = ramp, ramp[::-1]
-    return share * filler + (1 - share) * sound
+    faded: np.ndarray = share * filler + (1 - share) * sound
+    return faded

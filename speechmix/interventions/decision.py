@@ -16,28 +16,26 @@ differentiate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..adapters.capture.activation_cache import as_encoder_output, encoder_output
 from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.editing.branch_runs import branch_outputs
-from ..adapters.editing.branches import Branch
+from ..adapters.capture.features import run_encoder, wrap_encoder_states
 from ..adapters.editing.shared_encoder import heard_once
-from ..adapters.generation.audio_tokens import Heard
+from ..adapters.generation.audio_tokens import AudioTokens
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
-from ..mixing.measures.objectives import Objective, objective_of, of_tokens, token_logits
+from ..mixing.measures.objectives import Objective, objective_of, of_tokens
 from ..mixing.passes.masked_target import is_masked_model, masked_target
-from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
+from ..mixing.passes.request import TEXT_UNITS, ObjectiveOption, MixRequest
 from ..mixing.passes.views import Item, make_view
 from .removable_sources import (
     Source,
@@ -46,10 +44,11 @@ from .removable_sources import (
     tokens_as_sources,
     words_as_sources,
 )
+from .removals import Rows
+from .runner import run_inputs
 
 # Inputs: of an encoder that hears, of a decoder, and what an encoder has made of a sound.
 _FEATURES, _IDS, ENCODED = "input_features", "decoder_input_ids", "encoder_states"
-_INPUTS_AT_ONCE = 16  # changed inputs of one shape that run together
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +147,7 @@ class Decision:
             else partial(words_as_sources, words=words)
         )
         sources = {stack: find(view.sources(stack)) for stack in stacks}
-        heard = view.prepared.heard
+        heard = view.prepared.audio_tokens
         if heard is not None and heard.answer is not None and words is not None:
             sources["decoder"] = heard_and_written(view.sources("decoder"), words, heard.answer)
         elif heard is not None and not sources["encoder"]:
@@ -192,78 +191,15 @@ class Decision:
             output.logits = output.logits.double()
         return self.objective.function(output)
 
-    def of_branches(
-        self, branches: Sequence[Branch], *, at_once: int | None = None
-    ) -> tuple[float, list[float]]:
-        """Margin of the clean run, and of each branch (`adapters.intervene`)."""
-        with self.model.in_use(self.model.state_dtype):
-            sound = self.prepared.sound
-            clean, runs = branch_outputs(
-                self.model, self.inputs, branches, self.margins, sound=sound, at_once=at_once
-            )
-        return clean.item(), runs.tolist()
-
-    def of_inputs(
-        self, inputs: Mapping[str, Tensor], *, places: Sequence[int] | None = None
-    ) -> float:
-        """Margin on other inputs; `places` says where each of their logits is to be read, if not at
-        its own."""
-        return self.of_many_inputs([(inputs, places)])[0]
-
-    def of_many_inputs(
-        self, changed: Sequence[tuple[Mapping[str, Tensor], Sequence[int] | None]]
-    ) -> list[float]:
-        """Margin on each of many (inputs, places), as `of_inputs`; those of one shape run
-        together."""
-        together: dict[tuple, list[int]] = {}
-        for number, (inputs, places) in enumerate(changed):
-            shapes = tuple((name, tuple(tensor.shape)) for name, tensor in inputs.items())
-            together.setdefault((shapes, None if places is None else tuple(places)), []).append(
-                number
-            )
-        margins: dict[int, float] = {}
-        for (_, places), numbers in together.items():
-            for start in range(0, len(numbers), self._at_once):
-                chunk = numbers[start : start + self._at_once]
-                names = changed[chunk[0]][0]
-                batch = {
-                    name: _together([changed[number][0][name] for number in chunk])
-                    for name in names
-                }
-                margins |= dict(zip(chunk, self._of_batch(batch, places).tolist(), strict=True))
-        return [margins[number] for number in range(len(changed))]
-
-    def with_encoded_sound(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Inputs of the item's own sound for `of_many_inputs`, as what the encoder makes of it;
-        others as they are."""
-        if not self.model.hears or _IDS not in inputs:
-            return dict(inputs)
-        return {
-            ENCODED: self._encoded,
-            **{name: inputs[name] for name in inputs if name not in self._sound_names},
-        }
-
     @cached_property
-    def _sound_names(self) -> set[str]:
-        return {name for name in self.prepared.inputs if not name.startswith("decoder_")}
+    def margin(self) -> float:
+        """Margin of the item as it is."""
+        return self.input_margin(self.prepared.inputs)
 
-    @cached_property
-    def _encoded(self) -> Tensor:
-        """States of the encoder [1, T, D]."""
-        heard, sound = {name: self.inputs[name] for name in self._sound_names}, self.prepared.sound
-        with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            if sound is not None and heard.keys() == {_FEATURES}:
-                return encoder_output(self.model, heard, sound)[0]
-            return self.model.module.get_encoder()(**heard, return_dict=True).last_hidden_state
-
-    @property
-    def _at_once(self) -> int:
-        """How many inputs run together: a causal classifier without a padding token cannot tell
-        where each of many ends."""
-        alone = (
-            self.model.classifies and getattr(self.model.text_config, "pad_token_id", None) is None
-        )
-        return 1 if alone and "decoder" in self.model.stacks else _INPUTS_AT_ONCE
+    def input_margin(self, inputs: Mapping[str, Tensor], rows: Rows = None) -> float:
+        """Run the whole model on other inputs; `rows` says which of their logits stand for the
+        item's positions, if they have moved."""
+        return float(run_inputs(self, [(inputs, rows)], self.objective.function)[0])
 
     def of_output(self, inputs: Mapping[str, Tensor], read: Callable[[Any], Tensor]) -> Tensor:
         """What is read of the model's output on other inputs, perhaps of many runs."""
@@ -271,31 +207,44 @@ class Decision:
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
             if ENCODED in inputs:
-                options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))
+                options["encoder_outputs"] = wrap_encoder_states(inputs.pop(ENCODED))
                 with heard_once(self.model):
                     return read(self.model.module(**inputs, **options, return_dict=True))
             return read(self.model.module(**inputs, **options, return_dict=True))
 
-    def _of_batch(self, inputs: Mapping[str, Tensor], places: Sequence[int] | None) -> Tensor:
-        def margins(output: Any) -> Tensor:
-            if places is not None and not self.model.classifies:
-                output.logits = _put_back(token_logits(output), places)
-            return self.margins(output)
+    @property
+    def can_share_sound(self) -> bool:
+        """Whether many runs can share what an encoder makes of a sound."""
+        return self.model.hears and _IDS in self.prepared.inputs
 
-        return self.of_output(inputs, margins)
-
-    def reading(self, objective: Objective) -> Decision:
-        """The same decision by another number; what its encoder has made of the sound is not
-        computed again."""
-        other = replace(self, objective=objective)
-        if "_encoded" in self.__dict__:
-            other.__dict__["_encoded"] = self._encoded
-        return other
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the encoder has run on the item's sound."""
+        return "encoded_sound" in self.__dict__
 
     @cached_property
-    def margin(self) -> float:
-        """Margin of the item as it is."""
-        return self.of_inputs(self.prepared.inputs)
+    def encoded_sound(self) -> Tensor:
+        """States of the encoder [1, T, D] for the item's sound."""
+        return self.encode(self.inputs, self.prepared.sound)
+
+    def encode(self, inputs: Mapping[str, Tensor], sound: str | None = None) -> Tensor:
+        """Run the encoder; `sound` is the hash of the sound if the states may be cached."""
+        heard = {name: inputs[name] for name in inputs if not name.startswith("decoder_")}
+        with self.model.in_use(self.model.state_dtype), torch.no_grad():
+            heard = self.moved(heard)
+            states: Tensor
+            if sound is not None and heard.keys() == {_FEATURES}:
+                states = run_encoder(self.model, heard, sound)[0]
+            else:
+                encoder = self.model.module.get_encoder()
+                states = encoder(**heard, return_dict=True).last_hidden_state
+            return states
+
+    def behind_encoder(self, inputs: Mapping[str, Tensor], states: Tensor) -> dict[str, Tensor]:
+        """Inputs with the states of the encoder in place of the sound."""
+        return {ENCODED: states} | {
+            name: tensor for name, tensor in inputs.items() if name.startswith("decoder_")
+        }
 
     def sources_of(
         self, stack: str, words: Sequence[int | Sequence[int]] | None
@@ -328,25 +277,6 @@ class Decision:
         return tuple(parts[0] if len(parts) == 1 else together(parts) for parts in held if parts)
 
 
-def _together(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one shape as one batch; the very same one in all runs takes the memory of one."""
-    if (
-        len(tensors) > 1
-        and all(tensor is tensors[0] for tensor in tensors)
-        and len(tensors[0]) == 1
-    ):
-        return tensors[0].expand(len(tensors), *tensors[0].shape[1:])
-    return torch.cat(list(tensors))
-
-
-def _put_back(logits: Tensor, places: Sequence[int]) -> Tensor:
-    """Logits [n, T, V] at other places; what would lie before the first is dropped."""
-    positions = torch.tensor(places, device=logits.device)
-    whole = logits.new_zeros(len(logits), int(positions.max()) + 1, logits.shape[-1])
-    whole[:, positions[positions >= 0]] = logits[:, positions >= 0]
-    return whole
-
-
 def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     """Every frame of prepared audio by itself; None for other items, whose words or tokens are the
     sources."""
@@ -357,7 +287,9 @@ def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
 
 
-def _frames_heard(model: Model, inputs: Mapping[str, Tensor], heard: Heard) -> tuple[Source, ...]:
+def _frames_heard(
+    model: Model, inputs: Mapping[str, Tensor], heard: AudioTokens
+) -> tuple[Source, ...]:
     """Every frame that became positions of an audio language model's decoder; the projector may
     have filled its last step."""
     count = heard.n_windows * heard.frames

@@ -4,28 +4,25 @@ and the margin read."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ..adapters.generation.audio_prompt import of_the_sound
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
-from .audio_removal import SOUND_FILLS, attenuated, silence
+from .audio_removal import SOUND_FILLS
 from .decision import Decision
 from .knock_out import decision_map_of, place_of
-from .token_removal import TOKEN_FILLS, blanked, token_fills
+from .removals import DECODER_IDS, SOUND, TEXT_IDS, Removal
+from .runner import run_interventions
+from .token_removal import TOKEN_FILLS, token_fills
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.views import Item
 
-SIDES = ("sound", "text", "both")
+_VERBS = {"sound": "silence", "text": "blank", "both": "silence and blank"}
 
 
 def ablate_input(
@@ -72,30 +69,33 @@ def ablate_input(
         If the item has no target, or a side or fill that was asked for is not possible.
     """
     decision = Decision.of(model, item, objective=objective)
-    return inputs_ablated(decision, sides=sides, fills=fills, words=words)
-
-
-def inputs_ablated(
-    decision: Decision,
-    *,
-    sides: Sequence[str] | None = None,
-    fills: Sequence[str] | None = None,
-    words: Sequence[int | Sequence[int]] | None = None,
-) -> DecisionMap:
-    """`ablate_input` of a decision that has been prepared."""
     possible = sides_of(decision)
     unknown = set(sides or ()) - set(possible)
     if unknown:
         raise InputError(
-            f"{decision.model.name} with {decision.name}: sides are {possible}, found "
-            f"{sorted(unknown)}"
+            f"{model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}"
         )
-    rows, margins = [], []
+    rows: list[dict[str, Any]] = []
+    margins: list[float] = []
     for side in sides or [side for side in possible if side != "both"]:
         for fill in fills_of(decision, side, fills):
-            for row, margin in _ablated(decision, side, fill, words, asked=fills is not None):
-                rows.append(row)
-                margins.append(margin)
+            sources = [
+                source
+                for source in decision.sources_of(stack_of_side(decision, side), words)
+                if not (fill.endswith("remove") and set(source.positions) & set(decision.read_at))
+            ]  # else nothing would be left to read
+            try:
+                margins += run_interventions(
+                    decision,
+                    [removals_of_words(decision, s.words, side=side, fill=fill) for s in sources],
+                ).tolist()
+            except InputError as error:
+                if fills is not None:
+                    raise
+                warnings.warn(f"left out: {error}", stacklevel=2)
+                continue
+            name = f"{_VERBS[side]} ({fill})"
+            rows += [place_of(decision, name, "input", float("nan"), source) for source in sources]
     if not rows:
         raise InputError(
             f"{decision.name}: there is nothing to take away: fills={fills}, words={words}"
@@ -132,30 +132,6 @@ def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) 
     return [fill for fill in asked if fill in (SOUND_FILLS if side == "sound" else TOKEN_FILLS)]
 
 
-def _ablated(
-    decision: Decision,
-    side: str,
-    fill: str,
-    words: Sequence[int | Sequence[int]] | None,
-    *,
-    asked: bool,
-) -> Iterator[tuple[dict[str, Any], float]]:
-    """Each word's row and margin."""
-    for source in decision.sources_of(stack_of_side(decision, side), words):
-        if fill.endswith("remove") and set(source.positions) & set(decision.read_at):
-            continue  # nothing would be left to read
-        try:
-            inputs, places = inputs_without(decision, source.words, side=side, fill=fill)
-        except InputError as error:
-            if asked:
-                raise
-            warnings.warn(f"left out: {error}", stacklevel=4)
-            continue
-        did = {"sound": "silence", "text": "blank", "both": "silence and blank"}[side]
-        row = place_of(decision, f"{did} ({fill})", "input", float("nan"), source)
-        yield row, decision.of_inputs(inputs, places=places)
-
-
 def stack_of_side(decision: Decision, side: str) -> str:
     """The stack whose sources are the words of a side of the input."""
     reads_by_encoder = "encoder" in decision.sources and (
@@ -164,64 +140,30 @@ def stack_of_side(decision: Decision, side: str) -> str:
     return "encoder" if reads_by_encoder else "decoder"
 
 
-def inputs_without(
+def removals_of_words(
     decision: Decision, words: Sequence[int], *, side: str, fill: str
-) -> tuple[dict[str, Tensor], Sequence[int] | None]:
-    """Inputs of an item with some words taken away together.
+) -> tuple[Removal, ...]:
+    """Return the removals that take some words out of an input together.
 
     Parameters
     ----------
     decision : Decision
     words : sequence of int
-        None of them leaves the inputs as they are.
+        None of them leaves the input as it is.
     side : {"sound", "text", "both"}
     fill : str
         Of "both", as "zeros + remove".
-
-    Returns
-    -------
-    inputs : dict of str to Tensor
-    places : sequence of int or None
-        Where each of their logits is to be read (`Decision.of_inputs`); None: at its own place.
-
-    Raises
-    ------
-    InputError
-        If there is nothing to fill with.
     """
-    inputs, places = dict(decision.prepared.inputs), None
     if not words:
-        return inputs, places
+        return ()
     sound_fill, _, token_fill = fill.partition(" + ") if side == "both" else (fill, "", fill)
-    removed = decision.sources_of(stack_of_side(decision, side), words)
+    sources = decision.sources_of(stack_of_side(decision, side), words)
+    removals = []
     if side != "text":
-        silenced = silence(
-            _clip_of(decision), [source.index for source in removed], fill=sound_fill
-        )
-        inputs |= inputs_of_sound(decision, silenced)
+        removals.append(Removal(SOUND, tuple(source.index for source in sources), sound_fill))
     if side != "sound":
-        name = "decoder_input_ids" if decision.model.hears else "input_ids"
-        positions = [position for source in removed for position in source.positions]
-        inputs, remaining = blanked(decision.model, inputs, positions, fill=token_fill, side=name)
-        places = remaining if decision.model.hears or "cross" not in decision.sources else None
-    return inputs, places
-
-
-def inputs_attenuated(decision: Decision, gains: Mapping[int, float]) -> dict[str, Tensor]:
-    """Inputs of a clip whose words are scaled in the sound (`attenuated`)."""
-    return dict(decision.prepared.inputs) | inputs_of_sound(
-        decision, attenuated(_clip_of(decision), gains)
-    )
-
-
-def _clip_of(decision: Decision) -> Clip:
-    if not isinstance(decision.item, Clip):
-        raise InputError(f"{decision.name}: only the sound of a clip can be silenced")
-    return decision.item
-
-
-def inputs_of_sound(decision: Decision, clip: Clip) -> dict[str, Tensor]:
-    """What the model hears of a clip."""
-    inputs = decision.model.family.prepare(decision.model, clip, ("encoder",)).inputs
-    inputs = of_the_sound(inputs) if decision.model.converses else inputs
-    return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}
+        positions = tuple(position for source in sources for position in source.positions)
+        removals.append(
+            Removal(DECODER_IDS if decision.model.hears else TEXT_IDS, positions, token_fill)
+        )
+    return tuple(removals)

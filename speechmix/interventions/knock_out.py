@@ -3,7 +3,7 @@ the output.
 
 Value Zeroing sees one layer's step: how far the target's state moves. Here the change is carried
 through the rest of the model to what it decides, so an edge that nothing further up uses costs
-nothing. All (layer, word) pairs run together (`adapters.intervene`).
+nothing. All (layer, word) pairs run together (`run_interventions`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..adapters.editing.branches import Branch
+from ..adapters.editing.patches import Patch
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
 from .removable_sources import Source
+from .runner import INTACT, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -78,10 +79,10 @@ def knock_out(
     (12, 6)
     """
     decision = Decision.of(model, item, objective=objective)
-    return knocked_out(decision, stacks=stacks, window=window, words=words, at_once=at_once)
+    return knock_out_words(decision, stacks=stacks, window=window, words=words, at_once=at_once)
 
 
-def knocked_out(
+def knock_out_words(
     decision: Decision,
     *,
     stacks: Sequence[str] | None = None,
@@ -91,18 +92,18 @@ def knocked_out(
 ) -> DecisionMap:
     """`knock_out` of a decision that has been prepared."""
     name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
-    rows, branches = [], []
+    rows, patches = [], list[Intervention]()
     for stack in tuple(decision.sources) if stacks is None else stacks:
         for source in decision.sources_of(stack, words):
             for layers in windows(len(decision.model.stacks[stack]), window):
                 rows.append(place_of(decision, name, stack, layers.start, source))
-                branches.append(Branch(stack, layers, source.positions))
+                patches.append(Patch(stack, layers, source.positions))
     if not rows:
         raise InputError(
             f"{decision.name}: none of the words {list(words or ())} is a source of "
             f"{stacks or 'any stack'}"
         )
-    clean, margins = decision.of_branches(branches, at_once=at_once)
+    clean, *margins = run_interventions(decision, [INTACT, *patches], at_once=at_once).tolist()
     return decision_map_of(decision, rows, clean, margins)
 
 

@@ -16,19 +16,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from ..adapters.capture.forward_pass import Capture, attention_readable
-from ..adapters.editing.branches import Branch
+from ..adapters.capture.block import Block
+from ..adapters.capture.forward_pass import Capture, use_attention
+from ..adapters.editing.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
-from .audio_removal import FILL_RATE, with_sound
 from .decision import Decision
-from .input_ablation import inputs_of_sound
 from .knock_out import decision_map_of, place_of, windows
 from .removable_sources import Source
+from .removals import SOUND, TEXT_IDS, Removal
+from .runner import INTACT, run_interventions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,11 +106,11 @@ def _margin_of_donor(decision: Decision, donor: Decision) -> float:
     """The same question asked of the other item: its inputs, this item's objective, where the other
     decides."""
     if not decision.read_at or decision.read_at[0] == donor.read_at[0]:
-        return decision.of_inputs(donor.prepared.inputs)
+        return decision.input_margin(donor.prepared.inputs)
     further = decision.read_at[0] - donor.read_at[0]
-    return decision.of_inputs(
-        donor.prepared.inputs, places=[place + further for place in range(_length(donor))]
-    )
+    length = _length(donor) + further
+    rows = tuple(max(position - further, -1) for position in range(length))
+    return decision.input_margin(donor.prepared.inputs, rows)
 
 
 def _length(decision: Decision) -> int:
@@ -142,7 +142,7 @@ def _of_layers(
             "values"
         )
     held = _held(donor, what)
-    rows, branches = [], []
+    rows, patches = [], []
     for stack in names:
         for source, pairs in _pairs(decision, donor, stack, words):
             places = [
@@ -151,9 +151,9 @@ def _of_layers(
             for layers in windows(len(decision.model.stacks[stack]), window):
                 new = {layer: held[stack, layer][..., places, :] for layer in layers}
                 put = {"values": new} if what == "values" else {"states": new[layers.start]}
-                branches.append(Branch(stack, layers, source.positions, **put))
+                patches.append(Patch(stack, layers, source.positions, **put))
                 rows.append(place_of(decision, f"patch ({what})", stack, layers.start, source))
-    clean, margins = decision.of_branches(branches, at_once=at_once)
+    clean, *margins = run_interventions(decision, [INTACT, *patches], at_once=at_once).tolist()
     return decision_map_of(decision, rows, clean, margins)
 
 
@@ -193,16 +193,15 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     held: dict[tuple[str, int], Tensor] = {}
     model = donor.model
 
-    def keep(block) -> None:
+    def keep(block: Block) -> None:
         if what == "values" or block.stack.name != "cross":
-            held[block.stack.name, block.layer] = (
-                block.values if what == "values" else block.inputs
-            ).clone()
+            new = block.values if what == "values" else block.inputs
+            held[block.stack.name, block.layer] = new.clone()
 
     with (
         model.in_use(model.state_dtype),
         torch.no_grad(),
-        attention_readable(model.module, model.readable_attention),
+        use_attention(model.module, model.readable_attention),
         Capture(list(model.stacks.values()), keep),
     ):
         model.family.run(model.base, donor.inputs, tuple(model.stacks))
@@ -214,67 +213,30 @@ def _of_inputs(
 ) -> DecisionMap:
     """A word's sound, or its tokens, of the other item in this item's input."""
     stack = "encoder" if "encoder" in decision.sources else "decoder"
-    rows, margins = [], []
-    for source, pairs in _pairs(decision, donor, stack, words):
-        rows.append(place_of(decision, "patch (input)", "input", float("nan"), source))
-        margins.append(decision.of_inputs(_exchanged(decision, donor, pairs)))
+    found = _pairs(decision, donor, stack, words)
+    rows = [
+        place_of(decision, "patch (input)", "input", float("nan"), source) for source, _ in found
+    ]
+    exchanges = [(_exchange(decision, donor, pairs),) for _, pairs in found]
+    margins = run_interventions(decision, exchanges).tolist()
     return decision_map_of(decision, rows, decision.margin, margins)
 
 
-def _exchanged(
+def _exchange(
     decision: Decision, donor: Decision, pairs: Sequence[tuple[Source, Source]]
-) -> dict[str, Tensor]:
-    inputs = dict(decision.prepared.inputs)
-    clip, other = decision.item, donor.item
-    if isinstance(clip, Clip) and isinstance(other, Clip):
-        spliced = _spliced(clip, other, [own.index for own, _ in pairs])
-        return inputs | _heard_instead(decision, spliced)
-    inputs["input_ids"] = inputs["input_ids"].clone()
+) -> Removal:
+    if isinstance(decision.item, Clip) and isinstance(donor.item, Clip):
+        return Removal(SOUND, tuple(own.index for own, _ in pairs), donor.item)
     for own, its in pairs:
         if len(own.positions) != len(its.positions):
             raise InputError(
                 f"{own.label!r} is {len(own.positions)} tokens and {its.label!r} "
-                f"{len(its.positions)}: only as many can "
-                "be exchanged in the input; swap states or values instead"
+                f"{len(its.positions)}: only as many can be exchanged in the input; swap states "
+                "or values instead"
             )
-        inputs["input_ids"][:, list(own.positions)] = donor.prepared.inputs["input_ids"][
-            :, list(its.positions)
-        ]
-    return inputs
-
-
-def _heard_instead(decision: Decision, spliced: Clip) -> dict[str, Tensor]:
-    heard = inputs_of_sound(decision, spliced)
-    changed = [name for name, tensor in heard.items() if not tensor.is_floating_point()]
-    if decision.model.converses and any(
-        not torch.equal(heard[name], decision.prepared.inputs[name]) for name in changed
-    ):
-        raise InputError(
-            f"{decision.name}: with the other's sound the clip has another length, and an audio "
-            "language model another number "
-            "of positions; take words of one length, or swap states or values instead"
-        )
-    return heard
-
-
-def _spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
-    """The clip with the other's sound of words, as long as it is there, so that later words move;
-    without words."""
-    audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
-    pieces: list[tuple[tuple[float, float], tuple[float, float]]] = []
-    for word in words:
-        own, its = (clip.words or ())[word], (other.words or ())[word]
-        if len(own.intervals) != len(its.intervals):
-            raise InputError(
-                f"{clip.name}: {own.text!r} is in {len(own.intervals)} pieces, the other's "
-                f"{its.text!r} in {len(its.intervals)}"
-            )
-        pieces += zip(own.intervals, its.intervals, strict=True)
-    for here, there in sorted(
-        pieces, reverse=True
-    ):  # the last first: those before it are still in their places
-        new = donor[round(there[0] * FILL_RATE) : round(there[1] * FILL_RATE)]
-        audio = np.concatenate(
-            [audio[: round(here[0] * FILL_RATE)], new, audio[round(here[1] * FILL_RATE) :]]
-        )
-    return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)
+    ids = donor.prepared.inputs[TEXT_IDS][0].tolist()
+    return Removal(
+        TEXT_IDS,
+        tuple(position for own, _ in pairs for position in own.positions),
+        tuple(ids[position] for _, its in pairs for position in its.positions),
+    )

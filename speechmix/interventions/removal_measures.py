@@ -15,8 +15,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..mixing.measures.registry import implement, measure_named
-from .input_ablation import stack_of_side
-from .shapley import Margins, Remembered, margins_of_sets, shapley_values
+from .removal_margins import Margins, RemovalMargins
+from .shapley import shapley_values
 
 if TYPE_CHECKING:
     from .decision import Decision
@@ -46,7 +46,7 @@ def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -
 
     Examples
     --------
-    >>> either = Remembered(lambda sets: (sets[:, 0] | sets[:, 1]).astype(float))  # either of two is enough
+    >>> either = lambda sets: (sets[:, 0] | sets[:, 1]).astype(float)  # either of two is enough
     >>> removal_scores("occlusion", 3, either).values, removal_scores("shapley", 3, either, seed=0).values
     (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
     """
@@ -73,14 +73,9 @@ def removal_scores_of_words(
     InputError
         If there is no word to remove.
     """
-    players = [
-        source
-        for source in decision.sources_of(stack_of_side(decision, side), None)
-        if not (fill == "remove" and set(source.positions) & set(decision.read_at))
-    ]
-    if not players:
-        raise InputError(f"{decision.name}: there is no word to take away with {fill!r}")
-    margins = Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
+    removals = RemovalMargins(decision, side, fill)
+    players = removals.players()
+    margins = removals.of_players(players)
     values = removal_scores(measure, len(players), margins).values
     return dict(zip((player.index for player in players), values.tolist(), strict=True))
 
@@ -90,7 +85,8 @@ def occlusion(count: int, margins: Margins) -> np.ndarray:
     whole, *without_one = margins(
         np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)])
     )
-    return whole - np.array(without_one)
+    losses: np.ndarray = whole - np.array(without_one)
+    return losses
 
 
 implement("occlusion", occlusion)

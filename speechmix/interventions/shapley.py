@@ -17,17 +17,18 @@ interactions of pairs (`shapley_pairs`) come with the values.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
-from .input_ablation import fills_of, inputs_without, sides_of, stack_of_side
+from .input_ablation import fills_of, sides_of
 from .knock_out import decision_map_of, place_of
+from .removal_margins import Margins, RemovalMargins
 from .shapley_pairs import exact_pairs, pair_table, sampled_pairs, warning_of
 
 if TYPE_CHECKING:
@@ -36,14 +37,9 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.views import Item
-    from .removable_sources import Source
 
 MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that
-_SETS_AT_ONCE = 64  # whose inputs are in memory
-
-# Of sets [m, n] of players that are there: m margins, or m arrays of one shape.
-Margins = Callable[[np.ndarray], np.ndarray]
 
 
 def shapley(
@@ -116,46 +112,16 @@ def shapley(
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
     decision = Decision.of(model, item, objective=objective)
-    values = shapley_of(
-        decision, side=side, fill=fill, words=words, samples=samples, seed=seed, pairs=pairs
-    )
-    if values.provenance.get("warning"):
-        warnings.warn(f"{decision.name}: {values.provenance['warning']}", stacklevel=2)
-    return values
-
-
-def shapley_of(
-    decision: Decision,
-    *,
-    side: str | None = None,
-    fill: str | None = None,
-    words: Sequence[int | Sequence[int]] | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    pairs: bool | None = None,
-) -> DecisionMap:
-    """`shapley` of a decision that has been prepared; it writes its warning into the provenance
-    alone."""
-    side = side or sides_of(decision)[0]
-    if side not in sides_of(decision):
-        raise InputError(
-            f"{decision.model.name} with {decision.name}: sides are {sides_of(decision)}, found "
-            f"{side!r}"
-        )
+    possible = sides_of(decision)
+    side = side or possible[0]
+    if side not in possible:
+        raise InputError(f"{model.name} with {decision.name}: sides are {possible}, found {side!r}")
     if samples is not None and (not isinstance(samples, int) or samples < 2):
         raise InputError(f"samples should be a number of orders, at least 2, found {samples!r}")
     fill = _fill(decision, side, fill)
-    players = [
-        source
-        for source in decision.sources_of(stack_of_side(decision, side), words)
-        if not (fill.endswith("remove") and set(source.positions) & set(decision.read_at))
-    ]
-    if not players:
-        raise InputError(
-            f"{decision.name}: there is no word to take away with {fill!r}: words={words}"
-        )
-    count = len(players)
-    margins = Remembered(lambda sets: margins_of_sets(decision, players, sets, side, fill))
+    removals = RemovalMargins(decision, side, fill)
+    players = removals.players(words)
+    count, margins = len(players), removals.of_players(players)
     values, errors = shapley_values(count, margins, samples=samples, seed=seed)
     whole, nothing, *without_one = margins(
         np.concatenate([[[True] * count, [False] * count], ~np.eye(count, dtype=bool)])
@@ -167,8 +133,16 @@ def shapley_of(
     table = drops.table.assign(drop=values, error=errors, alone=whole - np.array(without_one))
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
     found = _pairs(table, margins, samples, seed, wanted=pairs)
-    told = {"nothing": float(nothing), "sets": len(margins.known), "side": side, "fill": fill}
-    told |= {} if found is None else {"warning": warning_of(found, values)}
+    told: dict[str, object] = {
+        "nothing": float(nothing),
+        "sets": len(removals),
+        "side": side,
+        "fill": fill,
+    }
+    warning = "" if found is None else warning_of(found, values)
+    told |= {} if found is None else {"warning": warning}
+    if warning:
+        warnings.warn(f"{decision.name}: {warning}", stacklevel=2)
     return DecisionMap(table, float(whole), {**drops.provenance, **told}, found)
 
 
@@ -192,45 +166,6 @@ def _fill(decision: Decision, side: str, asked: str | None) -> str:
     if asked is not None and asked not in possible:
         raise InputError(f"{decision.name}: of {side} fills are {possible}, found {asked!r}")
     return asked or possible[0]
-
-
-def margins_of_sets(
-    decision: Decision, players: Sequence[Source], sets: np.ndarray, side: str, fill: str
-) -> np.ndarray:
-    """Margin of each set [m, n] of words that are there."""
-    margins: list[float] = []
-    for start in range(0, len(sets), _SETS_AT_ONCE):
-        changed = []
-        for present in sets[start : start + _SETS_AT_ONCE]:
-            taken = [
-                word
-                for player, there in zip(players, present, strict=True)
-                if not there
-                for word in player.words
-            ]
-            inputs, places = inputs_without(decision, taken, side=side, fill=fill)
-            changed.append(
-                (decision.with_encoded_sound(inputs) if side == "text" else inputs, places)
-            )
-        margins += decision.of_many_inputs(changed)
-    return np.array(margins)
-
-
-class Remembered:
-    """Margins of sets, each computed once."""
-
-    def __init__(self, margins: Margins):
-        self._margins = margins
-        self.known: dict[bytes, Any] = {}
-
-    def __call__(self, sets: np.ndarray) -> np.ndarray:
-        keys = [row.tobytes() for row in sets]
-        new = {key: place for place, key in enumerate(keys) if key not in self.known}
-        if new:
-            self.known |= dict(
-                zip(new, self._margins(sets[list(new.values())]).tolist(), strict=True)
-            )
-        return np.array([self.known[key] for key in keys])
 
 
 def shapley_values(

@@ -14,15 +14,15 @@ it is in the pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 
 import numpy as np
 import pandas as pd
 
-# Of sets [m, n] of players that are there: m margins.
-Margins = Callable[[np.ndarray], np.ndarray]
+from .removal_margins import Margins
+
 COLUMNS = ("word", "label", "other_word", "other_label", "interaction", "error")
 _LEAST_NATS = 0.1  # smaller interactions are not worth a warning
 

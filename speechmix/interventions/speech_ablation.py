@@ -11,17 +11,19 @@ reads an encoder at the cue's own frames, this reads it at the target's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import torch
 
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from .ablation import CONTROL, CUE, control_words
-from .audio_removal import SOUND_FILLS, silence
-from .changed_inputs import Change, of_changes
+from .audio_removal import SOUND_FILLS
 from .decision import Decision
+from .removals import DECODER_IDS, SOUND, Removal
+from .runner import INTACT, run_interventions
 from .target_readings import ARG_MAX, TRANSCRIPT, clip_of, read, readings_of
 from .token_removal import id_of_fill, token_fills
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
 
 TARGET = "target"
-SILENCED = (CUE, CONTROL, TARGET)
-SOUND, TOKENS, BOTH = CONDITIONS = ("sound", "tokens", "both")
+TOKENS, BOTH = "tokens", "both"
+CONDITIONS = (SOUND, TOKENS, BOTH)
 MEAN, LARGEST, SIGNED_MAX = AGGREGATIONS = ("mean", "max", "signed max")
 COLUMNS = (
     "silenced",
@@ -45,14 +47,6 @@ COLUMNS = (
     "ablated",
     "drop",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class _Ablated:
-    """One way to take something away: the cells that name it, and the change."""
-
-    cells: dict[str, str]
-    change: Change
 
 
 def ablate_speech(
@@ -117,17 +111,21 @@ def ablate_speech(
     decision = _prepared(model, clip, sound_fills)
     clip = clip_of(decision)
     ablated = list(_ablations(decision, clip, sound_fills, _token_fills(model, fills_of_tokens)))
-    (clean,) = of_changes(decision, [Change()], lambda logits: logits)
-    readings = readings_of(decision, clean)
-    intact = read(decision, readings, clean)
-    changed = of_changes(
+    clean = run_interventions(decision, [INTACT], read=lambda output: output.logits)[0]
+    readings = readings_of(decision, torch.from_numpy(clean))
+    intact = read(decision, readings, torch.from_numpy(clean))
+    numbers = run_interventions(
         decision,
-        [ablation.change for ablation in ablated],
-        lambda logits: read(decision, readings, logits),
+        [removals for _, removals in ablated],
+        read=lambda output: torch.tensor(
+            [[*chain(*read(decision, readings, logits).values())] for logits in output.logits],
+            dtype=torch.float64,
+        ),
     )
+    changed = (_like(intact, run.tolist()) for run in numbers)
     rows = [
-        {**ablation.cells, **row}
-        for ablation, values in zip(ablated, changed, strict=True)
+        {**cells, **row}
+        for (cells, _), values in zip(ablated, changed, strict=True)
         for row in _rows(intact, values)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -162,7 +160,7 @@ def _token_fills(model: Model, asked: Sequence[str | int] | None) -> tuple[str |
 
 def _ablations(
     decision: Decision, clip: Clip, sound_fills: Sequence[str], fills: Sequence[str | int]
-) -> Iterator[_Ablated]:
+) -> Iterator[tuple[dict[str, str], tuple[Removal, ...]]]:
     """All that is taken away: cue, another word and target; in the sound, the tokens, and both."""
     target = () if clip.target is None else (clip.target,)
     for silenced, words in (
@@ -174,23 +172,23 @@ def _ablations(
             continue
         spelled = " ".join((clip.words or ())[word].text for word in words)
         cells = {"silenced": silenced, "words": spelled, "tokens": "", "blank": ""}
-        sounds = {fill: silence(clip, words, fill=fill) for fill in sound_fills}
+        sounds = {fill: Removal(SOUND, tuple(words), fill) for fill in sound_fills}
         for sound_fill, sound in sounds.items():
-            yield _Ablated({**cells, "condition": SOUND, "fill": sound_fill}, Change(sound))
+            yield {**cells, "condition": SOUND, "fill": sound_fill}, (sound,)
         positions = _positions(decision, clip, silenced, words)
         tokens = decision.prepared.tokens
         if tokens is None or not positions:
             continue
         for fill in fills:
-            blank = {
-                "tokens": " ".join(tokens.labels[place] for place in positions),
-                "blank": _label(decision, fill),
-            }
-            change = Change(None, positions, fill)
-            yield _Ablated({**cells, **blank, "condition": TOKENS, "fill": str(fill)}, change)
+            cells["tokens"] = " ".join(tokens.labels[place] for place in positions)
+            cells["blank"] = _label(decision, fill)
+            removal = Removal(DECODER_IDS, positions, fill)
+            yield {**cells, "condition": TOKENS, "fill": str(fill)}, (removal,)
             for sound_fill, sound in sounds.items():
-                both = {**cells, **blank, "condition": BOTH, "fill": f"{sound_fill} + {fill}"}
-                yield _Ablated(both, replace(change, sound=sound))
+                yield (
+                    {**cells, "condition": BOTH, "fill": f"{sound_fill} + {fill}"},
+                    (sound, removal),
+                )
 
 
 def _positions(
@@ -214,6 +212,12 @@ def _label(decision: Decision, fill: str | int) -> str:
     """The token that is put in, as its tokenizer writes it."""
     id_ = id_of_fill(decision.model, fill)
     return "" if id_ is None else str(decision.model.tokenizer.convert_ids_to_tokens(id_))
+
+
+def _like(values: dict[str, list[float]], numbers: Sequence[float]) -> dict[str, list[float]]:
+    """Numbers in a row as values of the same readings."""
+    following = iter(numbers)
+    return {name: list(islice(following, len(of_name))) for name, of_name in values.items()}
 
 
 def _rows(

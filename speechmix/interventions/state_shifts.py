@@ -29,15 +29,15 @@ from ..mixing.maps.numerics import distance_named
 from ..mixing.passes.forward_pass import Precision, map_provenance
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.views import Item, make_view
-from .audio_removal import SOUND_FILLS, silence
-from .token_removal import blanked, token_fills
+from .audio_removal import SOUND_FILLS
+from .removals import SOUND, TEXT_IDS, Removal, change_inputs
+from .token_removal import token_fills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
-    from ..mixing.passes.views import View
 
 PLACES = ("first layer", "input")
 
@@ -103,7 +103,6 @@ def state_shifts(
     view.prepare((stack,))
     chosen = _layers(len(model.stacks[stack]), layers, stack)
     words = [span for span in view.sources(stack) if span.word is not None]
-    taken_away = _sound_without if model.hears else _text_without
     possible = (
         SOUND_FILLS if model.hears else token_fills(model)[:-1]
     )  # removing tokens moves all others
@@ -122,7 +121,11 @@ def state_shifts(
     scores = np.empty((len(chosen), len(words), len(words)))
     measured = distance_named(distance)
     for column, source in enumerate(words):
-        inputs = taken_away(model, view, source, fill)
+        if model.hears:
+            removal = Removal(SOUND, (source.word or 0,), fill)
+        else:
+            removal = Removal(TEXT_IDS, tuple(source.positions), fill)
+        inputs, _ = change_inputs(model, view.item, view.prepared.inputs, [removal])
         entering = (
             None if where == "input" else partial(_elsewhere_intact, intact[0], source.positions)
         )
@@ -177,12 +180,3 @@ def _moved(
     return np.array(
         [float(distances[torch.as_tensor(word.positions)].double().mean()) for word in words]
     )
-
-
-def _sound_without(model: Model, view: View, source: Span, fill: str) -> Mapping[str, Tensor]:
-    clip: Any = view.item
-    return model.family.prepare(model, silence(clip, source.word, fill=fill), ("encoder",)).inputs
-
-
-def _text_without(model: Model, view: View, source: Span, fill: str) -> Mapping[str, Tensor]:
-    return blanked(model, view.prepared.inputs, source.positions, fill=fill)[0]

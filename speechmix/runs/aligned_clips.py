@@ -24,7 +24,7 @@ from .results.part_files import Owner
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 from .results.tidy_tables import facts_of
-from .word_times import MOST_TEXTGRIDS, keep_textgrid, with_words
+from .word_times import MOST_TEXTGRIDS, WORDS, keep_textgrid, with_words
 
 Skip = Callable[[str, object], None]
 Progress = (
@@ -46,6 +46,8 @@ class AlignedClips:
         Of `speechmix.align`.
     needs_words : bool
         Whether a clip without words cannot be scored.
+    job : str
+        Name of the job that computes kinds alone in the folder; empty for the run itself.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class AlignedClips:
         method: str,
         *,
         needs_words: bool,
+        job: str = "",
     ):
         self._folder, self._clips, self._shard = folder, clips, shard
         self._aligner, self._method, self._needs_words = aligner, method, needs_words
+        self._is_run = not job
 
     def kept(
         self, skip: Skip, report: Callable[[str], None], progress: Progress
@@ -73,7 +77,9 @@ class AlignedClips:
             if self._shard.holds(clip.name)
         ]
         waiting = any(clip.words is None for _, clip in own)
-        with Results(self._folder, Owner(), self._shard, report) as results:
+        with Results(
+            self._folder, Owner(), self._shard, report, own_kinds=self._own_kinds()
+        ) as results:
             remember_recordings(results)
             for position, clip in shown(own, progress if waiting else False, ALIGN, total=len(own)):
                 try:
@@ -93,13 +99,19 @@ class AlignedClips:
             parts = results.settled(keys)
         return ready, self._folder.relative(parts)
 
+    def _own_kinds(self) -> frozenset[str] | None:
+        """What may be removed: a job leaves the word times of a run that is not finished."""
+        if self._is_run:
+            return None
+        return frozenset() if self._folder.is_running else frozenset({FACTS, WORDS})
+
     def _aligned(self, results: Results, clip: Clip) -> tuple[Clip, list[Key]]:
         """Return the clip with its words, and the key of those that are placed here; a clip's line
         says what is doubtful."""
         if clip.words is not None or not (clip.text or self._needs_words):
             return clip, []
         aligned, key, is_new = with_words(results, clip, self._aligner, self._method)
-        if len(self._clips) <= MOST_TEXTGRIDS:
+        if self._is_run and len(self._clips) <= MOST_TEXTGRIDS:
             keep_textgrid(self._folder, aligned, replace=is_new)
         return aligned, [key]
 

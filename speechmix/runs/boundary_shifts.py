@@ -13,9 +13,9 @@ from os import PathLike
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.boundary_sensitivity import SHIFT, VARIANTS, with_moved_words
+from ..evaluation.statistics.even_choice import choose_evenly
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
-from ..reporting.plots.map_figures import evenly
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
 from .results.stored_clips import clip_of, maps_of_clip
@@ -100,9 +100,9 @@ def _scored_again(
         pairs = (
             run.clips[run.clips["clip"].isin(names)].groupby("pair", sort=False)["clip"].agg(list)
         )
-        names = [name for pair in evenly(list(pairs), max(most // 2, 1)) for name in pair]
+        names = [name for pair in choose_evenly(list(pairs), max(most // 2, 1)) for name in pair]
     else:
-        names = evenly(names, most)
+        names = choose_evenly(names, most)
     candidates = []
     for name in names:
         try:

@@ -24,18 +24,17 @@ import pandas as pd
 from ..adapters.model import Model
 from ..alignment import align
 from ..errors import InputError, SpeechmixError
-from ..evaluation.faithfulness.evaluated_item import Judged
+from ..evaluation.faithfulness.evaluate import combine_items, describe_model, evaluate_item
+from ..evaluation.faithfulness.item_evaluation import ItemResult
 from ..evaluation.faithfulness.leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from ..evaluation.faithfulness.options import (
     DEFAULT_MEASURES,
     FEWEST_WORDS,
-    check_trial,
-    measures_of,
-    trial_options,
+    evaluation_options,
+    resolve_measures,
 )
 from ..evaluation.faithfulness.perturbations import custom_perturbations, name_and_fills
-from ..evaluation.faithfulness.results import Trial
-from ..evaluation.faithfulness.trial import judged, model_facts, trial_of
+from ..evaluation.faithfulness.results import FaithfulnessResults
 from ..evaluation.statistics.groups import TIED_BY, item_table
 from ..files.cache_keys import digest
 from ..files.locks import locked
@@ -46,8 +45,9 @@ from ..mixing.measures.registry import custom_identities
 from .journal.stage_files import TRIALS, stage_files
 from .journal.stage_journal import LeftOut, run_stage
 from .journal.stage_lines import AT, kept, lines
-from .revisions import revision_entry
+from .kinds.result_kind import version_entry
 
+VERSION = 2  # of the evaluation; 2: layers are composed by their mixing strength
 _ROWS, _DROPS = VALUE_COLUMNS[2:], DROP_COLUMNS[2:]  # of an item, which the line names
 _READ_OFF = ("text", "target", "foil")  # what ties items, and decides what is found of them
 _TIES = "ties"  # what else ties them: where it changes nothing is judged again
@@ -69,7 +69,7 @@ def faithfulness_of_clips(
     progress: bool = False,
     skipped: list[tuple[str, str]] | None = None,
     **options: Any,
-) -> Trial | None:
+) -> FaithfulnessResults | None:
     """Put measures on trial as `speechmix.faithfulness` does, and keep what is found of each clip
     in a folder.
 
@@ -99,7 +99,7 @@ def faithfulness_of_clips(
 
     Returns
     -------
-    Trial or None
+    FaithfulnessResults or None
         None while other shards are not done. Who ends last has the trial, with the tables of one
         process.
 
@@ -118,10 +118,9 @@ def faithfulness_of_clips(
     >>> faithfulness_of_clips(model, clips, "runs/small", shard=Shard(3, 48))             # doctest: +SKIP
     """
     refuse_duplicate(clips)
-    asked = trial_options(**options)
-    check_trial(asked, fewest)
+    asked = evaluation_options(**options, fewest=fewest)
     told: dict[str, Any] = {
-        "measures": list(measures_of(model, measures)),
+        "measures": list(resolve_measures(model, measures)),
         "fewest": fewest,
         "protocol": options.get("protocol"),
     }
@@ -129,7 +128,7 @@ def faithfulness_of_clips(
 
     def work(item: tuple[int, Clip]) -> dict[str, Any]:
         clip = items.aligned(item[1])
-        result = judged(model, clip, items.pair_of(clip), told["measures"], asked, fewest=fewest)
+        result = evaluate_item(model, clip, items.pair_of(clip), told["measures"], asked)
         row = item_table([clip]).to_dict("records")[0]
         return {"item": {name: row[name] for name in _READ_OFF}, **_as_lists(result)}
 
@@ -141,10 +140,10 @@ def faithfulness_of_clips(
         options={
             **_described(model, aligner),
             **told,
-            **asked,
+            **asked.cache_entry(),
             "align": align_method,
-            **revision_entry("trials", told["measures"]),
-            **_custom_code(told["measures"], asked["judges"] or ()),
+            **version_entry(VERSION, told["measures"]),
+            **_custom_code(told["measures"], asked.judges or ()),
         },
         ingredients=items.ingredients,
         unimportant=(AT, _TIES),
@@ -157,7 +156,7 @@ def faithfulness_of_clips(
     if stage_files(output).missing:
         return None
     with locked(output.parent, "tables", wait=_SECONDS_OF_A_LOCK):
-        trial = stored_trial(output, {**model_facts(model), **told}, skipped)
+        trial = stored_trial(output, {**describe_model(model), **told}, skipped)
         trial.write(out)
     return trial
 
@@ -174,7 +173,7 @@ def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
     """Which models judge and align, as the options of the journal say it."""
     of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
     return {
-        **model_facts(model),
+        **describe_model(model),
         "model": model.label,
         "dtype": str(model.dtype),
         "aligner": of_aligner,
@@ -183,7 +182,7 @@ def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
 
 def stored_trial(
     output: Path, told: Mapping[str, Any], skipped: list[tuple[str, str]] | None = None
-) -> Trial:
+) -> FaithfulnessResults:
     """Put the lines of a journal, or of all its shards, together.
 
     Parameters
@@ -209,7 +208,7 @@ def stored_trial(
     if table.empty:
         reasons = "; ".join(reason for _, reason in left_out[:3])
         raise InputError(f"no clip can be used: {reasons or 'there are none'}")
-    return trial_of(map(_of_lists, kept(output)), table, told)
+    return combine_items(map(_of_lists, kept(output)), table, told)
 
 
 class _Items:
@@ -281,7 +280,7 @@ def _decisive(clip: Clip) -> Any:
         return str(error)
 
 
-def _as_lists(result: Judged) -> dict[str, Any]:
+def _as_lists(result: ItemResult) -> dict[str, Any]:
     """What was found, as a line keeps it: names of columns are not repeated row by row."""
     return {
         "rows": [[_plain(row[name]) for name in _ROWS] for row in result.rows],
@@ -290,9 +289,9 @@ def _as_lists(result: Judged) -> dict[str, Any]:
     }
 
 
-def _of_lists(line: Mapping[str, Any]) -> Judged:
+def _of_lists(line: Mapping[str, Any]) -> ItemResult:
     rows = [dict(zip(_ROWS, row, strict=True)) for row in line["rows"]]
-    return Judged(
+    return ItemResult(
         rows, [dict(zip(_DROPS, drop, strict=True)) for drop in line["drops"]], line["notes"]
     )
 

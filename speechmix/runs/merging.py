@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,15 +28,19 @@ from ..files.locks import LOCK
 from ..files.shards import Shard
 from ..files.text_files import write_csv
 from ..inputs.clips.clip import Clip
+from .kinds.ablation import ABLATION_KIND
+from .kinds.result_kind import FinishedResults, ResultKind
+from .kinds.transcripts import TRANSCRIPTS_KIND
 from .results.part_files import Owner, Part, opened_part
-from .results.run_folder import ABLATION, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
+from .results.run_folder import CONTRIBUTIONS, RunFolder
 from .results.run_times import write_times
 from .results.tidy_tables import TableWriter, table_of_facts
-from .run_probes import stored_states, write_probes
 from .word_times import WORDS, placed
 
 FACTS = "facts"  # kind of result: the row of the clip table
 _CLIPS_AT_ONCE = 1_000
+_REASON = ("clip", "model", "reason")
+Report = Callable[[str], None]
 
 
 @dataclass
@@ -49,7 +55,7 @@ class Marker:
         models, once all are loaded: shards of one run were asked the same.
     clips : list of str
         Part files of its clips, below the run's folder.
-    models : list of (owner, part files, whether its states are probed)
+    models : list of (owner, part files)
     skipped : list of dict
         clip, model, reason.
     done : int
@@ -64,7 +70,7 @@ class Marker:
     shard: str
     asked: str
     clips: list[str] = field(default_factory=list)
-    models: list[tuple[dict[str, Any], list[str], bool]] = field(default_factory=list)
+    models: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     done: int = 0
     told: str = ""
@@ -77,29 +83,37 @@ class Marker:
             name: value for name, value in asdict(self).items() if name not in ("told", "figures")
         }
 
-    def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part], *, probed: bool) -> None:
+    def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part]) -> None:
         """Note where the results of a model are."""
-        self.models.append((vars(owner), folder.relative(parts), probed))
+        self.models.append((vars(owner), folder.relative(parts)))
 
     def tell_asked(self, but_models: str) -> None:
         """Note what the whole run was asked: the hash of clips and options that it began with, and
         the models it had."""
-        self.asked = f"{but_models}+{digest([owner for owner, _, _ in self.models])}"
+        self.asked = f"{but_models}+{digest([owner for owner, _ in self.models])}"
 
     def is_of(self, but_models: str) -> bool:
         """Whether it was asked so, as far as is known before models are loaded."""
         return self.asked.startswith(f"{but_models}+")
 
-    def write(self, folder: RunFolder) -> None:
+    @staticmethod
+    def path(folder: RunFolder, shard: Shard, job: str = "") -> Path:
+        """Return the file of a shard's marker; that of a job that computes kinds alone is in a folder of its own."""
+        return folder.shards / job / f"{shard.label}.json"
+
+    def write(self, folder: RunFolder, job: str = "") -> None:
         """Say in the run's folder that the shard is done."""
-        write_checked_json(folder.shards / f"{self.shard}.json", asdict(self))
+        path = folder.shards / job / f"{self.shard}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_checked_json(path, asdict(self))
 
     @classmethod
-    def read(cls, folder: RunFolder, shard: Shard) -> Marker | None:
+    def read(cls, folder: RunFolder, shard: Shard, job: str = "") -> Marker | None:
         """Return the marker of a shard; None if it is not done, or the marker is damaged."""
-        path = folder.shards / f"{shard.label}.json"
+        path = cls.path(folder, shard, job)
         try:
-            return cls(**read_checked_json(path)) if path.is_file() else None
+            marker = cls(**read_checked_json(path)) if path.is_file() else None
+            return None if marker is None or any(len(row) != 2 for row in marker.models) else marker
         except (InputError, TypeError):
             return None
 
@@ -111,9 +125,11 @@ def begun_shards(folder: RunFolder) -> list[str]:
     )
 
 
-def missing_shards(folder: RunFolder, asked: str, count: int) -> list[int]:
+def missing_shards(folder: RunFolder, asked: str, count: int, job: str = "") -> list[int]:
     """Shards of a run that are not done, or were asked something else."""
-    markers = ((index, Marker.read(folder, Shard(index, count))) for index in range(1, count + 1))
+    markers = (
+        (index, Marker.read(folder, Shard(index, count), job)) for index in range(1, count + 1)
+    )
     return [index for index, marker in markers if marker is None or marker.asked != asked]
 
 
@@ -121,10 +137,12 @@ def write_tables(
     folder: RunFolder,
     markers: Sequence[Marker],
     clips: Sequence[Clip],
-    report: Callable[[str], None],
+    report: Report,
+    kinds: Sequence[ResultKind],
 ) -> None:
-    """Write the tables of a run whose shards are all done, unless they stand; the caller holds the
-    folder's lock.
+    """Write the tables of a run whose shards are all done, unless they are up to date.
+
+    The caller holds the folder's lock.
 
     Raises
     ------
@@ -133,43 +151,150 @@ def write_tables(
     """
     write_times(folder)
     made_of = digest([marker.made for marker in markers])
-    if folder.stands(made_of):
+    further = [
+        f"{kind.name}.{ending}"
+        for kind in kinds
+        if kind.columns is not None
+        for ending in ("parquet", "csv")
+    ]
+    if folder.mark_complete_if_unchanged(made_of, further):
         return
-    facts, words = _facts(folder, markers)
-    order = {row["own"]["clip"]: position for position, row in enumerate(facts)}
-    about = {row["own"]["clip"]: row["source"]["fingerprint"] for row in facts}
-    models = _models(folder, markers)
-    with ExitStack() as files:
-        writers = {
-            name: files.enter_context(TableWriter(folder.path / name))
-            for name in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
-        }
-        for owner, (parts, _) in models.items():
-            for rows in _in_order(parts, order):
-                _append_tables(writers, rows, owner, about)
-    write_csv(table_of_facts(facts), folder.clips)
+    merged = _Merged(folder, markers, clips, report)
+    alone = {part.name for part in folder.shards.glob("*") if part.is_dir()}
+    by_name = {ABLATION_KIND.name: ABLATION_KIND, TRANSCRIPTS_KIND.name: TRANSCRIPTS_KIND}
+    by_name = {
+        name: kind for name, kind in by_name.items() if name not in alone
+    }  # a table of another job
+    by_name |= {kind.name: kind for kind in kinds if kind.columns is not None}
+    merged.write(by_name.values(), with_contributions=True)
+    write_csv(table_of_facts(merged.facts), folder.clips)
     skipped = [row for marker in markers for row in marker.skipped]
     write_skipped(folder, skipped)
-    probed = {
-        owner: stored_states(parts) for owner, (parts, is_probed) in models.items() if is_probed
-    }
-    if probed:
-        placed_clips = [
-            placed(clip, words[clip.name]) if clip.words is None and clip.name in words else clip
-            for clip in clips
-            if clip.name in order
+    merged.finish(kinds)
+    needed = [folder.path / path for marker in markers for path in marker.clips]
+    needed += [part.path for of_model in merged.models.values() for part in of_model]
+    folder.finish(sum(marker.done for marker in markers), needed, made_of, further)
+
+
+def write_job_tables(
+    folder: RunFolder,
+    markers: Sequence[Marker],
+    clips: Sequence[Clip],
+    report: Report,
+    kinds: Sequence[ResultKind],
+    name: str,
+) -> None:
+    """Write the tables of kinds that were computed alone, all of whose shards are done; the caller holds the lock."""
+    merged = _Merged(folder, markers, clips, report, name)
+    merged.write([kind for kind in kinds if kind.columns is not None], with_contributions=False)
+    skipped = distinct_reasons(row for marker in markers for row in marker.skipped)
+    write_csv(pd.DataFrame(skipped, columns=[*_REASON]), folder.path / f"{name}_skipped.csv")
+    merged.finish(kinds)
+
+
+def clips_of_job(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Clip]:
+    """Return those of some clips that a finished job has results of, with the word times it has."""
+    return _Merged(folder, _markers_of_job(folder, name), clips, lambda line: None).clips
+
+
+def parts_of_job(folder: RunFolder, name: str) -> dict[Owner, list[Part]]:
+    """Return the part files of a finished job, by model."""
+    return _models(folder, _markers_of_job(folder, name))
+
+
+def _markers_of_job(folder: RunFolder, name: str) -> list[Marker]:
+    """Markers of the shards of the start that ended last."""
+    paths = sorted(folder.shards.glob(f"{name}/*.json"), key=lambda path: path.stat().st_mtime_ns)
+    markers = [Marker(**read_checked_json(path)) for path in paths]
+    return [marker for marker in markers if marker.asked == markers[-1].asked]
+
+
+@dataclass
+class _Merged:
+    """What all shards of a job have, put together."""
+
+    folder: RunFolder
+    markers: Sequence[Marker]
+    all_clips: Sequence[Clip]
+    report: Report
+    job: str = ""
+
+    def __post_init__(self) -> None:
+        self.facts, self._words = _facts(self.folder, self.markers)
+        self._order = {row["own"]["clip"]: position for position, row in enumerate(self.facts)}
+        self.models = _models(self.folder, self.markers)
+
+    def write(self, kinds: Iterable[ResultKind], *, with_contributions: bool) -> None:
+        """Write the tables of some kinds, in the order of models and clips; one without rows is removed."""
+        about = {row["own"]["clip"]: row["source"]["fingerprint"] for row in self.facts}
+        with ExitStack() as files:
+            writers = {
+                kind.name: _KindTable(
+                    kind,
+                    files.enter_context(TableWriter(self.folder.path / kind.name)),
+                    kind.clip_columns(self.clips) if kind.clip_columns else {},
+                )
+                for kind in kinds
+            }
+            shares = TableWriter(self.folder.path / CONTRIBUTIONS)
+            if with_contributions:
+                files.enter_context(shares)
+            for owner, parts in self.models.items():
+                for rows in _in_order(parts, self._order):
+                    if with_contributions:
+                        _append_contributions(shares, rows, owner, about)
+                    for table in writers.values():
+                        table.append(rows, owner, about)
+            for table in writers.values():  # where a job could do nothing, its former table stays
+                table.writer.keep_former = not with_contributions and not table.writer.has_rows
+
+    @cached_property
+    def clips(self) -> list[Clip]:
+        """The clips that were not dropped, with their words."""
+        return [
+            placed(clip, self._words[clip.name])
+            if clip.words is None and clip.name in self._words
+            else clip
+            for clip in self.all_clips
+            if clip.name in self._order
         ]
-        write_probes(folder, probed, placed_clips, report)
-    standing = [folder.path / path for marker in markers for path in marker.clips]
-    standing += [part.path for of_model, _ in models.values() for part in of_model]
-    folder.finish(sum(marker.done for marker in markers), standing, made_of)
+
+    def finish(self, kinds: Iterable[ResultKind]) -> None:
+        """Have kinds write what is made of all clips."""
+        for kind in kinds:
+            if kind.finish is not None:
+                kind.finish(
+                    FinishedResults(self.folder, self.models, self.clips, self.report, self.job)
+                )
+
+
+@dataclass
+class _KindTable:
+    """The table of one kind while it is written."""
+
+    kind: ResultKind
+    writer: TableWriter
+    clip_columns: Mapping[str, Mapping[str, object]]
+
+    def append(self, rows: pa.Table, owner: Owner, about: Mapping[str, str]) -> None:
+        """Add the results of one model."""
+        of_kind = rows.filter(pc.equal(rows["kind"], self.kind.name))
+        contents = of_kind["content"].to_pylist()
+        pairs = [
+            (clip, row)
+            for clip, content in zip(of_kind["clip"].to_pylist(), contents, strict=True)
+            for row in json.loads(content)
+        ]
+        clips = [clip for clip, _ in pairs]
+        further = [{**self.clip_columns.get(clip, {}), **row} for clip, row in pairs]
+        table = _identified(pd.DataFrame(further), clips, owner, about)
+        types = {name: dtype for name, dtype in (self.kind.columns or {}).items() if name in table}
+        self.writer.append(table.astype(types))
 
 
 def write_skipped(folder: RunFolder, skipped: Sequence[Mapping[str, str]]) -> None:
     """Write the table of what was left out."""
-    write_csv(
-        pd.DataFrame(distinct_reasons(skipped), columns=["clip", "model", "reason"]), folder.skipped
-    )
+    write_csv(pd.DataFrame(distinct_reasons(skipped), columns=[*_REASON]), folder.skipped)
 
 
 def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -193,14 +318,14 @@ def _facts(
     return facts, words
 
 
-def _models(folder: RunFolder, markers: Sequence[Marker]) -> dict[Owner, tuple[list[Part], bool]]:
-    """Parts of each model, and whether it is probed, in the order in which models were given."""
-    models: dict[Owner, tuple[list[Part], bool]] = {}
+def _models(folder: RunFolder, markers: Sequence[Marker]) -> dict[Owner, list[Part]]:
+    """Parts of each model, in the order in which models were given."""
+    models: dict[Owner, list[Part]] = {}
     for marker in markers:
-        for told, paths, is_probed in marker.models:
-            parts, probed = models.get(Owner(**told), ([], False))
-            parts += [opened_part(folder.path / path) for path in paths]
-            models[Owner(**told)] = (parts, probed or is_probed)
+        for owner, paths in marker.models:
+            models.setdefault(Owner(**owner), []).extend(
+                opened_part(folder.path / path) for path in paths
+            )
     return models
 
 
@@ -228,32 +353,18 @@ def _in_order(parts: Sequence[Part], order: Mapping[str, int]) -> Iterator[pa.Ta
             yield pa.concat_tables(pieces).take(place[np.asarray(positions)[place] >= 0])
 
 
-def _append_tables(
-    writers: Mapping[str, TableWriter], rows: pa.Table, owner: Owner, about: Mapping[str, str]
+def _append_contributions(
+    writer: TableWriter, rows: pa.Table, owner: Owner, about: Mapping[str, str]
 ) -> None:
-    """Put results of one model into the tables they belong to."""
+    """Put the contributions of one model into their table."""
     lists = rows["contributions"].combine_chunks()
     counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     shares = pa.Table.from_struct_array(lists.flatten()).to_pandas()
-    writers[CONTRIBUTIONS].append(
-        _told(shares, np.repeat(rows["clip"].to_pylist(), counts).tolist(), owner, about)
-    )
-    for name in (ABLATION, TRANSCRIPTS):
-        of_kind = rows.filter(pc.equal(rows["kind"], name))
-        told = [
-            (clip, row)
-            for clip, content in zip(
-                of_kind["clip"].to_pylist(), of_kind["content"].to_pylist(), strict=True
-            )
-            for row in json.loads(content)
-        ]
-        table = _told(
-            pd.DataFrame([row for _, row in told]), [clip for clip, _ in told], owner, about
-        )
-        writers[name].append(table.astype({"layer": "Int64"}) if "layer" in table else table)
+    clips = np.repeat(rows["clip"].to_pylist(), counts).tolist()
+    writer.append(_identified(shares, clips, owner, about))
 
 
-def _told(
+def _identified(
     table: pd.DataFrame, clips: Sequence[str], owner: Owner, about: Mapping[str, str]
 ) -> pd.DataFrame:
     """Rows with columns that say of which clip and model they are, before the others."""

@@ -80,7 +80,7 @@ def _package() -> str:
 
 def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> dict[str, FileMark]:
     """Size and hash of the pictures that are there of some clips, by the models of a marker."""
-    labels = [str(owner["label"]) for owner, _, _ in marker.models]
+    labels = [str(owner["label"]) for owner, _ in marker.models]
     paths = [folder.figure(label, clip) for clip in drawn for label in labels]
     return {
         path.relative_to(folder.path).as_posix(): FileMark.of(path)
@@ -135,8 +135,7 @@ def stands(
     ):
         return False
     return all(
-        _owner_of(model) == owner
-        for model, (owner, _, _) in zip(models, marker.models, strict=True)
+        _owner_of(model) == owner for model, (owner, _) in zip(models, marker.models, strict=True)
     )
 
 
@@ -153,7 +152,7 @@ def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool
     """Whether parts, scores, maps and pictures are there and whole."""
     standing = folder.standing_parts()
     try:
-        for name in (*marker.clips, *(name for _, names, _ in marker.models for name in names)):
+        for name in (*marker.clips, *(name for _, names in marker.models for name in names)):
             checked_part(folder, folder.path / name, standing.get(folder.path / name))
     except (InputError, OSError):
         return False

@@ -21,8 +21,8 @@ from ..errors import InputError
 from ..files.json_files import read_json_object
 from ..files.locks import is_held
 from ..files.shards import Shard
-from .generated_texts import WRITTEN
 from .journal.stage_files import index_list
+from .kinds.generated_texts import WRITTEN
 from .merging import FACTS, Marker
 from .results.part_files import Part, opened_part
 from .results.run_folder import COMPLETE, RunFolder
@@ -167,6 +167,29 @@ def run_status(path: str | PathLike) -> RunStatus:
     )
 
 
+def job_status(path: str | PathLike[str]) -> dict[str, str]:
+    """Read how far the jobs are that computed kinds of results alone in a folder.
+
+    Returns
+    -------
+    dict of str to str
+        By name of the job: which shards are done, what failed.
+    """
+    folder = RunFolder(Path(path))
+    status = {}
+    for job in sorted(job for job in folder.shards.glob("*") if job.is_dir()):
+        labels = sorted(record.stem for record in job.glob("*-of-*.json"))
+        counts = {int(label.rpartition("-")[2]) for label in labels}
+        for count in sorted(counts):
+            shards = [Shard(index, count) for index in range(1, count + 1)]
+            done = [marker for shard in shards if (marker := Marker.read(folder, shard, job.name))]
+            missing = [shard.index for shard in shards if shard.label not in labels]
+            failed = sum(len(marker.skipped) for marker in done)
+            state = f"{len(done)} of {count} shards done, {failed} failed"
+            status[job.name] = state + (f"; missing: {index_list(missing)}" if missing else "")
+    return status
+
+
 def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:
     """Names of the clips that a shard, done or not, has results of by so many models."""
     clips = list(_clips_by_model(_readable_parts(folder), shard).values())
@@ -193,7 +216,7 @@ def _markers(
 
 def _paths(marker: Marker) -> list[str]:
     """Part files that hold what a shard has done."""
-    return [*marker.clips, *(path for _, paths, _ in marker.models for path in paths)]
+    return [*marker.clips, *(path for _, paths in marker.models for path in paths)]
 
 
 def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:

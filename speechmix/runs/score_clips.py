@@ -24,39 +24,30 @@ are its own, and the one that ends last writes the tables (merging.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..adapters.model import Model
-from ..errors import InputError, SpeechmixError, StorageError
-from ..files.cache_keys import digest
-from ..files.locks import locked, writing_to
-from ..files.names import refuse_duplicate, refuse_duplicate_label
-from ..files.shards import Shard
+from ..errors import InputError
+from ..files.names import refuse_duplicate
+from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
-from ..mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ..mixing.passes.request import MixRequest
-from ..reporting.clip_figures import draw_clips
-from .aligned_clips import AlignedClips, Progress
-from .clip_store import ClipAsked
-from .merging import Marker, begun_shards, missing_shards, write_skipped, write_tables
-from .model_run import ModelRun, Wanted
+from .aligned_clips import Progress
+from .executors.executor import Executor, InProcess
+from .kinds.ablation import ABLATION_KIND
+from .kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
+from .kinds.explanations import EXPLANATIONS_KIND, ToExplain
+from .kinds.generated_texts import GENERATED_TEXTS_KIND
+from .kinds.probe_states import STATES_KIND
+from .kinds.registry import KINDS, find_kind
+from .kinds.result_kind import ResultKind
+from .kinds.transcripts import TRANSCRIPTS_KIND
 from .results.map_files import check_maps_dtype
-from .results.part_files import Owner, opened_part
-from .results.run_folder import SCORES, RunFolder
-from .results.run_parts import sweep
-from .results.run_times import RunTimes
-from .resume import figure_marks, stands, told_of
-from .run_explanations import ToExplain
+from .run_job import Loads, RunJob
 from .scored_run import Run
 from .twin_clips import CLIPS_BY_LAYER, few_of
-
-if TYPE_CHECKING:
-    from .executors.block_driver import BlockEngine
-
-_SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 
 
 def score_clips(
@@ -65,7 +56,7 @@ def score_clips(
     out: str | Path,
     *,
     measures: Sequence[str] = ("value_zeroing",),
-    aligner: Model | None = None,
+    aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     figures: int | None = 20,
     ablation: bool = False,
@@ -78,10 +69,11 @@ def score_clips(
     probes: bool = False,
     shard: Shard | str | None = None,
     profile: bool = False,
-    engine: BlockEngine | None = None,
+    executor: Executor | None = None,
     maps: bool = False,
     maps_dtype: str | None = None,
     explain: int = 0,
+    kinds: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
@@ -94,7 +86,7 @@ def score_clips(
         Clips with text but no words are aligned first.
     out : path
     measures : sequence of str
-    aligner : Model, optional
+    aligner : Model, or function that loads one, optional
         Model with a CTC head that aligns; else see `speechmix.align`.
     align_method : {"auto", "ctc", "synthesis"}
     figures : int, optional
@@ -128,9 +120,10 @@ def score_clips(
         Wait for the GPU after every phase, so that each is charged its own time in ``times.csv``;
         without, a phase is charged what it waits for. Nothing else changes, and nothing at all on a
         CPU.
-    engine : BlockEngine, optional
-        Hand the clips out to the workers of a cluster (`RayEngine`); the folder is the same as
-        without.
+    executor : Executor, optional
+        Who does the work: `LocalWorkers` of this machine, `RayExecutor` for a cluster; this process
+        by default. The folder is the same. Workers load the models themselves: models and aligner
+        are then functions that load one.
     maps : bool
         Also keep maps of words in files of their own, a row for each map in plain columns:
         ``maps/<model>/<part>.parquet``. Maps of frames (``units="frame"``) always have files of
@@ -142,6 +135,8 @@ def score_clips(
         Of so many clips, the first, keep why trained models wrote their words
         (`speechmix.explain`), for the page; and of ten times as many where the transcript lacks the
         target.
+    kinds : sequence of str, or mapping of str to mapping
+        Further kinds of results by name (`runs.kinds.registry`), in a mapping with their options.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
 
@@ -157,226 +152,134 @@ def score_clips(
         If `out` cannot be written to: another process holds it, the disk is full, ... What was
         finished is kept.
     """
-    models, clips = [models] if isinstance(models, Model) else models, list(clips)
+    clips = _checked_clips(clips)
+    question = MixRequest.of_run({"measures": measures, **options})
+    check_maps_dtype(maps_dtype, question)
+    map_options = MapOptions(question, batch_size, as_rows=maps, dtype=maps_dtype)
+    to_explain = ToExplain.of(clips, explain)
+    requested: dict[str, Mapping[str, object]] = {
+        GENERATED_TEXTS_KIND.name: {"stacks": question.stacks},
+        CONTRIBUTIONS_KIND.name: {"maps": map_options},
+    }
+    if ablation:
+        by_layer = frozenset(clip.name for clip in few_of(clips, CLIPS_BY_LAYER))
+        requested |= {ABLATION_KIND.name: {"by_layer": by_layer}, TRANSCRIPTS_KIND.name: {}}
+    if probes:
+        requested[STATES_KIND.name] = {}
+    if explain:
+        requested[EXPLANATIONS_KIND.name] = {"to_explain": to_explain}
+    job = RunJob(
+        [models] if isinstance(models, Model) else models,
+        clips,
+        Path(out),
+        kinds_of({**requested, **_with_options(kinds)}),
+        question,
+        aligner=aligner,
+        align_method=align_method,
+        figures=figures,
+        twin_clips=_names_of_few(clips, twin_clips),
+        overwrite=overwrite,
+        profile=profile,
+        skipped=skipped,
+        progress=progress,
+        report=report,
+    )
+    return _executor(executor, shard).execute(job)
+
+
+def compute_kinds(
+    models: Loads | Model,
+    clips: Sequence[Clip],
+    out: str | Path,
+    kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
+    *,
+    aligner: Model | Callable[[], Model] | None = None,
+    align_method: str = "auto",
+    twin_clips: int | None = None,
+    shard: Shard | str | None = None,
+    executor: Executor | None = None,
+    progress: Progress = True,
+    report: Callable[[str], None] = print,
+    skipped: Sequence[tuple[str, str]] = (),
+) -> Run:
+    """Compute kinds of results alone, in the folder of a run or a fresh one; what the run has stays as it is.
+
+    Word times that the folder has are used. Shards, executors and resuming are as for `score_clips`.
+
+    Parameters
+    ----------
+    models, clips, out, aligner, align_method, twin_clips, shard, executor, progress, report, skipped
+        As for `score_clips`.
+    kinds : sequence of str, or mapping of str to mapping
+        Names of kinds (`runs.kinds.registry`), in a mapping with their options.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    InputError
+        If two clips or models share a name, or a kind is unknown.
+    StorageError
+        If `out` cannot be written to. What was finished is kept.
+
+    Examples
+    --------
+    >>> compute_kinds(model, clips, "runs/small", ["states"])                             # doctest: +SKIP
+    """
+    clips = _checked_clips(clips)
+    requested = kinds_of(_with_options(kinds))
+    job = RunJob(
+        [models] if isinstance(models, Model) else models,
+        clips,
+        Path(out),
+        requested,
+        MixRequest(),
+        name="-".join(kind.name for kind, _ in requested),
+        aligner=aligner,
+        align_method=align_method,
+        twin_clips=_names_of_few(clips, twin_clips),
+        progress=progress,
+        report=report,
+        skipped=skipped,
+    )
+    return _executor(executor, shard).execute(job)
+
+
+def kinds_of(
+    requested: Mapping[str, Mapping[str, object]],
+) -> tuple[tuple[ResultKind, Mapping[str, object]], ...]:
+    """Return kinds with their options, in the order in which a run computes them."""
+    found = {name: find_kind(name) for name in requested}
+    return tuple((found[name], requested[name]) for name in KINDS if name in found)
+
+
+def _with_options(
+    kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
+) -> dict[str, Mapping[str, object]]:
+    return dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
+
+
+def _checked_clips(clips: Sequence[Clip]) -> list[Clip]:
     strangers = [clip for clip in clips if not isinstance(clip, Clip)]
     if strangers:
         raise InputError(
             f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file"
         )
     refuse_duplicate(clips)
-    question = MixRequest.of_run({"measures": measures, **options})
-    check_maps_dtype(maps_dtype, question)
-    shard = Shard.parse(shard) if isinstance(shard, str) else shard or Shard()
-    if engine is not None and shard.count > 1:
+    return list(clips)
+
+
+def _names_of_few(clips: Sequence[Clip], count: int | None) -> frozenset[str] | None:
+    return None if count is None else frozenset(clip.name for clip in few_of(clips, count))
+
+
+def _executor(executor: Executor | None, shard: Shard | str | None) -> Executor:
+    """Return who does the work: this process, all of it or one shard, unless an executor is given."""
+    shard = Shard.parse(shard) if isinstance(shard, str) else shard or WHOLE
+    if executor is not None and shard.count > 1:
         raise InputError(
-            f"expected an engine or a shard, found both (shard {shard}): an engine does all clips"
+            f"expected an executor or a shard, found both (shard {shard}): an executor does all clips"
         )
-    run, folder = Run(Path(out)), RunFolder(Path(out))
-    alignment = {
-        "method": align_method,
-        "aligner": aligner and aligner.label,
-        "weights": aligner and aligner.fingerprint,
-    }
-    few = None if twin_clips is None else _names(few_of(clips, twin_clips))
-    drawn = _names(clips[:figures])  # the same whatever the shard, as are those below
-    by_layer = _names(few_of(clips, CLIPS_BY_LAYER)) if ablation else frozenset()
-    kept_names = [None if names is None else sorted(names) for names in (drawn, by_layer, few)]
-    to_explain = ToExplain.of(clips, explain)
-    flags: list[Any] = [
-        ablation,
-        probes,
-        maps,
-        maps_dtype,
-        *kept_names,
-        *([sorted(to_explain.always)] if explain else []),
-    ]
-    flags.append({"mixing_strength": STRENGTH_REVISION})  # shards of one run have the same columns
-    asked_of_all = digest([question.described(), alignment, _described(clips), flags])
-    for name, reason in skipped:
-        run.skip(name, reason)
-    with _held(folder, shard):
-        with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
-            folder.begin(
-                question,
-                alignment,
-                overwrite,
-                report,
-                shards=shard.count,
-                asked_of_all=asked_of_all,
-            )
-        own = [clip for clip in clips if shard.holds(clip.name)]
-        drawn_clips = [clip for clip in clips[:figures] if shard.holds(clip.name)]
-        former = Marker.read(folder, shard)
-        if former and stands(
-            folder,
-            shard,
-            former,
-            asked_of_all,
-            question,
-            own,
-            models,
-            run.skipped,
-            drawn_clips,
-            report,
-        ):
-            report(
-                f"{folder.path} stands as it was finished: clips, models and options are the same"
-            )
-            run.done = former.done
-            _finish(folder, former, clips, shard, report)
-            return run
-        had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
-        (folder.shards / f"{shard.label}.json").unlink(missing_ok=True)
-        marker = Marker(shard.label, asked="", skipped=run.skipped)
-        aligned = AlignedClips(
-            folder, clips, shard, aligner, align_method, needs_words=question.units == "word"
-        )
-        times = RunTimes(folder, shard, exact=profile)
-        with times.counted():
-            ready, marker.clips = aligned.kept(run.skip, report, progress)
-        asked_of = {clip.name: ClipAsked.of(clip) for clip in ready}
-        wanted = Wanted(
-            question,
-            batch_size,
-            ablation,
-            probes,
-            drawn,
-            by_layer,
-            asked_of,
-            few,
-            maps,
-            maps_dtype,
-            to_explain,
-        )
-        if engine is None:
-            _score(run, folder, models, ready, wanted, marker, shard, report, progress, times)
-        else:
-            engine.score(run, folder, models, ready, wanted, marker, report, progress)
-        with times.counted():
-            _draw(run, folder, marker, ready, wanted, report)
-        marker.done, sounds = run.done, {name: clip.sound for name, clip in asked_of.items()}
-        marker.told = told_of(asked_of_all, question, own, lambda clip: sounds.get(clip.name))
-        if marker.told:
-            marker.figures = {
-                name: list(mark) for name, mark in figure_marks(folder, marker, drawn_clips).items()
-            }
-        marker.tell_asked(asked_of_all)
-        if had_tables and not run.done and shard.count == 1:
-            write_skipped(folder, run.skipped)
-            report(
-                f"nothing could be scored, and {run.out} has tables of an earlier start: they stay "
-                "as they are"
-            )
-            return run
-        marker.write(folder)
-        _finish(folder, marker, clips, shard, report)
-    return run
-
-
-@contextmanager
-def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
-    """Hold the whole folder for a run of one process, while no shard is at work there; for a shard
-    what is the shard's."""
-    if shard.count > 1:
-        with writing_to(folder.shards, shard.label):
-            yield
-        return
-    with writing_to(folder.path), ExitStack() as shards:
-        for label in begun_shards(folder):
-            shards.enter_context(locked(folder.shards, label))
-        yield
-
-
-def _described(clips: Sequence[Clip]) -> list[list[Any]]:
-    """What each clip is, but for its sound: one that changes is found by the shard that holds the
-    clip."""
-    return [[clip.name, clip.annotations, dict(clip.meta)] for clip in clips]
-
-
-def _names(clips: Sequence[Clip]) -> frozenset[str]:
-    return frozenset(clip.name for clip in clips)
-
-
-def _score(
-    run: Run,
-    folder: RunFolder,
-    models: Iterable[Model | Callable[[], Model]],
-    ready: Sequence[Clip],
-    wanted: Wanted,
-    marker: Marker,
-    shard: Shard,
-    report: Callable[[str], None],
-    progress: Progress,
-    times: RunTimes,
-) -> None:
-    """Score the clips with one model after the other, and note in the marker where its results
-    are."""
-    labels: dict[str, str] = {}
-    twins: dict[str, int] = {}
-    for model in models:
-        with times.counted() as counting:
-            model = counting.loaded(model)
-            refuse_duplicate_label(labels, model.label)
-            model.forget_fingerprint()
-            twin = twins.get(model.name, 0)
-            twins[model.name] = twin + (model.init == "random")
-            counting.owner = owner = Owner.of(model)
-            of_model = ModelRun(folder, model, owner, wanted, twin=twin)
-            marker.add(
-                folder,
-                owner,
-                of_model.score(ready, shard, run, report, progress),
-                probed=of_model.probed,
-            )
-
-
-def _draw(
-    run: Run,
-    folder: RunFolder,
-    marker: Marker,
-    ready: Sequence[Clip],
-    wanted: Wanted,
-    report: Callable[[str], None],
-) -> None:
-    """Draw the figures of the clips that were scored, now that all models are."""
-    if not wanted.drawn and not folder.path.joinpath("figures").is_dir():
-        return
-
-    def failed(name: str, error: SpeechmixError, label: str) -> None:
-        run.skip(name, error, label)
-        report(f"{name}  {label}  {error}")
-
-    parts = [opened_part(folder.path / name) for _, names, _ in marker.models for name in names]
-    draw_clips(
-        folder, parts, ready, wanted=wanted.drawn, measures=wanted.question.measures, failed=failed
-    )
-
-
-def _finish(
-    folder: RunFolder,
-    marker: Marker,
-    clips: Sequence[Clip],
-    shard: Shard,
-    report: Callable[[str], None],
-) -> None:
-    """Write the tables if all shards are done; only one who is alone there removes what is needed
-    no more."""
-    with locked(folder.path, wait=0 if shard.count == 1 else _SECONDS_OF_A_LOCK):
-        missing = missing_shards(folder, marker.asked, shard.count)
-        if missing:
-            report(
-                f"shard {shard} is done; {len(missing)} of {shard.count} are not: `speechmix "
-                f"status {folder.path}`"
-            )
-            return
-        markers = [
-            Marker.read(folder, Shard(index, shard.count)) for index in range(1, shard.count + 1)
-        ]
-        write_tables(folder, [marker for marker in markers if marker is not None], clips, report)
-        with ExitStack() as shards:
-            try:
-                for label in begun_shards(folder):
-                    shards.enter_context(locked(folder.shards, label))
-            except StorageError:
-                return  # one of them was started again: it will
-            sweep(folder)
+    return executor or InProcess(shard)

@@ -29,11 +29,14 @@ class Run:
         (clip, model) pairs scored, resumed ones included.
     skipped : list of dict
         clip, model, reason.
+    is_complete : bool
+        Whether the tables are written: not while other shards are missing.
     """
 
     out: Path
     done: int = 0
     skipped: list[dict[str, str]] = field(default_factory=list)
+    is_complete: bool = True
 
     def skip(self, clip: str, reason: object, model: str = "") -> None:
         self.skipped.append({"clip": clip, "model": model, "reason": str(reason)})

@@ -4,7 +4,7 @@ models and random twins.
 In: models (or functions that load them), clips, a folder. Out: a `SpeechAblation`, and in the
 folder (it may be that of a run)
 
-    speech_ablation/<model>/<clip>.json       what was read of each clip
+    results/<model>/                          what was computed of each clip (kinds/speech_ablation.py)
     speech_ablation.parquet, .csv             one row per clip, model, way to take a word away, reading and aggregation
     speech_ablation_means.csv                 over clips, by template and number, beside untrained models
     speech_ablation.png, .pdf                 the same drawn
@@ -13,44 +13,32 @@ folder (it may be that of a run)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ..adapters.model import Model
-from ..alignment import align
-from ..errors import InputError, SpeechmixError, StorageError
-from ..evaluation.ablated_speech import PARTS, ablated_speech
-from ..evaluation.statistics.groups import groups_of
-from ..files.cache_keys import digest
-from ..files.json_files import write_checked_json
-from ..files.locks import writing_to
-from ..files.names import refuse_duplicate, safe_name
+from ..errors import InputError
+from ..evaluation.ablated_speech import ablated_speech
 from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
-from ..files.text_files import write_csv
 from ..inputs.clips.clip import Clip
-from ..interventions.speech_ablation import ablate_speech
-from .checked_json import stored_json
-from .out_of_memory import memory_errors_named
-from .results.part_files import Owner
-from .results.result_store import Results
+from .executors.executor import Executor
+from .kinds.speech_ablation import MEANS, clip_groups
+from .merging import clips_of_job
 from .results.run_folder import SPEECH_ABLATION, RunFolder
-from .results.tidy_tables import TableWriter, clip_table, identified
-from .revisions import revision_entry
-from .twin_clips import few_of
-from .word_times import with_words
+from .run_job import Loads
+from .score_clips import compute_kinds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Loads = Iterable[Model | Callable[[], Model]]
-MEANS, SKIPPED = f"{SPEECH_ABLATION}_means.csv", f"{SPEECH_ABLATION}_skipped.csv"
+__all__ = ["MEANS", "SpeechAblation", "speech_ablation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +85,14 @@ def speech_ablation(
     *,
     sound_fills: Sequence[str] = ("zeros",),
     fills_of_tokens: Sequence[str | int] | None = None,
-    aligner: Model | None = None,
+    aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     twin_clips: int | None = None,
     report: Callable[[str], None] = lambda line: None,
     skipped: Sequence[tuple[str, str]] = (),
-) -> SpeechAblation:
+    shard: Shard | str | None = None,
+    executor: Executor | None = None,
+) -> SpeechAblation | None:
     """Take the cue out of the sound, the decoder's tokens, and both, in every clip, and say what
     the target loses.
 
@@ -131,10 +121,13 @@ def speech_ablation(
         Gets a line for each clip that is left out.
     skipped : sequence of (clip, reason)
         What was already left out.
+    shard, executor
+        Of `score_clips`; they need a folder that stays.
 
     Returns
     -------
-    SpeechAblation
+    SpeechAblation or None
+        None while other shards are not done.
 
     Raises
     ------
@@ -148,164 +141,35 @@ def speech_ablation(
     >>> result = speechmix.speech_ablation([model, twin], clips, "runs/small")            # doctest: +SKIP
     >>> result.means[["template", "number", "condition", "trained", "random", "claim"]]   # doctest: +SKIP
     """
-    refuse_duplicate(clips)
-    models = [models] if isinstance(models, Model) else models
-    options = {
-        "sound_fills": tuple(sound_fills),
-        "fills_of_tokens": fills_of_tokens and tuple(fills_of_tokens),
-    }
-    left_out = [{"clip": name, "model": "", "reason": reason} for name, reason in skipped]
+    fills = None if fills_of_tokens is None else tuple(fills_of_tokens)
+    options = {"sound_fills": tuple(sound_fills), "fills_of_tokens": fills}
+    given: dict[str, Any] = {"aligner": aligner, "align_method": align_method, "report": report}
+    given |= {"twin_clips": twin_clips, "skipped": skipped}
     if out is None:
-        clips = _with_words(clips, None, aligner, align_method, left_out, report)
-        facts, ties = _facts(clips)
-        tables = list(_tables(models, clips, facts, None, options, twin_clips, left_out, report))
-        _refuse_nothing(tables, left_out)
-        return SpeechAblation(pd.concat(tables, ignore_index=True), left_out, ties)
-    folder = RunFolder(Path(out))
-    with writing_to(folder.path):
-        clips = _with_words(clips, folder, aligner, align_method, left_out, report)
-        facts, ties = _facts(clips)
-        with TableWriter(folder.path / SPEECH_ABLATION) as writer:
-            for table in _tables(
-                models, clips, facts, folder, options, twin_clips, left_out, report
-            ):
-                writer.append(table)
-            writer.keep_former = not writer.has_rows
-        write_csv(
-            pd.DataFrame(left_out, columns=["clip", "model", "reason"]), folder.path / SKIPPED
-        )
-        _refuse_nothing(writer.has_rows, left_out)
-        result = SpeechAblation(
-            read_parquet(folder.table(SPEECH_ABLATION)), left_out, ties, folder.path
-        )
-        _write_means(result, folder)
-    return result
-
-
-def _with_words(
-    clips: Sequence[Clip],
-    folder: RunFolder | None,
-    aligner: Model | None,
-    method: str,
-    left_out: list[dict[str, str]],
-    report: Callable[[str], None],
-) -> list[Clip]:
-    """Clips with words: their own, those that the folder keeps, or placed now. What cannot be
-    aligned is recorded."""
-    placed = []
-    with ExitStack() as files:
-        results = files.enter_context(Results(folder, Owner(), Shard(), report)) if folder else None
-        for clip in clips:
-            try:
-                with memory_errors_named():
-                    if clip.words is None and results is not None:
-                        clip, *_ = with_words(results, clip, aligner, method)
-                    elif clip.words is None:
-                        clip = align(clip, model=aligner, method=method)
-            except StorageError:
-                raise
-            except SpeechmixError as error:
-                left_out.append({"clip": clip.name, "model": "", "reason": str(error)})
-                report(f"{clip.name}  SKIPPED: {error}")
-                continue
-            placed.append(clip)
-    return placed
-
-
-def _facts(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, str]], str]:
-    """By clip what it is grouped and parted by, and what ties clips together."""
-    table = clip_table(clips)
-    groups, ties = groups_of(table)
-    defaults = {"side": "all", **dict.fromkeys(PARTS, ""), "control": "no"}
-    facts = table.reindex(columns=list(defaults)).fillna(defaults).astype(str).assign(group=groups)
-    return dict(zip(table["clip"], facts.to_dict("records"), strict=True)), ties
-
-
-def _tables(
-    models: Loads,
-    clips: Sequence[Clip],
-    facts: dict[str, dict[str, str]],
-    folder: RunFolder | None,
-    options: dict[str, Any],
-    twin_clips: int | None,
-    left_out: list[dict[str, str]],
-    report: Callable[[str], None],
-) -> Iterator[pd.DataFrame]:
-    """The table of each clip and model; what fails is recorded."""
-    labels: set[str] = set()
-    with_twin: set[str] = set()
-    for model in models:
-        model = model if isinstance(model, Model) else model()
-        if model.label in labels:
-            raise InputError(
-                f"two models are called {model.label!r}: give each its own name or seed"
+        if shard is not None or executor is not None:
+            raise InputError("a shard, or workers, need a folder: say which with out=")
+        with TemporaryDirectory() as scratch:
+            ablated = speech_ablation(
+                models, clips, scratch, sound_fills=sound_fills, fills_of_tokens=fills, **given
             )
-        labels.add(model.label)
-        model.forget_fingerprint()
-        further = twin_clips is not None and model.init == "random" and model.name in with_twin
-        with_twin |= {model.name} if model.init == "random" else set()
-        for clip in few_of(clips, twin_clips) if further and twin_clips is not None else clips:
-            try:
-                with memory_errors_named():
-                    rows = _rows_of(folder, model, clip, options, report)
-            except StorageError:
-                raise
-            except SpeechmixError as error:
-                left_out.append({"clip": clip.name, "model": model.label, "reason": str(error)})
-                report(f"{clip.name}  {model.label}  SKIPPED: {error}")
-                continue
-            table = identified(pd.DataFrame(rows), clip, model)
-            for place, (name, value) in enumerate(facts[clip.name].items()):
-                table.insert(5 + place, name, value)
-            yield table
-
-
-def _rows_of(
-    folder: RunFolder | None,
-    model: Model,
-    clip: Clip,
-    options: dict[str, Any],
-    report: Callable[[str], None],
-) -> list[dict[str, Any]]:
-    """What is read of one clip: kept, or read now and then kept."""
-    if folder is None:
-        return _read(model, clip, options)
-    path = folder.path / SPEECH_ABLATION / safe_name(model.label) / f"{clip.name}.json"
-    asked = {
-        "weights": model.fingerprint,
-        "dtype": str(model.state_dtype),
-        **clip.ingredients,
-        **options,
-    }
-    question = digest({**asked, **revision_entry(SPEECH_ABLATION)})
-    stored = stored_json(path, report)
-    if stored.get("question") == question and isinstance(stored.get("rows"), list):
-        return stored["rows"]
-    rows = _read(model, clip, options)
-    write_checked_json(path, {"question": question, "rows": rows})
-    return rows
-
-
-def _read(model: Model, clip: Clip, options: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = ablate_speech(model, clip, **options).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in rows]
-
-
-def _refuse_nothing(done: Any, left_out: list[dict[str, str]]) -> None:
-    if not done:
-        reasons = (
-            "; ".join(dict.fromkeys(row["reason"] for row in left_out[:3])) or "there are no clips"
-        )
-        raise InputError(f"no clip could be used: {reasons}")
-
-
-def _write_means(result: SpeechAblation, folder: RunFolder) -> None:
-    from ..reporting.plots.panels import write_figure
-
-    if result.means.empty:  # every clip is a control
-        (folder.path / MEANS).unlink(missing_ok=True)
-        return
-    write_csv(result.means, folder.path / MEANS)
-    figure = result.figure()
-    for ending in ("png", "pdf"):
-        write_figure(figure, folder.beside_page(SPEECH_ABLATION, ending))
+            return ablated and replace(ablated, out=None)
+    folder = RunFolder(Path(out))
+    run = compute_kinds(
+        models,
+        clips,
+        out,
+        {SPEECH_ABLATION: options},
+        progress=False,
+        shard=shard,
+        executor=executor,
+        **given,
+    )
+    if not run.is_complete:
+        return None
+    is_whole = shard is None and executor is None
+    if not run.done and (is_whole or not folder.table(SPEECH_ABLATION).is_file()):
+        reasons = "; ".join(dict.fromkeys(row["reason"] for row in run.skipped[:3]))
+        raise InputError(f"no clip could be used: {reasons or 'there are no clips'}")
+    _, ties = clip_groups(clips_of_job(folder, clips, SPEECH_ABLATION))
+    table = read_parquet(folder.table(SPEECH_ABLATION))
+    return SpeechAblation(table, run.skipped, ties, folder.path)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..evaluation.statistics.even_choice import choose_evenly
 from ..evaluation.statistics.groups import groups_of, item_table
 from ..inputs.clips.clip import Clip
-from ..reporting.plots.map_figures import evenly
 
 CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
 # Columns of a manifest by which clips are put in order, so that each kind has its part.
@@ -42,5 +42,5 @@ def few_of(clips: Sequence[Clip], most: int) -> list[Clip]:
         dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])
     )
     count = max(round(most * len(groups) / len(asked)), 1)
-    names = set(table[table["group"].isin(evenly(groups, count))]["clip"])
+    names = set(table[table["group"].isin(choose_evenly(groups, count))]["clip"])
     return [clip for clip in asked if clip.name in names]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from speechmix.adapters.capture.forward_pass import Capture
-from speechmix.adapters.editing.branch_runs import branch_outputs
-from speechmix.adapters.editing.branches import Branch
+from speechmix.adapters.editing.patched_runs import run_patches
+from speechmix.adapters.editing.patches import Patch
 from speechmix.errors import InputError
 from tests import oracle
 from tests.conftest import inputs_of, tiny
@@ -40,12 +40,12 @@ def all_branches(model):
             range(1, len(stack)),
             range(len(stack)),
         ]
-        yield from (Branch(name, layers, POSITIONS[: 1 + layers.start]) for layers in windows)
+        yield from (Patch(name, layers, POSITIONS[: 1 + layers.start]) for layers in windows)
 
 
 def test_zeroing_in_many_runs_together_is_zeroing_in_one_pass_each(any_model):
     inputs, branches = inputs_of(any_model), list(all_branches(any_model))
-    clean, runs = branch_outputs(any_model, inputs, branches, states_of)
+    clean, runs = run_patches(any_model, inputs, branches, states_of)
     assert torch.allclose(clean, plainly(any_model, inputs), atol=1e-10)
     for branch, run in zip(branches, runs, strict=True):
         expected = zeroed_by_oracle(any_model, inputs, branch)
@@ -55,8 +55,8 @@ def test_zeroing_in_many_runs_together_is_zeroing_in_one_pass_each(any_model):
 
 def test_how_many_run_together_changes_nothing(any_model):
     inputs, branches = inputs_of(any_model), list(all_branches(any_model))
-    _, together = branch_outputs(any_model, inputs, branches, states_of)
-    _, by_twos = branch_outputs(any_model, inputs, branches, states_of, at_once=2)
+    _, together = run_patches(any_model, inputs, branches, states_of)
+    _, by_twos = run_patches(any_model, inputs, branches, states_of, at_once=2)
     assert torch.allclose(together, by_twos, atol=1e-11)
 
 
@@ -85,11 +85,11 @@ def test_own_values_and_states_change_nothing_and_all_of_another_s_states_give_t
         count = own[stack_name, last][0].shape[1]
         whole = list(range(count))
         values = {index: own[stack_name, index][0] for index in range(len(stack))}
-        branches = [Branch(stack_name, range(len(stack)), whole, values=values)]
+        branches = [Patch(stack_name, range(len(stack)), whole, values=values)]
         if stack_name != "cross":
-            branches += [Branch(stack_name, range(1, 2), whole, states=own[stack_name, 1][1])]
-            branches += [Branch(stack_name, range(1, 2), whole, states=others[stack_name, 1][1])]
-        clean, runs = branch_outputs(model, inputs, branches, states_of)
+            branches += [Patch(stack_name, range(1, 2), whole, states=own[stack_name, 1][1])]
+            branches += [Patch(stack_name, range(1, 2), whole, states=others[stack_name, 1][1])]
+        clean, runs = run_patches(model, inputs, branches, states_of)
         for run in runs[:2]:
             assert torch.allclose(run, clean, atol=1e-10)
         if set(model.stacks) == {stack_name}:
@@ -103,8 +103,8 @@ def test_values_put_in_are_those_a_plain_hook_puts_in(name):
     inputs, layer = inputs_of(model), 1
     stack_name = next(iter(model.stacks))
     other = blocks_of(model, inputs_of(model, seed=2))[stack_name, layer][0][:, POSITIONS]
-    branch = Branch(stack_name, range(layer, layer + 1), POSITIONS, values={layer: other})
-    _, runs = branch_outputs(model, inputs, [branch], states_of)
+    branch = Patch(stack_name, range(layer, layer + 1), POSITIONS, values={layer: other})
+    _, runs = run_patches(model, inputs, [branch], states_of)
     if (
         name == "wavlm-post"
     ):  # its projection is a weight, not a module: exact only through the run itself
@@ -135,7 +135,7 @@ def test_nothing_is_left_behind(any_model):
         len(part._forward_hooks) + len(part._forward_pre_hooks)
         for part in any_model.module.modules()
     ]
-    branch_outputs(any_model, inputs, list(all_branches(any_model))[:2], states_of)
+    run_patches(any_model, inputs, list(all_branches(any_model))[:2], states_of)
     assert hooks == [
         len(part._forward_hooks) + len(part._forward_pre_hooks)
         for part in any_model.module.modules()
@@ -146,11 +146,11 @@ def test_nothing_is_left_behind(any_model):
 @pytest.mark.parametrize(
     ("branch", "said"),
     [
-        (Branch("heart", range(1), [0]), "no stack 'heart'"),
-        (Branch("encoder", range(2, 9), [0]), "within the 3 of the encoder"),
-        (Branch("encoder", range(1), [999]), "position 999 is not among"),
+        (Patch("heart", range(1), [0]), "no stack 'heart'"),
+        (Patch("encoder", range(2, 9), [0]), "within the 3 of the encoder"),
+        (Patch("encoder", range(1), [999]), "position 999 is not among"),
         (
-            Branch("cross", range(1), [0], states=torch.zeros(1, 32)),
+            Patch("cross", range(1), [0], states=torch.zeros(1, 32)),
             "ask for the encoder or the decoder",
         ),
     ],
@@ -158,4 +158,4 @@ def test_nothing_is_left_behind(any_model):
 def test_what_is_not_there_is_refused(branch, said):
     model = tiny("whisper-80")
     with pytest.raises(InputError, match=said):
-        branch_outputs(model, inputs_of(model), [branch], states_of)
+        run_patches(model, inputs_of(model), [branch], states_of)

@@ -14,8 +14,8 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture.hidden_states import hidden_states
-from speechmix.adapters.editing.branch_runs import branch_outputs
-from speechmix.adapters.editing.branches import Branch
+from speechmix.adapters.editing.patched_runs import run_patches
+from speechmix.adapters.editing.patches import Patch
 from speechmix.errors import InputError
 from tests import oracle_by_path as oracle
 from tests.models import shared_models
@@ -115,13 +115,13 @@ def test_nothing_comes_from_another_chunk(model, inputs, engine):
 def test_a_knocked_out_word_is_a_pass_with_its_values_zeroed(model, inputs):
     words = list(range(len(WORDS)))
     branches = [
-        Branch("encoder", range(layer, layer + 1), range(*word))
+        Patch("encoder", range(layer, layer + 1), range(*word))
         for layer in range(2)
         for word in WORDS
     ]
     with model.in_use():
-        clean, found = branch_outputs(model, inputs, branches, read)
-        again = branch_outputs(model, inputs, branches, read, at_once=3)[1]
+        clean, found = run_patches(model, inputs, branches, read)
+        again = run_patches(model, inputs, branches, read, at_once=3)[1]
     assert clean.item() == pytest.approx(margin(model, inputs), abs=1e-12)
     assert torch.allclose(found, again, atol=1e-12)
     for number, branch in enumerate(branches):
@@ -142,11 +142,11 @@ def test_states_and_values_of_another_sound_are_put_in(model, inputs):
         rows = list(range(start, stop))
         by_head = values[layer][rows].unflatten(-1, (4, 8)).transpose(0, 1)
         branches = [
-            Branch("encoder", range(layer, layer + 1), rows, states=theirs[layer][0][0][rows]),
-            Branch("encoder", range(layer, layer + 1), rows, values={layer: by_head}),
+            Patch("encoder", range(layer, layer + 1), rows, states=theirs[layer][0][0][rows]),
+            Patch("encoder", range(layer, layer + 1), rows, values={layer: by_head}),
         ]
         with model.in_use():
-            _, found = branch_outputs(model, inputs, branches, read)
+            _, found = run_patches(model, inputs, branches, read)
         with states_entering(layers(model)[layer], rows, theirs[layer][0][0][rows]):
             assert found[0].item() == pytest.approx(margin(model, inputs), abs=1e-5)
         with values_instead(layers(model)[layer], rows, values[layer][rows]):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from speechmix.adapters.capture.activation_cache import as_encoder_output
+from speechmix.adapters.capture.features import wrap_encoder_states
 from speechmix.adapters.editing.shared_encoder import heard_once
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.runner import run_inputs
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import OBJECTIVE, with_head
 
@@ -31,19 +32,19 @@ def test_runs_together_are_those_alone(name):
     ids = decision.prepared.inputs["decoder_input_ids"]
     texts = [ids, ids.flip(1), ids.roll(1, 1), (ids + 1) % 11]
     fed = [
-        decision.with_encoded_sound({**decision.prepared.inputs, "decoder_input_ids": text})
+        (decision.behind_encoder({"decoder_input_ids": text}, decision.encoded_sound), None)
         for text in texts
     ]
     log, cross = [], model.stacks["cross"].layers[0].attention
     hooks = [calls_of(cross.key, log), calls_of(cross.value, log)]
     try:
-        together = decision.of_many_inputs([(inputs, None) for inputs in fed])
+        together = run_inputs(decision, fed, decision.objective.function)
     finally:
         for hook in hooks:
             hook.remove()
     assert [shape[0] for shape in log] == [1, 1]  # projected once
     alone = [
-        decision.of_inputs({**decision.prepared.inputs, "decoder_input_ids": text})
+        decision.input_margin({**decision.prepared.inputs, "decoder_input_ids": text})
         for text in texts
     ]
     assert len(set(np.round(alone, 9))) == len(texts)
@@ -60,7 +61,7 @@ def test_states_of_their_own_and_masks_are_left_alone():
     try:
         with heard_once(model), torch.no_grad():
             found = model.module(
-                encoder_outputs=as_encoder_output(both), decoder_input_ids=ids, use_cache=False
+                encoder_outputs=wrap_encoder_states(both), decoder_input_ids=ids, use_cache=False
             ).logits
     finally:
         hook.remove()
@@ -68,7 +69,7 @@ def test_states_of_their_own_and_masks_are_left_alone():
     with torch.no_grad():
         for row, of_one in enumerate(both):
             again = model.module(
-                encoder_outputs=as_encoder_output(of_one[None]),
+                encoder_outputs=wrap_encoder_states(of_one[None]),
                 decoder_input_ids=ids[:1],
                 use_cache=False,
             )

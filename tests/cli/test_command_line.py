@@ -319,11 +319,11 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     import os
     import signal
 
-    from speechmix.runs import clip_store as store
     from speechmix.runs import model_run
+    from speechmix.runs.kinds import contributions as store
     from speechmix.runs.run_status import run_status
 
-    real = model_run.ModelRun._further
+    real = model_run.ModelRun._say
 
     def preempted(self, *arguments, **options):
         real(self, *arguments, **options)
@@ -339,12 +339,12 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     ]
     arguments += ["--figures", "0", "--device", "cpu", "--out", str(tmp_path / "run")]
     former = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(model_run.ModelRun, "_further", preempted)
+    monkeypatch.setattr(model_run.ModelRun, "_say", preempted)
     assert main(arguments) == 130
     assert "the same command goes on where it was" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is former
     assert run_status(tmp_path / "run").table["clips"].sum() == 1
-    monkeypatch.setattr(model_run.ModelRun, "_further", real)
+    monkeypatch.setattr(model_run.ModelRun, "_say", real)
     monkeypatch.setattr(store, "mix", None)  # scoring again would raise
     assert main(arguments) == 0
 

@@ -53,11 +53,17 @@ def test_blank_out_prints_and_writes(folder, tmp_path, capsys):
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "skipped: " in printed
-    assert "bert: 2 sentences, mask" in printed
-    assert "bert, random (seed 0): 2 sentences, mask" in printed
+    assert "bert: 2 sentences, blank (mask)" in printed
+    assert "bert, random (seed 0): 2 sentences, blank (mask)" in printed
     table = pd.read_csv(tmp_path / "blank_out.csv")
     assert set(table["measure"]) == {"attention", "random", "length", "position", "oracle"}
-    assert set(table["layers"].dropna()) == {"layer 0", "layer 1", "layer 2", "mean", "rollout"}
+    assert set(table["aggregation"].dropna()) == {
+        "layer 0",
+        "layer 1",
+        "layer 2",
+        "mean",
+        "rollout",
+    }
     assert (tmp_path / "blank_out.png").stat().st_size > 10_000
     assert len(pd.read_csv(tmp_path / "blank_out_drops.csv")) == 2 * (4 + 4)
 

@@ -11,8 +11,8 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, ModelError
-from speechmix.runs.executors import block_driver as block_engine
-from speechmix.runs.executors.block_driver import BlockEngine, EngineError, blocks_of
+from speechmix.runs.executors import block_driver
+from speechmix.runs.executors.block_driver import BlockExecutor, ExecutorError, blocks_of
 from speechmix.runs.executors.block_worker import ROW, BlockWorker
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
@@ -27,7 +27,7 @@ QUIET = {
 }
 
 
-class HereEngine(BlockEngine):
+class HereExecutor(BlockExecutor):
     """Blocks of two, the last first; a worker of its own for each second block; breaks off after so
     many blocks, once."""
 
@@ -43,7 +43,7 @@ class HereEngine(BlockEngine):
         for number, table in enumerate(reversed(blocks_of(clips, 2))):
             if number == self.breaks_after:
                 self.breaks_after = None
-                raise EngineError("the cluster is gone")
+                raise ExecutorError("the cluster is gone")
             if number % 2 == 0:
                 worker = BlockWorker(asked, "here", lambda: {"here"})
             some = [pickle.loads(one.as_py()) for one in table["clip"]]
@@ -82,22 +82,22 @@ def whole(loads, tmp_path_factory):
 
 @pytest.mark.parametrize("breaks_after", [None, 2])
 def test_the_folder_is_that_of_one_process(loads, whole, breaks_after, tmp_path, monkeypatch):
-    monkeypatch.setattr(block_engine, "_MERGED_TOGETHER", 1)  # on the way, too
-    engine = HereEngine(breaks_after)
-    run = score_clips(loads, clips(), tmp_path, engine=engine, twin_clips=2, **QUIET)
-    assert engine.passes == 3 + (breaks_after is not None)
+    monkeypatch.setattr(block_driver, "_MERGED_TOGETHER", 1)  # on the way, too
+    executor = HereExecutor(breaks_after)
+    run = score_clips(loads, clips(), tmp_path, executor=executor, twin_clips=2, **QUIET)
+    assert executor.passes == 3 + (breaks_after is not None)
     assert snapshot(tmp_path) == whole
     assert run.skipped == [{"clip": "untimed", "model": "", "reason": run.skipped[0]["reason"]}]
     before = snapshot(tmp_path)
     assert (
-        score_clips(loads, clips(), tmp_path, engine=HereEngine(), twin_clips=2, **QUIET).done
+        score_clips(loads, clips(), tmp_path, executor=HereExecutor(), twin_clips=2, **QUIET).done
         == run.done
     )
     assert snapshot(tmp_path) == before
 
 
 def test_one_process_goes_on_where_an_engine_was_stopped(loads, whole, tmp_path):
-    class Stopped(HereEngine):
+    class Stopped(HereExecutor):
         def rows(self, asked, clips):
             for number, row in enumerate(super().rows(asked, clips)):
                 if number == 3:
@@ -105,24 +105,24 @@ def test_one_process_goes_on_where_an_engine_was_stopped(loads, whole, tmp_path)
                 yield row
 
     with pytest.raises(KeyboardInterrupt):
-        score_clips(loads, clips(), tmp_path, engine=Stopped(), twin_clips=2, **QUIET)
+        score_clips(loads, clips(), tmp_path, executor=Stopped(), twin_clips=2, **QUIET)
     score_clips(loads, clips(), tmp_path, twin_clips=2, **QUIET)
     assert snapshot(tmp_path) == whole
 
 
 def test_what_cannot_go_on_is_said(loads, tmp_path):
-    class Gone(HereEngine):
+    class Gone(HereExecutor):
         def rows(self, asked, clips):
-            raise EngineError("the cluster is gone")
+            raise ExecutorError("the cluster is gone")
 
     with pytest.raises(ModelError, match="3 times: the cluster is gone"):
-        score_clips(loads, clips(), tmp_path, engine=Gone(), **QUIET)
+        score_clips(loads, clips(), tmp_path, executor=Gone(), **QUIET)
     with pytest.raises(InputError, match="functions that load a model"):
-        score_clips([loads[0]()], clips(), tmp_path, engine=HereEngine(), **QUIET)
+        score_clips([loads[0]()], clips(), tmp_path, executor=HereExecutor(), **QUIET)
     with pytest.raises(InputError, match="two models are called"):
-        score_clips([loads[0]] * 2, clips(), tmp_path, engine=HereEngine(), **QUIET)
-    with pytest.raises(InputError, match="an engine or a shard"):
-        score_clips(loads, clips(), tmp_path, engine=HereEngine(), shard="1/2", **QUIET)
+        score_clips([loads[0]] * 2, clips(), tmp_path, executor=HereExecutor(), **QUIET)
+    with pytest.raises(InputError, match="an executor or a shard"):
+        score_clips(loads, clips(), tmp_path, executor=HereExecutor(), shard="1/2", **QUIET)
 
 
 def test_blocks_are_small_and_named_after_their_clips():

@@ -12,11 +12,12 @@ import pytest
 import speechmix
 from speechmix.errors import StorageError
 from speechmix.mixing.passes.request import MixRequest
-from speechmix.runs import clip_store as store
 from speechmix.runs.executors import attempts
 from speechmix.runs.executors.attempts import Attempts
 from speechmix.runs.executors.block_worker import BlockWorker, Pass
-from speechmix.runs.model_run import Wanted
+from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
+from speechmix.runs.model_run import RunRequest
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.twin_clips import few_of
 from tests.conftest import build
@@ -37,10 +38,9 @@ def model():
 @pytest.fixture
 def asked(model, tmp_path):
     few = frozenset(one.name for one in few_of(clips(), 2))
-    wanted = Wanted(
-        MixRequest(), "auto", False, False, frozenset(), frozenset(), {}, few, False, None
-    )
-    return Pass(tmp_path / "run", lambda: model, wanted, (), (), tmp_path / "attempts")
+    kinds = ((CONTRIBUTIONS_KIND, {"maps": MapOptions(MixRequest())}),)
+    request = RunRequest(kinds, twin_clips=few)
+    return Pass(tmp_path / "run", lambda: model, request, (), (), tmp_path / "attempts")
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_what_another_worker_kept_is_known(asked, log):
         next(worker(asked).rows("block", clips()))["keys"] == first[0]["keys"]
     )  # by the name of its block
     parts = tuple(RunFolder(asked.folder).part_files())
-    later = Pass(asked.folder, asked.load, asked.wanted, (), parts, asked.attempts)
+    later = Pass(asked.folder, asked.load, asked.request, (), parts, asked.attempts)
     rows = list(worker(later).rows("another block", clips()[::-1]))  # by an earlier start
     assert [row["keys"] for row in rows] == [row["keys"] for row in first[::-1]]
     assert log.read_text() == heard

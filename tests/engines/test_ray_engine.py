@@ -18,10 +18,10 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError, ModelError, SpeechmixError
-from speechmix.runs import clip_store as store
 from speechmix.runs.executors.block_driver import _OfModel, blocks_of
 from speechmix.runs.executors.block_worker import Pass
-from speechmix.runs.executors.ray_executor import FEWEST, RayEngine, RayWorker
+from speechmix.runs.executors.ray_executor import FEWEST, RayExecutor, RayWorker
+from speechmix.runs.kinds import contributions as store
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.reliability.kills import snapshot
@@ -115,7 +115,12 @@ def whole(model, tmp_path_factory):
 
 def on_ray(cluster, models, some, out, report=lambda line: None, **options):
     return score_clips(
-        models, some, out, report=report, engine=RayEngine(cluster.address, **options), **OPTIONS
+        models,
+        some,
+        out,
+        report=report,
+        executor=RayExecutor(cluster.address, **options),
+        **OPTIONS,
     )
 
 
@@ -194,8 +199,8 @@ def test_what_cannot_be_loaded_is_said(cluster, model, tmp_path):
         on_ray(cluster, [speechmix.load(model)], clips(2), tmp_path / "run")
     with pytest.raises(InputError, match="two models are called"):
         on_ray(cluster, [partial(speechmix.load, model)] * 2, clips(2), tmp_path / "run")
-    with pytest.raises(InputError, match="an engine or a shard"):
-        score_clips([], clips(2), tmp_path / "run", engine=RayEngine(), shard="1/2")
+    with pytest.raises(InputError, match="an executor or a shard"):
+        score_clips([], clips(2), tmp_path / "run", executor=RayExecutor(), shard="1/2")
 
 
 @pytest.mark.long
@@ -230,10 +235,10 @@ def test_a_driver_that_is_killed_and_started_again(cluster, model, whole, tmp_pa
     log, out = tmp_path / "log", tmp_path / "run"
     code = f"""
 from pathlib import Path
-from speechmix.runs.executors.ray_executor import RayEngine
+from speechmix.runs.executors.ray_executor import RayExecutor
 from tests.engines import test_ray_engine as test
 test.score_clips(test.loads(Path({str(model)!r}), Path({str(log)!r})), test.clips(test.COUNT), {str(out)!r},
-                 engine=RayEngine({cluster.address!r}), **test.OPTIONS)
+                 executor=RayExecutor({cluster.address!r}), **test.OPTIONS)
 """
     driver = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL)
     while sum(begun(log).values()) < 100:

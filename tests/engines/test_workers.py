@@ -22,7 +22,7 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.runs.executors import local_workers as workers
 from speechmix.runs.executors import machine_resources as machine
-from speechmix.runs.executors.local_workers import score_in_workers
+from speechmix.runs.executors.local_workers import LocalWorkers
 from speechmix.runs.executors.machine_resources import gpu_of, workers_for
 from speechmix.runs.run_status import run_status
 from speechmix.runs.score_clips import score_clips
@@ -48,12 +48,11 @@ def test_tables_are_those_of_one_process_though_a_worker_died_once(tmp_path):
     )
     (tmp_path / "deaths").mkdir()
     dying = partial(load_once_dead, CTC, str(tmp_path / "deaths"), "2/2", times=1)
-    run = score_in_workers(
+    run = score_clips(
         [dying, TWIN],
         clips,
         tmp_path / "two",
-        workers=2,
-        device="cpu",
+        executor=LocalWorkers(2, "cpu"),
         report=lines.append,
         **OPTIONS,
     )
@@ -75,8 +74,8 @@ def test_a_worker_that_dies_twice_leaves_its_clips_missing_and_what_others_did(t
     (tmp_path / "deaths").mkdir()
     dying = partial(load_once_dead, CTC, str(tmp_path / "deaths"), "1/2", times=9)
     with pytest.raises(SpeechmixError, match="died twice: 1/2") as refused:
-        score_in_workers(
-            [dying], clips, tmp_path / "run", workers=2, device="cpu", report=str, **OPTIONS
+        score_clips(
+            [dying], clips, tmp_path / "run", executor=LocalWorkers(2, "cpu"), report=str, **OPTIONS
         )
     for clip in clips:
         assert (clip.name in str(refused.value)) == Shard(1, 2).holds(clip.name)
@@ -104,8 +103,8 @@ def test_stopped_it_keeps_what_is_done_and_ends_its_processes(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers._Worker, "start", start)
         with pytest.raises(KeyboardInterrupt):
-            score_in_workers(
-                [TWIN], clips, tmp_path, workers=1, device="cpu", report=stop, **OPTIONS
+            score_clips(
+                [TWIN], clips, tmp_path, executor=LocalWorkers(1, "cpu"), report=stop, **OPTIONS
             )
     assert processes
     assert not any(process.is_alive() for process in processes)
@@ -151,8 +150,14 @@ def test_an_error_that_a_worker_meets_is_raised_here_once(tmp_path):
     clips = bundled.clips()[:1]
     score_clips([TWIN], clips, tmp_path, report=str, **OPTIONS)
     with pytest.raises(InputError, match="holds a run with other options"):
-        score_in_workers(
-            [TWIN], clips, tmp_path, workers=1, device="cpu", heads="each", report=str, **OPTIONS
+        score_clips(
+            [TWIN],
+            clips,
+            tmp_path,
+            executor=LocalWorkers(1, "cpu"),
+            heads="each",
+            report=str,
+            **OPTIONS,
         )
 
 
@@ -168,9 +173,9 @@ def test_what_cannot_be_sent_to_a_process_is_refused(tmp_path):
         ([lambda: None], "cannot be sent to a process"),
     ):
         with pytest.raises(InputError, match=wrong):
-            score_in_workers(models, bundled.clips()[:2], tmp_path, workers=2)
+            score_clips(models, bundled.clips()[:2], tmp_path, executor=LocalWorkers(2))
     with pytest.raises(InputError, match="at least one worker"):
-        score_in_workers([TWIN], bundled.clips()[:2], tmp_path, workers=0)
+        score_clips([TWIN], bundled.clips()[:2], tmp_path, executor=LocalWorkers(0))
     assert not list(tmp_path.iterdir())
 
 

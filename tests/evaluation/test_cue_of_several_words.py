@@ -94,7 +94,7 @@ def test_ablation_takes_all_its_words_away_together(name, clip):
             oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)
         ]
         with oracle.zeroed_values_of_all(modules, positions):
-            margin = decision.of_inputs(decision.prepared.inputs)
+            margin = decision.input_margin(decision.prepared.inputs)
         assert table.margin[stack] == pytest.approx(margin, abs=1e-4)
         assert joint.words(stack) == ["des ballons"]
         assert joint.scores(stack)[0, 0] == pytest.approx(decision.margin - margin, abs=1e-4)

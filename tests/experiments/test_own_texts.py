@@ -13,7 +13,7 @@ import speechmix
 from speechmix.adapters.generation import transcription as writing
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.mixing_map import MixingMap
-from speechmix.runs.generated_texts import texts_of
+from speechmix.runs.kinds.generated_texts import texts_of
 from speechmix.runs.results.part_files import Owner, opened_part, table_of, write_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import score_clips
@@ -63,7 +63,7 @@ def test_it_is_kept_and_used_again(model, made, tmp_path, monkeypatch):
     assert first.provenance["decoder_text"] == written["text"]
     assert "transcript of the model" in first.provenance["decoder_text_by"]
     assert [unit.start for unit in first.targets] == list(range(len(written["ids"])))
-    monkeypatch.setattr(writing, "greedy_ids", None)  # writing again would raise
+    monkeypatch.setattr(writing, "generate_greedily", None)  # writing again would raise
     again = speechmix.load(made[0], processor=made[1], check=False)
     more = {**FRAMES, "measures": ["attention", "attention_norm"], "overwrite": True}
     assert score_clips(again, [without_text()], tmp_path, **more).done == 1

@@ -21,9 +21,10 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.runs import clip_store as store
 from speechmix.runs import score_clips as runs
 from speechmix.runs import word_times
+from speechmix.runs.kinds import ablation, transcripts
+from speechmix.runs.kinds import contributions as store
 from tests.conftest import trained
 
 CTC, WHISPER = (str(bundled.models()[f"tiny-french-{kind}"]) for kind in ("ctc", "whisper"))
@@ -108,8 +109,8 @@ def computed(monkeypatch):
 
     counted(word_times, "align", lambda options: ["words"])
     counted(store, "mix", lambda options: options["measures"])
-    counted(store, "ablate_with_control", lambda options: ["ablation"])
-    counted(store, "transcribe", lambda options: ["transcript"])
+    counted(ablation, "ablate_with_control", lambda options: ["ablation"])
+    counted(transcripts, "transcribe", lambda options: ["transcript"])
     counted(one_clip, "clip_figure", lambda options: ["figure"])
     return counts
 

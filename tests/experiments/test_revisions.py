@@ -11,8 +11,10 @@ from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import FACTS, revision_of
 from speechmix.mixing.measures.registry import MEASURES
 from speechmix.reporting.pages import study_page
-from speechmix.runs import clip_store as store
-from speechmix.runs import revisions
+from speechmix.runs.faithfulness_runs import VERSION
+from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds.registry import KINDS
+from speechmix.runs.kinds.result_kind import version_entry
 from speechmix.runs.results import result_store as results
 from speechmix.runs.results import run_folder as folders
 from speechmix.runs.results.open_run import contributing_versions, open_run
@@ -72,7 +74,7 @@ def test_scores_of_a_former_revision_are_made_again(tmp_path, computed, monkeypa
 def test_a_revised_kind_of_result_is_made_again(tmp_path, computed, monkeypatch, kind):
     score(tmp_path / "run")
     before = len(computed)
-    monkeypatch.setitem(revisions.REVISIONS, kind, 2)
+    monkeypatch.setitem(KINDS, kind, dataclasses.replace(KINDS[kind], version=2))
     score(tmp_path / "run")
     assert (len(computed) > before) == (kind == "contributions")
 
@@ -81,17 +83,14 @@ def test_keys_of_a_first_revision_are_those_of_before():
     assert MEASURES["attention"].identity == "attention"
     assert dataclasses.replace(MEASURES["attention"], revision=3).identity == "attention revision 3"
     assert {revision_of(name) for name in (*FACTS, "nobody's")} == {1}
-    assert revisions.revision_entry("ablation", FACTS) == {}
-    assert revisions.revision_entry("trials", FACTS) == {"revision": revisions.REVISIONS["trials"]}
+    assert version_entry(1, FACTS) == {}
+    assert version_entry(VERSION, FACTS) == {"revision": VERSION}
 
 
 def test_a_revised_measure_is_in_what_is_made_with_it(monkeypatch):
     revise(monkeypatch, "attention")
-    assert revisions.revision_entry("ablation", ["attention", "alti"]) == {
-        "measure_revisions": {"attention": 2}
-    }
-    monkeypatch.setitem(revisions.REVISIONS, "trials", 5)
-    assert revisions.revision_entry("trials") == {"revision": 5}
+    assert version_entry(1, ["attention", "alti"]) == {"measure_revisions": {"attention": 2}}
+    assert version_entry(5) == {"revision": 5}
 
 
 def test_the_page_names_every_version_that_computed_a_result(tmp_path, monkeypatch):

@@ -89,7 +89,7 @@ def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips,
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_path, monkeypatch):
-    judged, names = trials.judged, []
+    judged, names = trials.evaluate_item, []
 
     def deadly(model, item, *arguments, **options):
         names.append(item.name)
@@ -97,7 +97,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_p
             os.kill(os.getpid(), signal.SIGKILL)
         return judged(model, item, *arguments, **options)
 
-    monkeypatch.setattr(trials, "judged", deadly)
+    monkeypatch.setattr(trials, "evaluate_item", deadly)
     child = os.fork()
     if child == 0:
         faithfulness_of_clips(model, clips, tmp_path, **ASKED)
@@ -105,7 +105,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_p
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     monkeypatch.setattr(
         trials,
-        "judged",
+        "evaluate_item",
         lambda model, item, *more, **options: (
             names.append(item.name) or judged(model, item, *more, **options)
         ),
@@ -119,10 +119,10 @@ def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(
     model, clips, whole, tmp_path, monkeypatch
 ):
     faithfulness_of_clips(model, clips, tmp_path, **ASKED)
-    judged, names = trials.judged, []
+    judged, names = trials.evaluate_item, []
     monkeypatch.setattr(
         trials,
-        "judged",
+        "evaluate_item",
         lambda model, item, *more, **options: (
             names.append(item.name) or judged(model, item, *more, **options)
         ),
@@ -153,7 +153,7 @@ def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path
         clips = [
             clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)
         ]
-        monkeypatch.setattr(trials, "judged", None)  # whoever calls it dies
+        monkeypatch.setattr(trials, "evaluate_item", None)  # whoever calls it dies
     trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
     ties, n_groups, values = of_clips_in_memory(model, clips, asked)
     assert "the target word" in ties
@@ -211,7 +211,7 @@ def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monke
 
 
 def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypatch, capsys):
-    stop_at("judged", model, clips[:1], tmp_path, monkeypatch)
+    stop_at("evaluate_item", model, clips[:1], tmp_path, monkeypatch)
     assert main(["status", str(tmp_path)]) == 0
     assert "faithfulness tiny-french-ctc: not done; 0 clips done" in capsys.readouterr().out
 

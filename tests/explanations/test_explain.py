@@ -18,7 +18,7 @@ from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
 from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.explanations.generated_drafts import pieces_of
 from speechmix.explanations.generated_tokens import label_of
-from speechmix.explanations.removals import Removal, read_without
+from speechmix.explanations.removals import read_without, removals_of
 from speechmix.explanations.tables import COLUMNS
 from speechmix.inputs import bundled
 from tests.models.shared_models import shared
@@ -71,9 +71,9 @@ def log_probabilities(model, clip, ids=None):
 
 
 def fed_ids(model, clip):
-    from speechmix.adapters.generation.transcription import written_about
+    from speechmix.adapters.generation.generated_texts import generate_text
 
-    return None if "decoder" not in model.stacks else list(written_about(model, clip).ids)
+    return None if "decoder" not in model.stacks else list(generate_text(model, clip).ids)
 
 
 class TestWriting:
@@ -260,7 +260,7 @@ class TestShown:
 
     def test_a_sound_is_encoded_once_for_transcript_and_logits_and_once_where_layers_are_read(self):
         model, passes = model_named(WHISPER), []
-        model.written.clear()
+        model.generated_texts.clear()
         hook = model.module.get_encoder().register_forward_hook(lambda *_: passes.append(1))
         try:
             why = speechmix.explain(model, clip_named(), measures="alti_logit", top=0)
@@ -353,7 +353,7 @@ class TestClaims:
         )
         for side in ("sound", "written"):
             players = [i for i, source in enumerate(why.sources) if source.side == side]
-            removals = [Removal(), Removal(tuple(players), sound, text)]
+            removals = [(), removals_of(writing, players, [sound, text])]
             clean, without = read_without(writing, removals, readings.read) @ readings.of_choices
             added = np.nansum(why.claims["shapley"].values[:, players], axis=1)
             reached = np.isfinite(why.claims["shapley"].values[:, players]).all(axis=1)

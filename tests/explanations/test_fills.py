@@ -12,7 +12,8 @@ from speechmix.errors import InputError
 from speechmix.explanations.fills import default_text_fills
 from speechmix.explanations.generators import writing_of_clip
 from speechmix.explanations.page_data import view_of
-from speechmix.explanations.removals import Removal, inputs_without
+from speechmix.explanations.removals import removals_of
+from speechmix.interventions.removals import change_inputs
 from tests.explanations.test_explain import (
     CTC,
     WHISPER,
@@ -141,13 +142,13 @@ def test_a_set_is_removed_with_each_fill_of_both_sides(explained):
     from speechmix.explanations.fills import fills_for
 
     fills = fills_for(writing, sound=None, text=None)
-    names = [(a and a.label, b and b.label) for a, b in fills.combinations([sound, written])]
+    names = [(a.label, b.label) for a, b in fills.combinations([sound, written])]
     assert names == [("silence", "a space"), ("noise", '"e"'), ("silence", "removal")]
-    assert [(a and a.label, b) for a, b in fills.combinations([sound])] == [
-        ("silence", None),
-        ("noise", None),
-    ]
-    inputs, rows = inputs_without(writing, Removal((3,), None, fills.text[-1]))
+    assert [fill.label for (fill,) in fills.combinations([sound])] == ["silence", "noise"]
+    removals = removals_of(writing, [3], [fills.text[-1]])
+    inputs, rows = change_inputs(
+        writing.model, writing.decision.item, writing.decision.prepared.inputs, removals
+    )
     assert inputs["decoder_input_ids"].shape[1] < writing.inputs["decoder_input_ids"].shape[1]
     assert len(rows) == writing.inputs["decoder_input_ids"].shape[1]
 

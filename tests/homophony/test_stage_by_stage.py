@@ -13,7 +13,7 @@ import pytest
 from speechmix.files.shards import shard_number
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.runs import clip_store as store
+from speechmix.runs.kinds import contributions as store
 from speechmix.studies.french import transcripts
 from speechmix.studies.french.dataset import read_examples
 from tests.corpora.miniature import write_release

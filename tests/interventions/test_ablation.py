@@ -28,7 +28,7 @@ def test_the_margin_is_that_of_a_pass_with_all_values_of_the_stack_zeroed(name):
         ]
         with oracle.zeroed_values_of_all(modules, list(cue.positions)):
             assert table.margin[stack] == pytest.approx(
-                decision.of_inputs(decision.prepared.inputs), abs=1e-4
+                decision.input_margin(decision.prepared.inputs), abs=1e-4
             )
     assert (table.right == (table.margin > 0)).all()
 

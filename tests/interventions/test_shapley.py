@@ -14,7 +14,8 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import inputs_without
+from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.removals import change_inputs
 from speechmix.interventions.shapley import exact_values, sampled_values
 from speechmix.interventions.shapley_pairs import exact_pairs, sampled_pairs
 from tests.conftest import trained
@@ -101,8 +102,9 @@ def test_of_a_clip_every_set_is_run_as_it_would_be_alone(name, side):
         margins = []
         for row in sets:
             taken = [word for word, there in zip(players, row, strict=True) if not there]
-            inputs, places = inputs_without(decision, taken, side=side, fill=fill)
-            margins.append(decision.of_inputs(inputs, places=places))
+            removals = removals_of_words(decision, taken, side=side, fill=fill)
+            changed = change_inputs(model, clip, decision.prepared.inputs, removals)
+            margins.append(decision.input_margin(*changed))
         return np.array(margins)
 
     np.testing.assert_allclose(

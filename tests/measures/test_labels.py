@@ -167,7 +167,7 @@ def test_the_label_of_a_sound(build_one):
     assert asked.targets[0].label == "good"
     parts = speechmix.logit_contributions(model, item, measure="lrp", objective=("good",))
     decision = Decision.of(model, item, objective=("good",)) if build_one is wav2vec2 else None
-    assert decision is None or decision.of_inputs(decision.prepared.inputs) == pytest.approx(
+    assert decision is None or decision.input_margin(decision.prepared.inputs) == pytest.approx(
         parts.logit
     )
     assert abs(parts.error) < 1e-9

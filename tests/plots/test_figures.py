@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_contribution import cue_contribution
+from speechmix.evaluation.statistics.even_choice import choose_evenly
 from speechmix.evaluation.statistics.intervals import mean_intervals
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Span, Word
@@ -29,7 +30,6 @@ from speechmix.reporting.plots.map_figures import (
     clip_figure,
     cue_figure,
     cue_heat_map,
-    evenly,
     heat_map,
     layer_grid,
 )
@@ -312,9 +312,9 @@ def test_title_names_a_model_but_not_the_folder_it_lies_in():
     assert figure.get_suptitle() == "value zeroing, encoder · tiny (random) · demo"
 
 
-def test_evenly():
-    assert evenly(range(3), 12) == [0, 1, 2]
-    assert evenly(range(32), 4) == [0, 10, 21, 31]
+def test_values_are_chosen_evenly():
+    assert choose_evenly(range(3), 12) == [0, 1, 2]
+    assert choose_evenly(range(32), 4) == [0, 10, 21, 31]
 
 
 # clip_figure

@@ -27,10 +27,10 @@ def blanked():
 
 
 def test_each_cell_has_its_number_and_what_is_not_rolled_out_none():
-    figure = blank_out_figure(blanked(), fill="mask")
+    figure = blank_out_figure(blanked(), judge="blank (mask)")
     ax, bar = figure.axes
-    table = blanked().of_fill("mask")
-    expected = table[table["layers"] != ""]["spearman"]
+    table = blanked().judge_table("blank (mask)")
+    expected = table[table["aggregation"] != ""]["value"]
     assert sorted(text.get_text() for text in ax.texts) == sorted(
         f"{round(v, 2) + 0.0:.2f}" for v in expected
     )
@@ -38,16 +38,16 @@ def test_each_cell_has_its_number_and_what_is_not_rolled_out_none():
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["value zeroing", "gradient input"]
     assert ax.images[0].get_array().mask[4].tolist() == [False, True]
     assert bar.get_ylabel() == "Spearman; grey: no value"
-    assert ax.get_title(loc="left").splitlines()[1] == "2 sentences, mask"
+    assert ax.get_title(loc="left").splitlines()[1] == "2 sentences, blank (mask)"
 
 
 def test_a_panel_for_each_model_of_its_own_fills():
     figure = blank_out_figure(blanked())
     titles = [ax.get_title(loc="left").splitlines() for ax in figure.axes[:-1]]
     assert [title[0] for title in titles] == ["BertForMaskedLM", "GPT2LMHeadModel"]
-    assert titles[0][1] == "2 sentences, mean of fills"
-    with pytest.raises(InputError, match="fill should be one of"):
-        blank_out_figure(blanked(), fill="pad")
+    assert titles[0][1] == "2 sentences, blank (mask, remove)"
+    with pytest.raises(InputError, match="judge should be one of"):
+        blank_out_figure(blanked(), judge="blank (pad)")
 
 
 @pytest.mark.parametrize("bins", [(10, 50), None])

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..capture.block import first_output
 
@@ -40,12 +40,16 @@ def project_once(layer: Layer, undo: ExitStack) -> None:
     for projection in (layer.attention.key, layer.attention.value):
         counts: list[int] = []
 
-        def before(module, args, counts=counts):
+        def before(
+            module: nn.Module, args: tuple[Any, ...], counts: list[int] = counts
+        ) -> tuple[Any, ...] | None:
             shared = _is_shared(args[0])
             counts.append(len(args[0]) if shared else 0)
             return (args[0][:1], *args[1:]) if shared else None
 
-        def after(module, args, output, counts=counts):
+        def after(
+            module: nn.Module, args: tuple[Any, ...], output: Tensor, counts: list[int] = counts
+        ) -> Tensor | None:
             count = counts.pop()
             return output.expand(count, *output.shape[1:]) if count else None
 
@@ -58,13 +62,14 @@ def _attend_as_one(layer: Layer, undo: ExitStack) -> None:
     is attended for itself."""
     counts: list[int] = []
 
-    def before(module, args, kwargs):
+    def before(
+        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         shared = [tensor for tensor in tensors if _is_shared(tensor)]
         asking = [tensor for tensor in tensors if not _is_shared(tensor)]
-        alone = (
-            len(shared) == len(asking) == 1 and asking[0].ndim == 3
-        )  # no mask, no places of the rows
+        # No mask, no positions of the rows.
+        alone = len(shared) == len(asking) == 1 and asking[0].ndim == 3
         counts.append(len(asking[0]) if alone and len(asking[0]) == len(shared[0]) else 0)
         if not counts[-1]:
             return None
@@ -76,7 +81,7 @@ def _attend_as_one(layer: Layer, undo: ExitStack) -> None:
 
         return tuple(map(joined, args)), {name: joined(value) for name, value in kwargs.items()}
 
-    def after(module, args, output):
+    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         count = counts.pop()
         if not count:
             return None

@@ -1,17 +1,15 @@
-"""Measures on trial: do the words that a measure ranks high count for what the model decides? Start
-at trial.py."""
+"""Faithfulness evaluation: do the words that a measure ranks high count for what the model decides?
 
-from .blank_out import BlankOut, blank_out
-from .deletion import deletion_curves
-from .deletion_results import DeletionCurves
+Start at evaluate.py; presets.py has the published protocols of texts.
+"""
+
+from .evaluate import faithfulness
 from .joint import joint_blank_out
-from .results import Trial
-from .trial import faithfulness
+from .presets import blank_out, deletion_curves
+from .results import FaithfulnessResults
 
 __all__ = [
-    "BlankOut",
-    "DeletionCurves",
-    "Trial",
+    "FaithfulnessResults",
     "blank_out",
     "deletion_curves",
     "faithfulness",

@@ -1,12 +1,19 @@
-"""Perturbation curves: the probability of the decision with 1, 2, ... words removed, or kept, most
-important first.
+"""Perturbation curves: the probability of the decision with the first words of an order removed, or
+with them alone.
 
-Words of an item are few, so sets of them recur between measures; each is run once (`Removals`),
-several in a batch. The soft versions leave every word in, scaled by its share: with s_j the share
-of word j in its row,
+Words of an item are few, so sets of them recur between orders; each is run once (`RemovalMargins`),
+several in a batch. With p(k) and q(k) the probability with the first k of W words removed, and with
+only those kept, p(0) = q(W) that of the whole item:
 
-    soft comprehensiveness      samples of word j times 1 - s_j      a word with all of the row is silenced
-    soft sufficiency            samples of word j times s_j          and it alone is left
+    comprehensiveness    mean over k of p(0) - p(k)       sufficiency    mean over k of p(0) - q(k)
+    deletion, insertion  area under p, under q, over the share of words
+
+One by one, the first two leave out the ends, where the order plays no part (`scores`). In bins of
+b %, the first ceil(b W / 100) words go. The soft versions leave every word in, scaled by its share
+s_j in its row:
+
+    soft comprehensiveness  samples of word j times 1 - s_j  a word with all of the row is muted
+    soft sufficiency        samples of word j times s_j      and it alone is left
 
 The expectation of Zhao & Aletras's (2023) random masks, in the sound. Recognisers hear log
 energies: half the amplitude is 6 dB less and leaves a word intelligible, so soft numbers are
@@ -16,17 +23,40 @@ smaller than hard ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 
-from .judges import Removals, Verdict
-from .scores import of_curves, order_of
+from ...interventions.removal_margins import RemovalMargins
+from .judges import Verdict
 
 
-def curves_of(
-    verdict: Verdict, words: Sequence[int], order: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Curves of removal and of insertion, mean over the judge's fills.
+def removed_counts(word_count: int, bins: Sequence[float] | None) -> list[int]:
+    """How many words are removed at each point of a curve, from none on.
+
+    Examples
+    --------
+    >>> removed_counts(3, None), removed_counts(15, (1, 20, 50))
+    ([0, 1, 2, 3], [0, 1, 3, 8])
+    """
+    if bins is None:
+        return list(range(word_count + 1))
+    # Rounded first: 20 % of 15 words are 3, and 3.0000000000000004 in floating point.
+    return [0, *(ceil(round(percent * word_count / 100, 9)) for percent in bins)]
+
+
+def removed_shares(word_count: int, bins: Sequence[float] | None) -> np.ndarray:
+    """Percent of the words that are removed at each point of a curve, [P]."""
+    return np.array([0, *bins]) if bins else 100 * np.arange(word_count + 1) / word_count
+
+
+def perturbation_curves(
+    verdict: Verdict,
+    words: Sequence[int],
+    orders: Sequence[Sequence[int]],
+    counts: Sequence[int],
+) -> np.ndarray:
+    """Curves of removal and of insertion for each order, mean over the perturbation's fills.
 
     Parameters
     ----------
@@ -34,36 +64,42 @@ def curves_of(
         With removals.
     words : sequence of int [W]
         Indices of the item's words.
-    order : sequence of int [W]
-        Places in `words`, most important first.
+    orders : sequence of sequence of int [N, W]
+        Positions in `words`, most important first.
+    counts : sequence of int [P]
+        How many words are removed at each point.
 
     Returns
     -------
-    ndarray [W + 1], ndarray [W + 1]
-        Probability with the first k words removed, and with only the first k kept; k = 0, ..., W.
+    ndarray [N, 2, P]
+        Probability with the first words removed, and with only those kept.
     """
-    ranked = [words[place] for place in order]
-    removed = [ranked[:count] for count in range(len(ranked) + 1)]
-    absent = [ranked[count:] for count in range(len(ranked) + 1)]
-    curves = []
+    by_fill = []
     for removals in verdict.removals:
-        probabilities = removals.probabilities(removals.margins([*removed, *absent]))
-        curves.append(np.split(probabilities, 2))
-    means = np.mean(curves, axis=0)
-    return means[0], means[1]
+        # Texts are short: all sets run together. Sounds of all sets would not fit in memory.
+        batches = [orders] if removals.side == "text" else [[order] for order in orders]
+        curves = [_curves(removals, words, batch, counts) for batch in batches]
+        by_fill.append(np.concatenate(curves))
+    means: np.ndarray = np.mean(by_fill, axis=0)
+    return means
 
 
-def curve_metrics(
-    verdict: Verdict, words: Sequence[int], vectors: Sequence[np.ndarray]
-) -> list[dict[str, float]]:
-    """Metrics of curves for several vectors of word scores [W]; each order is run once."""
-    orders = {tuple(order_of(scores)) for scores in vectors}
-    by_order = {order: of_curves(*curves_of(verdict, words, order)) for order in orders}
-    return [by_order[tuple(order_of(scores))] for scores in vectors]
+def _curves(
+    removals: RemovalMargins,
+    words: Sequence[int],
+    orders: Sequence[Sequence[int]],
+    counts: Sequence[int],
+) -> np.ndarray:
+    ranked = [[words[index] for index in order] for order in orders]
+    removed = [order[:count] for order in ranked for count in counts]
+    absent = [order[count:] for order in ranked for count in counts]
+    probabilities = removals.probabilities(removals.margins([*removed, *absent]))
+    curves: np.ndarray = probabilities.reshape(2, len(orders), len(counts)).swapaxes(0, 1)
+    return curves
 
 
 def soft_metrics(
-    removals: Removals, words: Sequence[int], vectors: Sequence[np.ndarray]
+    removals: RemovalMargins, words: Sequence[int], vectors: Sequence[np.ndarray]
 ) -> list[dict[str, float]]:
     """Soft comprehensiveness and sufficiency of several vectors of shares [W], each between 0 and
     1.
@@ -71,7 +107,7 @@ def soft_metrics(
     Raises
     ------
     InputError
-        If it is no sound that is taken away.
+        If no sound is changed.
     """
     gains = [dict.fromkeys(words, 1.0)]
     for shares in vectors:
@@ -79,7 +115,7 @@ def soft_metrics(
             dict(zip(words, (1 - shares).tolist(), strict=True)),
             dict(zip(words, shares.tolist(), strict=True)),
         ]
-    intact, *others = removals.probabilities(removals.attenuated(gains))
+    intact, *others = removals.probabilities(removals.scaled(gains))
     pairs = np.reshape(others, (-1, 2))
     return [
         {"soft_comprehensiveness": float(intact - less), "soft_sufficiency": float(intact - alone)}

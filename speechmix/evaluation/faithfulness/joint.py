@@ -23,8 +23,8 @@ from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
 from ...interventions.input_ablation import stack_of_side
+from ...interventions.removal_margins import RemovalMargins
 from ...interventions.token_removal import token_fills
-from .judges import Removals
 from .words import source_words
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def joint_blank_out(
     InputError
         If the model hears, there is no target, or an option cannot be.
     """
-    if model.hears or value not in VALUES:
+    if model.capabilities.input_kind != "text" or value not in VALUES:
         raise InputError(
             f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}"
         )
@@ -74,7 +74,7 @@ def joint_blank_out(
     decision = Decision.of(model, sentence.replace(foil=None), units=units)
     sources = source_words(decision, stack_of_side(decision, "text"))
     pairs = list(itertools.combinations(range(len(sources)), 2))
-    removals = Removals(decision, "text", token_fills(model)[0] if fill is None else fill)
+    removals = RemovalMargins(decision, "text", token_fills(model)[0] if fill is None else fill)
     indices = [source.index for source in sources]
     sets = [(), *((index,) for index in indices), *((indices[i], indices[j]) for i, j in pairs)]
     margins = removals.margins(sets)

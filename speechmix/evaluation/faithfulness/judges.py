@@ -1,35 +1,31 @@
 """The package's reference perturbations: what the decision loses without each word. They know
 nothing of the measures.
 
-    silence      its sound is replaced      mean over digital silence, room tone, noise, another word
-    blank        its tokens are replaced    those a text model or decoder is fed: mean over mask, unknown, padding, removal
-    patch        its sound (tokens) is that of the item's pair, which says the same but for what is asked about
-    knock-out    its values are zeroed in all layers of a stack: Value Zeroing's own intervention, so reported apart
+    silence      its sound is replaced: mean over digital silence, room tone, noise, another word
+    blank        its tokens are replaced: mean over mask, unknown, padding, removal
+    patch        its sound (tokens) is that of the item's pair, which says the same but for the cue
+    knock-out    its values are zeroed in all layers of a stack, as Value Zeroing does: set apart
     states       no decision is read, but how far the states of other words move (states.py)
 
 One fill alone, or some, are a reference, too: "silence (zeros)", "blank (mask, unk)". In: a
-decision (and its pair's). Out: `Verdict`s, drops by word in nats (or of the probability), and
-`Removals`, which answers what happens without several words at once (for curves).
+decision (and its pair's). Out: `Verdict`s, drops by word in nats (or of the probability), with
+`RemovalMargins`, which say what happens without several words at once (for curves).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import InputError, SpeechmixError
-from ...interventions.input_ablation import (
-    fills_of,
-    inputs_attenuated,
-    inputs_without,
-    sides_of,
-    stack_of_side,
-)
-from ...interventions.knock_out import knocked_out
+from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
+from ...interventions.knock_out import knock_out_words
 from ...interventions.patching import patch
+from ...interventions.removal_margins import RemovalMargins
 from .perturbations import PERTURBATIONS, package_perturbation, perturbation_named
 from .words import COMPOSED, source_words
 
@@ -50,7 +46,7 @@ class Verdict:
         Whose scores of words it can judge: those whose sources it takes away.
     drops : dict of int to float
         By index of the word, in nats; or of the probability, if the judge was asked for that.
-    removals : tuple of Removals
+    removals : tuple of RemovalMargins
         One for each fill; none where several words cannot be taken away together.
     by_fill : dict of str to dict of int to float
         Drops by each fill alone, by its name as a judge.
@@ -61,84 +57,13 @@ class Verdict:
     judge: str
     stacks: tuple[str, ...]
     drops: dict[int, float]
-    removals: tuple[Removals, ...] = ()
+    removals: tuple[RemovalMargins, ...] = ()
     by_fill: dict[str, dict[int, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
     def of(self, words: Sequence[int]) -> np.ndarray:
         """Drops of some words, [W]; NaN for a word that was not judged."""
         return np.array([self.drops.get(word, np.nan) for word in words])
-
-
-class Removals:
-    """Margins of an item without any set of its words, each set asked for once.
-
-    Parameters
-    ----------
-    decision : Decision
-    side : {"sound", "text"}
-    fill : str
-    """
-
-    def __init__(self, decision: Decision, side: str, fill: str):
-        self.decision, self.side, self.fill = decision, side, fill
-        self._margins: dict[frozenset[int], float] = {}
-
-    def margins(self, removed: Iterable[Iterable[int]]) -> np.ndarray:
-        """Margin without each of these sets of words, in nats, [N].
-
-        Raises
-        ------
-        InputError
-            If there is nothing to fill with, or the position that is read would be removed.
-        """
-        asked = [frozenset(words) for words in removed]
-        new = [words for words in dict.fromkeys(asked) if words not in self._margins]
-        changed = [
-            inputs_without(
-                self.decision, sorted(self._checked(words)), side=self.side, fill=self.fill
-            )
-            for words in new
-        ]
-        self._margins |= dict(zip(new, self.decision.of_many_inputs(changed), strict=True))
-        return np.array([self._margins[words] for words in asked])
-
-    def attenuated(self, gains: Sequence[dict[int, float]]) -> np.ndarray:
-        """Margin with words scaled in the sound, for each of these gains by word, [N].
-
-        Raises
-        ------
-        InputError
-            If it is no sound.
-        """
-        if self.side != "sound":
-            raise InputError(
-                f"{self.decision.name}: soft metrics scale the sound of words; tokens are there or "
-                "not"
-            )
-        return np.array(
-            self.decision.of_many_inputs(
-                [(inputs_attenuated(self.decision, g), None) for g in gains]
-            )
-        )
-
-    def probabilities(self, margins: np.ndarray) -> np.ndarray:
-        """Probability of the decision: of the target against its foil, or of the target without
-        one."""
-        with np.errstate(over="ignore"):
-            return 1 / (1 + np.exp(-margins)) if self.decision.has_foil else np.exp(margins)
-
-    def _checked(self, words: frozenset[int]) -> frozenset[int]:
-        sources = self.decision.sources_of(stack_of_side(self.decision, self.side), sorted(words))
-        read = [
-            source.label for source in sources if set(source.positions) & set(self.decision.read_at)
-        ]
-        if self.fill == "remove" and read:
-            raise InputError(
-                f"{self.decision.name}: the decision is read at {read[0]!r}, which cannot be "
-                "removed"
-            )
-        return words
 
 
 def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
@@ -206,62 +131,61 @@ def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
     return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
 
 
-@package_perturbation(
-    "silence",
-    description="the sound of a word is replaced, mean over fills",
-    side="sound",
-    applies=lambda decision, has_pair: "sound" in sides_of(decision),
-)
-def _silence(
-    decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"
-):
-    return [_by_removal("silence", decision, "sound", fills, value)]
-
-
-@package_perturbation(
-    "blank",
-    description="the tokens of a word are replaced or removed, mean over fills",
-    side="text",
-    applies=lambda decision, has_pair: "text" in sides_of(decision),
-)
-def _blank(
-    decision: Decision, pair: Decision | None, *, fills: Sequence[str] = (), value: str = "margin"
-):
-    return [_by_removal("blank", decision, "text", fills, value)]
-
-
 def _by_removal(
-    kind: str, decision: Decision, side: str, of_fills: Sequence[str], value: str
-) -> Verdict:
+    kind: str,
+    side: str,
+    decision: Decision,
+    pair: Decision | None,
+    *,
+    fills: Sequence[str] = (),
+    value: str = "margin",
+) -> list[Verdict]:
     if side not in sides_of(decision):
         raise InputError(
             f"{decision.model.name} with {decision.name} has no {side} to take words out of"
         )
     words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
     removals, by_fill, notes = [], {}, []
-    for fill in fills_of(decision, side, of_fills or None):
-        removal = Removals(decision, side, fill)
+    for fill in fills_of(decision, side, fills or None):
+        removal = RemovalMargins(decision, side, fill)
         try:
-            margins = removal.margins([(), *((word,) for word in words)])
-            intact, *without = (
-                margins if value == "margin" else removal.probabilities(margins)
-            ).tolist()
+            values = removal.margins([(), *((word,) for word in words)])
         except SpeechmixError as error:
             notes.append(f"{fill}: {error}")
             continue
+        intact, *without = values if value == "margin" else removal.probabilities(values)
         removals.append(removal)
         by_fill[f"{kind} ({fill})"] = {
-            word: intact - left for word, left in zip(words, without, strict=True)
+            word: float(intact - left) for word, left in zip(words, without, strict=True)
         }
     if not removals:
-        named = f"{kind} ({', '.join(of_fills)})" if of_fills else kind
+        named = f"{kind} ({', '.join(fills)})" if fills else kind
         raise InputError(
             f"{decision.name}: {named} is not possible: {'; '.join(notes) or 'no such fill'}"
         )
     drops = {
         word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words
     }
-    return Verdict(kind, _stacks_of(decision, side), drops, tuple(removals), by_fill, tuple(notes))
+    stacks = _stacks_of(decision, side)
+    return [Verdict(kind, stacks, drops, tuple(removals), by_fill, tuple(notes))]
+
+
+def _has_side(decision: Decision, has_pair: bool, *, side: str) -> bool:
+    return side in sides_of(decision)
+
+
+package_perturbation(
+    "silence",
+    description="the sound of a word is replaced, mean over fills",
+    side="sound",
+    applies=partial(_has_side, side="sound"),
+)(partial(_by_removal, "silence", "sound"))
+package_perturbation(
+    "blank",
+    description="the tokens of a word are replaced or removed, mean over fills",
+    side="text",
+    applies=partial(_has_side, side="text"),
+)(partial(_by_removal, "blank", "text"))
 
 
 @package_perturbation(
@@ -279,7 +203,7 @@ def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
             f"{decision.name}: no other member of its pair to take words from (meta['pair'])"
         )
     table = patch(decision.model, decision.item, pair.item, what="input").table
-    stacks = _stacks_of(decision, "sound" if decision.model.hears else "text")
+    stacks = _stacks_of(decision, decision.model.capabilities.sides[0])
     return [Verdict("patch", stacks, dict(zip(table["word"], table["drop"], strict=True)))]
 
 
@@ -291,7 +215,7 @@ def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
 )
 def _knock_out(decision: Decision, pair: Decision | None) -> list[Verdict]:
     tables = {
-        stack: knocked_out(decision, stacks=[stack], window="all").table
+        stack: knock_out_words(decision, stacks=[stack], window="all").table
         for stack in decision.sources
     }
     return [

@@ -31,6 +31,7 @@ from .to_output import same_removal
 BASELINES = ("random", "length", "position")
 ORACLE = "oracle"
 ROW = ["stack", "measure", "aggregation"]
+MODEL = ["model", "init", "seed"]
 VALUE_COLUMNS = ["item", "group", "words", *ROW, "layer", "judge", "metric", "value", "chance"]
 DROP_COLUMNS = ["item", "group", "stack", "judge", "word", "drop"]
 TABLE_COLUMNS = ["judge", "metric", *ROW, "value", "low", "high", "chance", "clips", "groups"]
@@ -218,10 +219,10 @@ def _means(values: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, np.nansum(values, axis=1) / np.maximum(counts, 1), np.nan)
 
 
-def sentence(board: pd.DataFrame, *, judge: str, metric: str) -> str:
+def sentence(board: pd.DataFrame, *, judge: str, metric: str, noun: str = "clips") -> str:
     """Return the leaderboard in words: which measure is best and how sure that is, or that none
     beats the baselines."""
-    by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board)})"
+    by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board, noun)})"
     end = f"{_too_few(board, judge)}{_aside(board, judge)}"
     measures = board[is_measure(board, judge)]
     if measures.empty or not np.isfinite(measures["value"]).any():
@@ -297,9 +298,9 @@ def _unbeaten(measures: pd.DataFrame) -> str:
     )
 
 
-def _counts(board: pd.DataFrame) -> str:
+def _counts(board: pd.DataFrame, noun: str) -> str:
     clips, groups = int(board["clips"].max()), int(board["groups"].max())
-    return f"{clips} clips in {groups} group{'' if groups == 1 else 's'}"
+    return f"{clips} {noun} in {groups} group{'' if groups == 1 else 's'}"
 
 
 def _row(row: pd.Series) -> str:

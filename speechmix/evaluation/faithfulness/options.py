@@ -1,15 +1,16 @@
-"""What a trial of measures is asked: options with their defaults, checked; which measures are
-defined for a model.
+"""Options of a faithfulness evaluation, checked, with the settings of published protocols; which
+measures a model has.
 
-In: options of `faithfulness`, a model. Out: the same as a dictionary that decides, with model and
-item, what is found of an item; names of measures.
+In: options of `speechmix.faithfulness` and its presets, a model. Out: `EvaluationOptions`, which
+decide, with model and item, what is found of an item; names of measures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from ...errors import InputError, SpeechmixError
 from ...mixing.maps.measure_registry import (
@@ -23,9 +24,9 @@ from ...mixing.passes.input_attribution import check_reaches_the_sound
 from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
 from .perturbations import name_and_fills, perturbation_named
-from .scores import METRICS, SOFT_METRICS
+from .scores import CURVE_METRICS, METRICS, SOFT_METRICS
 from .to_output import check_taking_away, takes_away
-from .words import AGGREGATIONS, EACH_LAYER, RESIDUAL_ROLLOUT
+from .words import AGGREGATIONS, DRAWS, EACH_LAYER, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -36,57 +37,147 @@ DEFAULT_AGGREGATIONS = tuple(
     name for name in AGGREGATIONS if name not in (EACH_LAYER, RESIDUAL_ROLLOUT)
 )
 FEWEST_WORDS = 3
-# Named settings: options of `faithfulness`, and whether foils are left aside.
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "blank-out": {
+BINS = (1, 5, 10, 20, 50)  # percent of a text's tokens, as published
+BLANK_OUT = "blank-out"
+DELETION = "deletion"
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What decides, with model, item and measures, what an evaluation finds of an item.
+
+    Parameters
+    ----------
+    judges, aggregations, metrics, units, fewest
+        As for `speechmix.faithfulness`.
+    foils : {"used", "needed", "aside"}
+        "aside" evaluates the target by itself; "needed" refuses an item without a foil.
+    value : {"margin", "probability"}
+        What a drop is of.
+    each_fill : bool
+        True evaluates each fill of a perturbation by itself, too.
+    bins : sequence of float, optional
+        Percent of the words that curves remove together; by default one word after the other.
+    points : bool
+        True keeps all points of the curves, and the label of each text.
+    draws : int
+        Random orders, whose mean is the baseline.
+    """
+
+    judges: Sequence[str] | None = None
+    aggregations: Sequence[str] = DEFAULT_AGGREGATIONS
+    metrics: Sequence[str] = DEFAULT_METRICS
+    units: str = "word"
+    fewest: int = FEWEST_WORDS
+    foils: Literal["used", "needed", "aside"] = "used"
+    value: Literal["margin", "probability"] = "margin"
+    each_fill: bool = False
+    bins: Sequence[float] | None = None
+    points: bool = False
+    draws: int = DRAWS
+
+    def __post_init__(self) -> None:
+        for judge in self.judges or ():
+            perturbation_named(judge)  # raises an error that lists what there is
+        for name, chosen, allowed in (
+            ("aggregations", self.aggregations, AGGREGATIONS),
+            ("metrics", self.metrics, METRICS),
+        ):
+            if set(chosen) - set(allowed) or not chosen:
+                raise InputError(f"{name} are some of {allowed}, found {chosen!r}")
+        if self.units not in TEXT_UNITS:
+            raise InputError(f"units should be one of {TEXT_UNITS}, found {self.units!r}")
+        if self.fewest < 2:  # any order would be right half of the time
+            raise InputError(f"expected fewest of at least 2, found {self.fewest!r}")
+        bins = self.bins
+        if bins is not None and not (
+            len(bins) and list(bins) == sorted(set(bins)) and 0 < bins[0] <= bins[-1] <= 100
+        ):
+            raise InputError(
+                f"bins should be percent of the tokens, above 0 to 100 and rising, found {bins!r}"
+            )
+
+    def cache_entry(self) -> dict[str, object]:
+        """What decides what is found of an item, but `fewest`; newer options where they are not the
+        default."""
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
+        return {
+            option.name: values[option.name]
+            for option in fields(self)
+            if option.name in _ALWAYS_CACHED
+            or (option.name != "fewest" and values[option.name] != option.default)
+        }
+
+
+_ALWAYS_CACHED = ("judges", "aggregations", "metrics", "foils", "value", "each_fill", "units")
+
+
+class ProtocolSettings(TypedDict, total=False):
+    """Options that a published protocol decides."""
+
+    judges: tuple[str, ...]
+    aggregations: tuple[str, ...]
+    metrics: tuple[str, ...]
+    foils: Literal["aside"]
+    value: Literal["probability"]
+    bins: tuple[float, ...]
+    points: bool
+    draws: int
+
+
+PROTOCOLS: dict[str, ProtocolSettings] = {
+    BLANK_OUT: {
         "judges": ("blank",),
         "aggregations": ("rollout",),
         "metrics": ("spearman",),
         "foils": "aside",
     },
+    DELETION: {
+        "judges": ("blank",),
+        "aggregations": ("rollout", TO_THE_OUTPUT),
+        "metrics": CURVE_METRICS,
+        "foils": "aside",
+        "value": "probability",
+        "bins": BINS,
+        "points": True,
+        "draws": 10,
+    },
 }
 
 
-def trial_options(
+def evaluation_options(
     *,
-    judges: str | Sequence[str] | None = None,
-    aggregations: Sequence[str] = DEFAULT_AGGREGATIONS,
-    metrics: Sequence[str] = DEFAULT_METRICS,
     protocol: str | None = None,
+    judges: str | Sequence[str] | None = None,
+    aggregations: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
     units: str = "word",
-) -> dict[str, Any]:
-    """Options of `faithfulness` as they were asked for, checked, with those of a protocol, as
-    `judged` takes them."""
-    judges = (judges,) if isinstance(judges, str) else judges
-    options: dict[str, Any] = {
-        "judges": judges,
-        "aggregations": tuple(aggregations),
-        "metrics": tuple(metrics),
-    }
-    options |= {"foils": "used", "value": "margin", "each_fill": False, "units": units}
-    if protocol is not None:
-        if protocol not in PROTOCOLS:
-            raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
-        options |= {**PROTOCOLS[protocol], **({"judges": judges} if judges else {})}
-    for judge in options["judges"] or ():
-        perturbation_named(judge)  # raises an error that lists what there is
-    for name, allowed in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
-        unknown = set(options[name]) - set(allowed)
-        if unknown or not options[name]:
-            raise InputError(f"{name} are some of {allowed}, found {options[name]!r}")
-    return options
+    fewest: int = FEWEST_WORDS,
+) -> EvaluationOptions:
+    """Options of `speechmix.faithfulness`: what is given, then what the protocol says, then the
+    defaults."""
+    if protocol is not None and protocol not in PROTOCOLS:
+        raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
+    settings: ProtocolSettings = {**PROTOCOLS[protocol]} if protocol else {}
+    if judges:
+        settings["judges"] = (judges,) if isinstance(judges, str) else tuple(judges)
+    if aggregations is not None:
+        settings["aggregations"] = tuple(aggregations)
+    if metrics is not None:
+        settings["metrics"] = tuple(metrics)
+    return EvaluationOptions(**settings, units=units, fewest=fewest)
 
 
-def measures_of(
-    model: Model, asked: str | Sequence[str], *, to_output: bool = True
+def resolve_measures(
+    model: Model, measures: str | Sequence[str], *, to_output: bool = True
 ) -> tuple[str, ...]:
-    """Names of measures: maps, each defined for every stack of the model, and what has no maps but
-    goes to the output.
+    """Names of measures: those with maps, each defined for every stack of the model, and those of
+    the output alone.
 
-    Of the latter "all" has those whose parts add up to a logit, where they are defined; asked for
-    by name, what is not defined for an item is a note of the item.
+    Of the latter "all" has those whose terms add up to a logit, where they are defined; one that is
+    named and not defined for an item is a note of the item.
     """
-    if asked == "all":
+    if measures == "all":
         scopes = ("layer", "model", "logit") if to_output else ("layer", "model")
         names = [
             name
@@ -94,7 +185,7 @@ def measures_of(
             if not measure_facts(name).slow and _is_defined(model, name)
         ]
     else:
-        names = [asked] if isinstance(asked, str) else list(asked)
+        names = [measures] if isinstance(measures, str) else list(measures)
         for name in names:
             if to_output and takes_away(name):
                 check_taking_away(name)
@@ -125,12 +216,3 @@ def _is_defined(model: Model, name: str) -> bool:
             _check_ranks_words(model, name)
         return is_installed(measure_facts(name))
     return False
-
-
-def check_trial(options: Mapping[str, Any], fewest: int) -> None:
-    """Raise `InputError` for units that cannot be, and where any order would be right half of the
-    time."""
-    if options["units"] not in TEXT_UNITS:
-        raise InputError(f"units should be one of {TEXT_UNITS}, found {options['units']!r}")
-    if fewest < 2:
-        raise InputError(f"expected fewest of at least 2, found {fewest!r}")

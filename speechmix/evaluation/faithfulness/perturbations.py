@@ -18,6 +18,8 @@ from typing import Any, Literal
 from ...errors import InputError
 from ...mixing.measures.function_hash import code_fingerprint
 
+Effects = Callable[..., Any]  # see `Perturbation.function`
+
 # What a function of a perturbation can read, by keyword argument.
 OPTIONS = ("fills", "value")
 
@@ -51,7 +53,7 @@ class Perturbation:
 
     name: str
     description: str
-    function: Callable[..., Any]
+    function: Effects
     side: Literal["", "sound", "text"] = ""
     reads: Literal["decision", "states"] = "decision"
     applies: Callable[..., bool] | None = None
@@ -80,7 +82,7 @@ PERTURBATIONS: dict[str, Perturbation] = {}
 
 def register_perturbation(
     name: str, *, description: str, **facts: Any
-) -> Callable[[Callable], Callable]:
+) -> Callable[[Effects], Effects]:
     """Add a custom reference perturbation, by decorating its function; see `Perturbation` for what
     it gets and returns.
 
@@ -113,7 +115,7 @@ def register_perturbation(
             f"{name}: no fact {', '.join(sorted(unknown))}; there are side, reads, apart"
         )
 
-    def add(function: Callable) -> Callable:
+    def add(function: Effects) -> Effects:
         perturbation = Perturbation(name, description, function, **facts)
         _check(perturbation)
         PERTURBATIONS[name] = perturbation
@@ -122,10 +124,10 @@ def register_perturbation(
     return add
 
 
-def package_perturbation(name: str, **facts: Any) -> Callable[[Callable], Callable]:
+def package_perturbation(name: str, **facts: Any) -> Callable[[Effects], Effects]:
     """Add one of the package's own."""
 
-    def add(function: Callable) -> Callable:
+    def add(function: Effects) -> Effects:
         PERTURBATIONS[name] = Perturbation(name, function=function, of_the_package=True, **facts)
         return function
 

@@ -29,6 +29,8 @@ from ...mixing.passes.mix import mix_one
 from ..statistics.intervals import mean_interval
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
@@ -195,7 +197,7 @@ def map_agreement(first_map: MixingMap, second_map: MixingMap) -> float:
     return float(np.mean(rhos)) if rhos else float("nan")
 
 
-def _overwrite(module, other) -> None:
+def _overwrite(module: Module, other: Module) -> None:
     module.load_state_dict(other.state_dict())
 
 

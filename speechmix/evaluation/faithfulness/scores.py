@@ -18,7 +18,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -74,7 +74,9 @@ def kendall(scores: np.ndarray, drops: np.ndarray) -> float:
     return _correlation(kendalltau, scores, drops)
 
 
-def _correlation(function, scores: np.ndarray, drops: np.ndarray) -> float:
+def _correlation(
+    function: Callable[..., tuple[float, float]], scores: np.ndarray, drops: np.ndarray
+) -> float:
     if not _ranks(drops):
         return float("nan")
     return float(function(scores, drops)[0]) if _ranks(scores) else 0.0
@@ -93,7 +95,7 @@ def order_of(scores: np.ndarray) -> list[int]:
     >>> order_of(np.array([0.2, 0.5, 0.2]))
     [1, 0, 2]
     """
-    return np.argsort(-np.asarray(scores, dtype=float), kind="stable").tolist()
+    return [int(index) for index in np.argsort(-np.asarray(scores, dtype=float), kind="stable")]
 
 
 def comprehensiveness(removed: np.ndarray) -> float:
@@ -163,8 +165,18 @@ def chance_of(metric: str, count: int) -> float:
 _OF_RANKS = {"top_1": top_1, "spearman": spearman, "kendall": kendall}
 
 
-def of_curves(removed: np.ndarray, kept: np.ndarray) -> dict[str, float]:
-    """The curve metrics together."""
+def of_curves(
+    removed: np.ndarray, kept: np.ndarray, shares: np.ndarray | None = None
+) -> dict[str, float]:
+    """The curve metrics together: of curves one by one, or at some shares of the words [P]."""
+    if shares is not None:
+        width = shares[-1] - shares[0]
+        return {
+            "comprehensiveness": float(np.mean(removed[0] - removed[1:])),
+            "sufficiency": float(np.mean(removed[0] - kept[1:])),
+            "deletion": float(np.trapezoid(removed, shares) / width),
+            "insertion": float(np.trapezoid(kept, shares) / width),
+        }
     return {
         "comprehensiveness": comprehensiveness(removed),
         "sufficiency": sufficiency(kept),

@@ -13,7 +13,7 @@ and nothing of a decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
     from ...mixing.maps.mixing_map import MixingMap
+    from .options import EvaluationOptions
 
 STATES = "states"
 _Rows = list[dict[str, Any]]
@@ -48,8 +49,7 @@ def rows_by_states(
     model: Model,
     item: Clip | Sentence,
     names: Sequence[str],
-    options: Mapping[str, Any],
-    fewest: int,
+    options: EvaluationOptions,
 ) -> tuple[_Rows, _Rows]:
     """Judge one item by the states of its words.
 
@@ -57,8 +57,8 @@ def rows_by_states(
     ----------
     judge : str
         "states", the mean over all fills that are possible, or "states (zeros)".
-    model, item, names, options, fewest
-        As for `on_trial`; of the metrics those of ranks.
+    model, item, names, options
+        As for `evaluate`; of the metrics those of ranks.
 
     Returns
     -------
@@ -75,16 +75,16 @@ def rows_by_states(
     maps, failed = _maps(model, item, names, stack) if shifts else ([], [])
     values: dict[tuple[_Way, str], list[float]] = {}
     counts = []
-    for target, others in _targets(shifts, stack, fewest):
+    for target, others in _targets(shifts, stack, options.fewest):
         counts.append(len(others))
         moved = np.mean([shift.scores[0, target, others] for shift in shifts], axis=0)
         for way, metrics in _of_target(
-            shifts[0], target, others, moved, maps, options["aggregations"]
+            shifts[0], target, others, moved, maps, options.aggregations
         ):
-            for metric in set(RANK_METRICS) & set(options["metrics"]):
+            for metric in set(RANK_METRICS) & set(options.metrics):
                 values.setdefault((way, metric), []).append(metrics[metric])
     if shifts and not counts:
-        notes.append({"what": "words", "reason": f"no word has {fewest} others beside it"})
+        notes.append({"what": "words", "reason": f"no word has {options.fewest} others beside it"})
     places = ("stack", "measure", "aggregation", "layer")
     rows = [
         {

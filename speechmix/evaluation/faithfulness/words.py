@@ -137,7 +137,8 @@ def shares(mixing_map: MixingMap, decision: Decision, words: Sequence[Source]) -
     by_word = np.stack(
         [rows[..., of_word].sum(axis=-1) for of_word in columns], axis=-1
     )  # [L, R, W]
-    return normalize_rows(by_word).mean(axis=1)
+    of_words: np.ndarray = normalize_rows(by_word).mean(axis=1)
+    return of_words
 
 
 def _columns(mixing_map: MixingMap, source: Source, units: str) -> list[int]:

@@ -27,7 +27,7 @@ from torch import Tensor
 from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
-from ...interventions.decision import is_masked_model, masked_target
+from ...mixing.passes.masked_target import is_masked_model, masked_target
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.views import make_view
 
@@ -110,11 +110,7 @@ def states_at(
         item = masked_target(item)[0]
     view = make_view(model, item, MixRequest(rounding=rounding))
     has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
-    names = [
-        name
-        for name in has
-        if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder
-    ]
+    names = [name for name in has if name == model.capabilities.input_stack or view.feeds_decoder]
     if not names:
         raise InputError(
             f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"

@@ -21,12 +21,13 @@ from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import flac
 from ...inputs.formats.textgrid import write_textgrid
 from ...inputs.words.timed_words import Word
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import clip_card
 from ...reporting.pages.drawn_maps import model_label
 from ...reporting.pages.html_page import render_page
 from ...reporting.plots.one_clip import clip_figure
-from ...reporting.plots.panels import measure_label, png_bytes
+from ...reporting.plots.panels import png_bytes
 from ...runs.results.stored_clips import Maps
 
 _PAGE_BYTES = 10_000_000  # what a mail attachment may have

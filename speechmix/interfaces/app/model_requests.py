@@ -15,9 +15,9 @@ from ...errors import InputError
 from ...explanations.page_data import view_of
 from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
-from ...reporting.plots.panels import measure_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import downloads as saving
 from . import measurements as answers

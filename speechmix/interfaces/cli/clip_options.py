@@ -8,6 +8,9 @@ what cannot be used.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
@@ -100,6 +103,9 @@ def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     ]
     if options.manifest:
         clips += _of_manifest(options, skipped, tier=options.tier)
+    out = getattr(options, "out", None)
+    if not options.clips and not options.manifest and out and is_run(out):
+        clips = _of_run(out, skipped)
     clips = distinct_names(clips)
     if not clips:
         raise InputError(
@@ -157,10 +163,39 @@ def loaded_aligner(options: argparse.Namespace) -> Model | None:
     return load(options.aligner, device=options.device) if options.aligner else None
 
 
+def is_run(folder: str) -> bool:
+    """Whether a folder holds a run."""
+    return (Path(folder) / "run.json").is_file()
+
+
+def aligner_loader(options: argparse.Namespace) -> Callable[[], Model] | None:
+    """Return a function that loads the model that aligns, if one is named."""
+    from ...adapters.loading.load import load
+
+    return partial(load, options.aligner, device=options.device) if options.aligner else None
+
+
 def print_skipped(skipped: Skipped) -> None:
     """Say what was left out, and why."""
     for name, reason in skipped:
         print(f"skipped {name}: {reason}")
+
+
+def _of_run(folder: str, skipped: Skipped) -> list[Clip]:
+    """Clips of a run, with the words that it scored; those whose audio is not to be found are
+    recorded."""
+    from ...runs.results.open_run import open_run
+    from ...runs.results.stored_clips import clip_of, maps_of_clip
+
+    run = open_run(folder)
+    clips = []
+    for name in run.clips["clip"]:
+        clip = clip_of(run, name, maps_of_clip(run, name))
+        if clip is None:
+            skipped.append((name, "its audio is not where the run found it: give --manifest"))
+        else:
+            clips.append(clip)
+    return clips
 
 
 def _of_manifest(

@@ -8,16 +8,28 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
 from .arguments import CommandParser, check_options
-from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
+from .clip_options import (
+    Skipped,
+    add_clip_options,
+    aligner_loader,
+    is_run,
+    loaded_aligner,
+    named_clips,
+    print_skipped,
+)
 from .command_groups import list_by_group
 from .estimate import announcing
-from .executor_options import engine_of
+from .executor_options import add_executor_options, executor_of, refuse_executor, shard_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .score_options import add_score_options, asked_of_run
-from .status import add_shard_option, print_times, refuse_shard, shard_of, worker_count
+from .status import print_times
+
+if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -84,53 +96,36 @@ def _check(options) -> int:
 
 
 def _score(options) -> int:
-    from functools import partial
-
-    from ...adapters.loading.load import load
-    from ...runs.executors.local_workers import score_in_workers
+    from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
     from ...studies.french.dataset import is_dataset
     from ...studies.french.french_study import describe_page
 
-    shard, engine = shard_of(options), engine_of(options)
-    workers = worker_count(options, options.model)
+    executor = executor_of(options, options.model)
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     models = model_loaders(options, options.model, options.random_twin)
     report = _Reported()
-    asked = {**asked_of_run(options), "report": report, "skipped": skipped}
-    if workers > 1:
-        aligner = partial(load, options.aligner, device=options.device) if options.aligner else None
-        run = score_in_workers(
-            models,
-            clips,
-            options.out,
-            workers=workers,
-            device=options.device,
-            aligner=aligner,
-            **asked,
-        )
-    else:
-        aligning = loaded_aligner(options)
-        if (
-            models and clips and engine is None and asked["units"] == "word"
-        ):  # what is estimated; a cluster loads elsewhere
-            own = clips[: -(-len(clips) // shard.count)]
-            models = announcing(
-                models,
-                own,
-                _say,
-                **{name: asked[name] for name in ("measures", "stacks", "targets")},
-            )
-        run = score_clips(
-            models, clips, options.out, aligner=aligning, shard=shard, engine=engine, **asked
-        )
+    request = {**asked_of_run(options), "report": report, "skipped": skipped}
+    is_word_run = models and clips and request["units"] == "word"
+    if is_word_run and isinstance(executor, InProcess):  # what is estimated; workers load elsewhere
+        own = clips[: -(-len(clips) // executor.shard.count)]
+        estimated = {name: request[name] for name in ("measures", "stacks", "targets")}
+        models = announcing(models, own, _say, **estimated)
+    run = score_clips(
+        models,
+        clips,
+        options.out,
+        aligner=aligner_loader(options),
+        executor=executor,
+        **request,
+    )
     if options.manifest and is_dataset(options.manifest):
         describe_page(options.out, options.manifest, options.random_twin or [])
     print(run.summary(said=report.lines))
     if options.profile:
         print_times(run.out)
-    return 0 if run.done or shard.count > 1 else 1  # a shard may hold no clip
+    return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
 
 
 def _ablate(options) -> int:
@@ -142,12 +137,16 @@ def _ablate(options) -> int:
     from ...runs.results.tidy_tables import identified
     from .published_ablation import ablate_as_published, refuse_options
 
-    refuse_shard(options, "the same for all clips of a run is `speechmix score --ablate --shard`")
+    if not options.out or not (options.published or is_run(options.out)):
+        advice = "give the folder of a run as --out, or `speechmix score --ablate --shard`"
+        refuse_executor(options, advice)
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     if options.published:
         return ablate_as_published(options, clips, skipped)
     refuse_options(options)
+    if options.out and is_run(options.out):
+        return _ablate_in_run(options, clips, skipped)
     if len(options.model) > 1:
         raise InputError(
             f"expected one --model, found {', '.join(options.model)}; several go with --published"
@@ -177,6 +176,28 @@ def _ablate(options) -> int:
     print_skipped(skipped)
     print(f"{len(tables)} done, {len(skipped)} skipped")
     return 0 if tables else 1
+
+
+def _ablate_in_run(options: argparse.Namespace, clips: Sequence[Clip], skipped: Skipped) -> int:
+    """Store the ablation of clips in a run's folder, with its table."""
+    from ...runs.kinds.ablation import ABLATION_KIND
+    from ...runs.score_clips import compute_kinds
+
+    if options.stack:
+        raise InputError("--stack is not for a run's folder, which has the ablation of all stacks")
+    run = compute_kinds(
+        model_loaders(options, options.model, None),
+        clips,
+        options.out,
+        [ABLATION_KIND.name],
+        aligner=aligner_loader(options),
+        align_method=options.align,
+        executor=executor_of(options, options.model),
+        progress=sys.stderr.isatty(),
+        skipped=skipped,
+    )
+    print(run.summary())
+    return 0 if run.done or not run.is_complete else 1
 
 
 class _Reported:
@@ -210,7 +231,6 @@ def _parser() -> argparse.ArgumentParser:
     from .reports import add_commands as add_report_commands
     from .serve import add_command as add_serve_command
     from .status import add_commands as add_status_command
-    from .text_faithfulness import add_commands as add_text_commands
 
     parser = CommandParser(
         prog="speechmix",
@@ -250,8 +270,8 @@ def _parser() -> argparse.ArgumentParser:
     ablate.add_argument(
         "--stack", action="append", help="encoder, decoder, cross (default: all there are)"
     )
-    ablate.add_argument("--out", help="CSV file for the table")
-    add_shard_option(ablate, instead="score --ablate")
+    ablate.add_argument("--out", help="CSV file for the table; or the folder of a run")
+    add_executor_options(ablate.add_argument_group("who does the work, with --out RUN"))
     add_prefix_options(ablate)
     add_ablation_options(ablate)
     for command in (check, score, ablate):
@@ -260,7 +280,6 @@ def _parser() -> argparse.ArgumentParser:
     add_estimate_command(commands)
     add_faithfulness_commands(commands)
     add_probe_commands(commands)
-    add_text_commands(commands)
     add_commands(commands)
     add_study_command(commands)
     add_report_commands(commands)

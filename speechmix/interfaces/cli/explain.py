@@ -7,12 +7,22 @@ In: the parser's subcommands. The command is one call of `speechmix.explain` a c
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
-from .clip_options import Skipped, add_clip_options, loaded_aligner, named_clips, print_skipped
-from .model_options import add_loading_options, add_prefix_options, loaded
+from .clip_options import (
+    Skipped,
+    add_clip_options,
+    aligner_loader,
+    is_run,
+    loaded_aligner,
+    named_clips,
+    print_skipped,
+)
+from .executor_options import add_executor_options, executor_of, refuse_executor
+from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 
 if TYPE_CHECKING:
     from ...explanations.explanation import Explanation
@@ -102,14 +112,19 @@ def add_command(commands) -> None:
     command.add_argument(
         "--out",
         metavar="FILE",
-        help=".html, .png, .svg, .pdf, .csv or .parquet; of several clips a folder for their pages",
+        help=".html, .png, .svg, .pdf, .csv or .parquet; of several clips a folder for their pages; "
+        "or the folder of a run, whose page then has them",
     )
+    add_executor_options(command.add_argument_group("who does the work, with --out RUN"))
     add_prefix_options(command)
     add_loading_options(command, precision=True)
 
 
 def _explain(options: argparse.Namespace) -> int:
     skipped: Skipped = []
+    if options.out and is_run(options.out):
+        return _explain_in_run(options, skipped)
+    refuse_executor(options, "only a run's folder (--out RUN) is shared by processes")
     items: list[Clip | Sentence] = [*_sentences(options)] or [*named_clips(options, skipped)]
     _check_out(options, several=len(items) > 1)
     model, aligner = loaded(options, options.model), loaded_aligner(options)
@@ -141,6 +156,45 @@ def _explain(options: argparse.Namespace) -> int:
         _save(explanation, options, several=len(items) > 1)
     print_skipped(skipped)
     return 0 if done else 1
+
+
+def _explain_in_run(options: argparse.Namespace, skipped: Skipped) -> int:
+    """Store the explanations of clips in a run's folder, whose page shows them."""
+    from ...runs.kinds.explanations import EXPLANATIONS_KIND, ToExplain
+    from ...runs.score_clips import compute_kinds
+
+    if options.sentence or options.written:
+        raise InputError("--sentence and --written are not for a run's folder: give another --out")
+    given = {
+        "measures": options.measure,
+        "by": None if options.by == "word" else options.by,
+        "against": None if options.against == ["reference"] else options.against,
+        "include": options.include or None,
+        "pairs": options.pairs or None,
+        "frames": True if options.frames == [] else options.frames,
+        "sound_fill": options.sound_fill,
+        "token_fill": options.token_fill,
+    }
+    request = {name: value for name, value in given.items() if value is not None}
+    clips = named_clips(options, skipped)
+    run = compute_kinds(
+        model_loaders(options, [options.model], None),
+        clips,
+        options.out,
+        {
+            EXPLANATIONS_KIND.name: {
+                "to_explain": ToExplain.of(clips, len(clips)),
+                "request": request,
+            }
+        },
+        aligner=aligner_loader(options),
+        align_method=options.align,
+        executor=executor_of(options, [options.model]),
+        progress=sys.stderr.isatty(),
+        skipped=skipped,
+    )
+    print(run.summary())
+    return 0 if run.done or not run.is_complete else 1
 
 
 def _sentences(options: argparse.Namespace) -> list[Sentence]:

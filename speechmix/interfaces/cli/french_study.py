@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 
 from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
+from .executor_options import add_workers_option, worker_count
 from .homophony_options import add_mining_options, add_selection_options, selection_of
 from .score_options import add_explain_option
-from .status import add_workers_option, worker_count
 
 _EXAMPLES = """examples:
   speechmix study                                        # tiny models and synthetic clips of the package

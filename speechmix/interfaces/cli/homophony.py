@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from ...errors import InputError
+from .executor_options import add_shard_option, shard_of
 from .homophony_options import add_mining_options, add_selection_options, selection_of
-from .status import add_shard_option, shard_of
 
 _EXAMPLES = """the whole pipeline:
   speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study

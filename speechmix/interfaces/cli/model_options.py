@@ -107,7 +107,7 @@ def model_loaders(
     ]
 
 
-def measures_on_trial(options: argparse.Namespace) -> str | Sequence[str]:
+def chosen_measures(options: argparse.Namespace) -> str | Sequence[str]:
     """Names of the measures asked for, "all", or those by default."""
     from ...evaluation.faithfulness.options import DEFAULT_MEASURES
 

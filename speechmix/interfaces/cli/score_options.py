@@ -10,9 +10,8 @@ import argparse
 import sys
 from typing import Any
 
-from .executor_options import add_engine_options
+from .executor_options import add_executor_options
 from .model_options import add_prefix_options
-from .status import add_shard_option, add_workers_option
 
 
 def add_score_options(score: argparse.ArgumentParser) -> None:
@@ -20,7 +19,7 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
     _add_model_options(score)
     _add_measure_options(score)
     _add_output_options(score)
-    add_engine_options(score.add_argument_group("cluster"))
+    add_executor_options(score.add_argument_group("who does the work"))
     further = score.add_argument_group("further stages, for clips with cue, target and foil")
     further.add_argument(
         "--ablate",
@@ -164,8 +163,6 @@ def _add_output_options(score: argparse.ArgumentParser) -> None:
         choices=("float32", "float16"),
         help="type of kept maps of frames (default: as computed)",
     )
-    add_shard_option(output)
-    add_workers_option(output)
     output.add_argument(
         "--profile",
         action="store_true",

@@ -110,3 +110,14 @@ class MeasureFacts:
         """Whether its scores of an audio language model are of words of the sound, not of positions
         behind the projector."""
         return self.objective and self.scope != "logit"
+
+
+def measure_label(name: str) -> str:
+    """Return the name of a measure as readers see it in figures and pages.
+
+    Examples
+    --------
+    >>> measure_label("value_zeroing")
+    'value zeroing'
+    """
+    return name.replace("_", " ")

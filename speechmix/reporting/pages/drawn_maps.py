@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from ...evaluation.statistics.even_choice import choose_evenly
 from ...inputs.words.spans import Span
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import pool_to_letters, pool_to_words
 from ...runs.results.stored_clips import Maps, ModelKey
 from ..plots import panels
-from ..plots.map_figures import evenly
 from ..plots.unit_labels import side_names
 
 MOST_UNITS = 600  # of a side, so that a browser can draw the map
@@ -73,7 +74,7 @@ def drawn_maps(
             units,
             mixing_map,
             layer,
-            sorted({*evenly(mixing_map.layers, most), *_only(layer, mixing_map)}),
+            sorted({*choose_evenly(mixing_map.layers, most), *_only(layer, mixing_map)}),
         )
         for label, units, mixing_map in drawable
     ]
@@ -162,7 +163,7 @@ def _drawn(
         "model": label,
         "stack": mixing_map.stack,
         "units": units,
-        "measure": panels.measure_label(mixing_map.measure),
+        "measure": measure_label(mixing_map.measure),
         "layers": [int(layer) for layer in layers],
         "targets": [_unit(span) for span in mixing_map.targets],
         "sources": [_unit(span) for span in mixing_map.sources],

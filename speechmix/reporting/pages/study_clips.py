@@ -17,9 +17,10 @@ import pandas as pd
 from ...errors import SpeechmixError
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import Maps, clip_of, clip_row, maps_of_clip
-from ..plots.panels import measure_label, model_name
+from ..plots.panels import model_name
 from .clip_card import ClipCard, clip_card
 from .drawn_maps import model_label
 from .html_page import SortableTable

@@ -15,8 +15,9 @@ import pandas as pd
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.rank_test import TWINS_NEEDED
 from ...evaluation.statistics.twin_comparison import STRENGTH
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.panels import measure_label, model_name
+from ..plots.panels import model_name
 from .study_tables import format_interval, format_p, format_strength
 
 Row = Mapping[Hashable, Any]

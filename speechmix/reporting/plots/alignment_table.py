@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .panels import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
 
@@ -130,7 +131,7 @@ def alignment_figure(
         for table in tables
     ]
     lines = [note, _uncertainty(own), _source(tables[1]) if len(tables) > 1 else ""]
-    return _drawn(drawn, panels.measure_label(metric), [line for line in lines if line])
+    return _drawn(drawn, measure_label(metric), [line for line in lines if line])
 
 
 def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
@@ -284,7 +285,7 @@ def _draw(ax: Axes, table: _Table, room: tuple[float, float], limits: tuple[floa
 
 
 def _column_name(measure: str) -> str:
-    return _COLUMN_NAMES.get(measure, panels.measure_label(measure))
+    return _COLUMN_NAMES.get(measure, measure_label(measure))
 
 
 def _number(value: float, digits: int = 2) -> str:

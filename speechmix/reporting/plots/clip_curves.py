@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, rows_asked_about
 from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
@@ -66,7 +67,7 @@ def draw_clip_curves(
         (lines[measure],) = ax.plot(
             layers,
             _percent(curve),
-            label=panels.measure_label(measure),
+            label=measure_label(measure),
             linewidth=1.4,
             marker="o",
             markersize=3,

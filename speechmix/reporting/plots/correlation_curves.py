@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE
 from .published_figures import read_published_data
@@ -181,7 +182,7 @@ def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D
         ax.fill_between(
             part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0
         )
-        handles.append(Line2D([], [], label=panels.measure_label(str(measure)), **style))
+        handles.append(Line2D([], [], label=measure_label(str(measure)), **style))
         theirs = curves[curves["measure"] == measure]
         if beside and len(theirs):
             ax.plot(theirs["layer"], theirs["mean"], color=color, **_PUBLISHED)

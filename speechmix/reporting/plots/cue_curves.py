@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .computed_curves import CueCurves, PanelCurves, cue_curves, model_colors, panel_curves
 from .cue_tables import DECIDING, ordered_values, select_cue_rows
@@ -96,7 +97,9 @@ def layer_curves(
         strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
         ax.set_xlabel("")
     if figure is not None:
-        title = f"{panels.measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+        title = (
+            f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
+        )
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
         notes = [_BANDS[band], STRIP_NOTE if panel.strengths else ""]
         _add_legend(
@@ -209,9 +212,7 @@ def draw_cue_figure(
                     strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0
                 )
         told = "no clips" if panel is None else panel.counted
-        ax.set_title(
-            f"{panels.measure_label(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False
-        )
+        ax.set_title(f"{measure_label(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
         ax.set(xlabel="", ylabel="")
         if number >= len(axes) - n_columns and panel is not None:
             bottom.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)

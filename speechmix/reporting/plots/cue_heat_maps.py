@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import plain
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_tables import (
     DECIDING,
@@ -399,7 +400,7 @@ def _draw_numbers(
     ax.set_aspect("auto")
     is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])
     panels.write_numbers(ax, cells, values, bold=is_bold, places=places)
-    labels = [panels.measure_label(measure).replace(" ", "\n") for measure in measures]
+    labels = [measure_label(measure).replace(" ", "\n") for measure in measures]
     ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
     ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)
     return cells

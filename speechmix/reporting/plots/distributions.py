@@ -19,6 +19,7 @@ from matplotlib.patches import Patch
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means, plain, taken
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_tables import ordered_values, select_cue_rows, unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
@@ -134,7 +135,7 @@ def _draw(ax: Axes, spread: ClipSpread) -> None:
             if len(values):
                 _draw_spread(ax, place + shift, values, _COLORS[init])
     labels = [
-        panels.measure_label(name).replace(" ", "\n") + f"\nlayer {layer}"
+        measure_label(name).replace(" ", "\n") + f"\nlayer {layer}"
         for name, layer in spread.layers.items()
     ]
     ax.set_xticks(range(len(labels)), labels, size=TICK_SIZE, parse_math=False)

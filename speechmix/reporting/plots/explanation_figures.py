@@ -15,14 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
+from ...inputs.audio.waveform_envelope import waveform_envelope
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .coloured_tokens import GIVES, TAKES
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
-from .sound_panels import envelope
 
 if TYPE_CHECKING:
     from ...explanations.attributions import Claim
-    from ...explanations.explanation import Explanation
+    from ...explanations.numbers import ExplanationNumbers
 
 _DARKEST = 0.7  # of full colour, as in coloured tokens
 _COLORS = LinearSegmentedColormap.from_list(
@@ -34,12 +35,12 @@ _MOST_SOURCES = 24  # bars of one word
 _WAVE = 0.75  # inches of a waveform that is coloured by frame
 
 
-def explained_text(explanation: Explanation, *, measure: str | None = None) -> Figure:
+def explained_text(explanation: ExplanationNumbers, *, measure: str | None = None) -> Figure:
     """What each written word came from, by one measure.
 
     Parameters
     ----------
-    explanation : Explanation
+    explanation : ExplanationNumbers
     measure : str, optional
         The first by default.
 
@@ -78,7 +79,7 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
     _name_sides(ax, explanation)
     kind = "parts of the" if claim.of in ("log-probability", "logit") else "as a"
     title = (
-        f"{panels.shorten_text(explanation.item, 40)}: {panels.measure_label(claim.measure)}, {kind} "
+        f"{panels.shorten_text(explanation.item, 40)}: {measure_label(claim.measure)}, {kind} "
         f"{claim.of}"
     )
     figure.suptitle(
@@ -87,13 +88,13 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
     return figure
 
 
-def explained_word(explanation: Explanation, place: int) -> Figure:
+def explained_word(explanation: ExplanationNumbers, place: int) -> Figure:
     """One word: a panel of bars for each measure, what the word loses without each source, and the
     waveform by frame.
 
     Parameters
     ----------
-    explanation : Explanation
+    explanation : ExplanationNumbers
     place : int
         Among its choices (`Explanation.choice`).
 
@@ -125,7 +126,7 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
             color=[GIVES if value >= 0 else TAKES for value in np.nan_to_num(values)],
         )
         ax.axvline(0, color="0.4", linewidth=0.6)
-        ax.set_title(panels.measure_label(name), size=LABEL_SIZE)
+        ax.set_title(measure_label(name), size=LABEL_SIZE)
         ax.set_xlabel(claim.unit, size=TICK_SIZE)
     last, (low, high) = axes[-1], explanation.drop_range
     last.hlines(heights, low[place, kept], high[place, kept], color="0.5", linewidth=1.2)
@@ -155,13 +156,13 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     return figure
 
 
-def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -> None:
+def _draw_frames(ax: Axes, explanation: ExplanationNumbers, claim: Claim, place: int) -> None:
     """The outline of the sound, each stretch on the colour of what its frame gives, with the
     words."""
     if claim.by_frame is None or explanation.clip is None:
         return
     samples = explanation.clip.audio(16_000)
-    times, low, high = envelope(samples)
+    times, low, high = waveform_envelope(samples, 16_000)
     values, edges = (
         claim.by_frame.values[place],
         [*explanation.frames[:, 0], explanation.frames[-1, 1]],
@@ -173,9 +174,7 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
     )
     ax.fill_between(times, low, high, color="0.25", linewidth=0.3)
     ax.set(xlim=(0, explanation.clip.duration), ylim=(-loudest, loudest), yticks=[])
-    ax.set_ylabel(
-        panels.measure_label(claim.measure), size=TICK_SIZE, rotation=0, ha="right", va="center"
-    )
+    ax.set_ylabel(measure_label(claim.measure), size=TICK_SIZE, rotation=0, ha="right", va="center")
     ax.tick_params(labelsize=TICK_SIZE, length=2)
     for source in explanation.sources:
         for onset, offset in source.times or ((source.onset, source.offset),):
@@ -193,7 +192,7 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
             )
 
 
-def _name_sides(ax: Axes, explanation: Explanation) -> None:
+def _name_sides(ax: Axes, explanation: ExplanationNumbers) -> None:
     """What the columns are, and a line where the text that was written before begins."""
     names = {
         "sound": "words of the sound",

@@ -16,9 +16,10 @@ from matplotlib.axes import Axes
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
+from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels, unit_labels
-from .map_figures import check_drawable, evenly, label_axis, map_title
+from .map_figures import check_drawable, label_axis, map_title
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 
 _MOST_LAYERS, _MOST_HEADS, _MOST_LETTERS = 12, 16, 12
@@ -66,8 +67,12 @@ def head_grid(
     check_drawable(mixing_map)
     if not mixing_map.has_heads:
         mixing_map.head(0)  # raises, and says what to ask for
-    layers = evenly(mixing_map.layers, _MOST_LAYERS) if layers is None else list(layers)
-    heads = evenly(range(mixing_map.scores.shape[1]), _MOST_HEADS) if heads is None else list(heads)
+    layers = choose_evenly(mixing_map.layers, _MOST_LAYERS) if layers is None else list(layers)
+    heads = (
+        choose_evenly(range(mixing_map.scores.shape[1]), _MOST_HEADS)
+        if heads is None
+        else list(heads)
+    )
     if not layers or not heads:
         raise InputError("layers or heads is empty: name at least one, or leave it out for all")
     values = _shares(mixing_map, layers, heads)

@@ -13,21 +13,18 @@ import base64
 import html
 import math
 from collections.abc import Sequence
-from typing import TypeVar
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...errors import InputError
+from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels, unit_labels
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
 from .one_clip import clip_figure
 from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
-
-T = TypeVar("T")
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 
@@ -137,7 +134,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         If the map does not have one of the layers, or has no units.
     """
     check_drawable(mixing_map)
-    layers = evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
+    layers = choose_evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
     if not layers:
         raise InputError(
             f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for "
@@ -196,20 +193,6 @@ def as_html(figure: Figure, *, caption: str) -> str:
         f'src="data:image/png;base64,{data}">'
         f"<figcaption>{text}</figcaption></figure>"
     )
-
-
-def evenly(layers: Sequence[T], most: int) -> list[T]:
-    """Up to `most` of the layers (or of whatever), as evenly as can be, always the first and the
-    last.
-
-    Examples
-    --------
-    >>> evenly(range(24), 5)
-    [0, 6, 12, 17, 23]
-    """
-    if len(layers) <= most:
-        return list(layers)
-    return [layers[int(i + 0.5)] for i in np.linspace(0, len(layers) - 1, most)]
 
 
 def check_drawable(mixing_map: MixingMap) -> None:

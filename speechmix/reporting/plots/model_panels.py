@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import STACKS
 from . import panels
 from .cue_tables import DECIDING, curve_table, ordered_values, select_cue_rows, target_rows_title
@@ -125,9 +126,7 @@ def model_panels(
         if place + columns >= len(shown):
             ax.set_xlabel("relative depth", size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
-    figure.supylabel(
-        f"{label}, {panels.measure_label(measures[0])}", size=LABEL_SIZE, parse_math=False
-    )
+    figure.supylabel(f"{label}, {measure_label(measures[0])}", size=LABEL_SIZE, parse_math=False)
     if row_names := target_rows_title(rows):
         figure.suptitle(
             panels.wrap_text(row_names, 0.8 * figure.get_figwidth()),

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure, SubFigure
 from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from . import panels, unit_labels
 from .clip_curves import Key, clip_curve_table, draw_clip_curves
@@ -273,7 +274,7 @@ def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, heig
         if row.first:
             _write_heading(line[0], row.map)
         line[0].set_ylabel(
-            f"{panels.measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
+            f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
         )
     part.supxlabel(_legend(rows, clip), size=LABEL_SIZE)
     panels.add_color_bar(

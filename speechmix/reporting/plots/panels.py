@@ -27,6 +27,7 @@ from matplotlib.ticker import MaxNLocator
 from ...files.whole_files import whole_file
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
+from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
@@ -106,11 +107,6 @@ def shorten_text(text: str, most: int = 22) -> str:
 def wrap_text(text: str, inches: float) -> str:
     """Text in lines that fit this width in the size of tick labels."""
     return "\n".join(textwrap.wrap(text, max(int(inches / LETTER_WIDTH), 20)))
-
-
-def measure_label(name: str) -> str:
-    """Name of a measure as it is written in a figure."""
-    return name.replace("_", " ")
 
 
 def model_name(name: object) -> str:

@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_curves import layer_curves
 from .cue_tables import relative_depth
@@ -182,7 +183,7 @@ def probe_and_mixing(
     for above, below in axes if narrow else axes[:1]:
         below.set_ylim(bottom=0)  # once all is drawn: the others share it
         above.set_ylabel(_LABELS[value], size=LABEL_SIZE)
-        below.set_ylabel(f"{panels.measure_label(measure)} (%)", size=LABEL_SIZE, parse_math=False)
+        below.set_ylabel(f"{measure_label(measure)} (%)", size=LABEL_SIZE, parse_math=False)
     _add_legend(figure, handles, narrow)
     return figure
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .coloured_tokens import GIVES, TAKES
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
@@ -67,7 +68,7 @@ def routes_figure(routes: Routes) -> Figure:
     for spine in ax.spines.values():
         spine.set_visible(False)
     title = (
-        f"{panels.measure_label(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
+        f"{measure_label(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
         f"of {routes.target!r}"
     )
     figure.suptitle(

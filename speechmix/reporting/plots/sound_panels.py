@@ -15,6 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
 from ...inputs.audio.spectrograms import mel_spectrogram
+from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import spelled_cue
 from ...inputs.words.multipart_words import in_order
@@ -99,17 +100,6 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
         )
 
 
-def envelope(samples: np.ndarray, most: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lowest and highest sample in up to `most` stretches: the same picture as all samples, in a
-    small file."""
-    starts = np.unique(np.linspace(0, len(samples), most, endpoint=False).astype(int))
-    return (
-        starts / _SAMPLE_RATE,
-        np.minimum.reduceat(samples, starts),
-        np.maximum.reduceat(samples, starts),
-    )
-
-
 def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> bytes:
     """Waveform above spectrogram without axes, as the bytes of a PNG file: the left edge is 0 s,
     the right one the end."""
@@ -125,7 +115,7 @@ def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> byt
 
 
 def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
-    times, low, high = envelope(samples)
+    times, low, high = waveform_envelope(samples, _SAMPLE_RATE)
     ax.fill_between(times, low, high, color="0.35", linewidth=0.3)
     loudest = max(float(np.abs(samples).max()), 1e-6)
     ax.set(

@@ -1,6 +1,6 @@
 """Figures of text faithfulness: blank-out correlations, layers by measures; deletion curves.
 
-In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`BlankOut`, `DeletionCurves`).
+In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`FaithfulnessResults`).
 Out: a Figure.
 """
 
@@ -14,27 +14,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ...evaluation.faithfulness.leaderboard import MODEL
+from ...evaluation.faithfulness.result_text import (
+    baseline_values,
+    describe_rows,
+    layers_by_measures,
+)
+from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .panels import DIFFERENCE_COLORS, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
-    from ...evaluation.faithfulness.blank_out import BlankOut
-    from ...evaluation.faithfulness.deletion_results import DeletionCurves
+    from ...evaluation.faithfulness.results import FaithfulnessResults
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.36, 0.19  # inches
-_MODEL = ["model", "init", "seed"]
 _BASELINES = ("random", "oracle")
 
 
-def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
+def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) -> Figure:
     """Draw the rank correlations: layers downwards, measures to the right, a panel for each model;
     zero is white.
 
     Parameters
     ----------
-    blanked : BlankOut
-    fill : str, optional
-        As for `BlankOut.of_fill`: the mean over fills by default.
+    results : FaithfulnessResults
+        Of `speechmix.blank_out`.
+    judge : str, optional
+        "blank (mask)"; by default the first of each model, the mean over fills.
 
     Returns
     -------
@@ -45,10 +51,12 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
     Raises
     ------
     InputError
-        If nothing was judged, or there is no such fill.
+        If nothing was judged, or there is no such judge.
     """
-    tables = [table for _, table in blanked.of_fill(fill).groupby(_MODEL, sort=False, dropna=False)]
-    grids = [_grid(table) for table in tables]
+    tables = [
+        table for _, table in results.judge_table(judge).groupby(MODEL, sort=False, dropna=False)
+    ]
+    grids = [layers_by_measures(table) for table in tables]
     widths = [max(_CELL_WIDTH * len(grid.columns), 2.1) for grid in grids]
     inches = _CELL_HEIGHT * max(len(grid) for grid in grids)
     names = 0.06 * max(len(name) for grid in grids for name in grid.columns)
@@ -60,7 +68,7 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
         panels.write_numbers(ax, cells, array, places=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
-        columns = [panels.measure_label(name) for name in grid.columns]
+        columns = [measure_label(name) for name in grid.columns]
         ax.set_xticks(
             np.arange(len(columns)) + 0.5, columns, size=TICK_SIZE, rotation=90, parse_math=False
         )
@@ -70,7 +78,7 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
         ax.spines[:].set_visible(False)
     axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
     panels.add_color_bar(figure, cells, list(axes), values=values, label="Spearman", inches=inches)
-    told = blanked.provenance
+    told = results.provenance
     figure.supxlabel(
         "Spearman of the target's row with the drop of its "
         f"{str(told['value']).replace('_', ' ')}, each {told['units']} "
@@ -83,36 +91,25 @@ def blank_out_figure(blanked: BlankOut, *, fill: str | None = None) -> Figure:
     return figure
 
 
-def _grid(table: pd.DataFrame) -> pd.DataFrame:
-    """Correlations [layers, measures]: layers by number, then what puts them together."""
-    rows = table[table["layers"] != ""]
-    order = rows.drop_duplicates("layers").sort_values("layer", na_position="last", kind="stable")[
-        "layers"
-    ]
-    grid = rows.pivot_table(index="layers", columns="measure", values="spearman", sort=False)
-    return grid.reindex(index=order, columns=rows["measure"].unique())
-
-
 def _title(table: pd.DataFrame) -> str:
     first = table.iloc[0]
     twin = "" if first["init"] == "trained" else ", random"
-    orders = (
-        table[table["layers"] == ""].drop_duplicates("measure").set_index("measure")["spearman"]
+    values = baseline_values(table)
+    baselines = ", ".join(
+        f"{name} {values[name]:.2f}" for name in ("random", "length", "position") if name in values
     )
-    told = ", ".join(
-        f"{name} {orders[name]:.2f}" for name in ("random", "length", "position") if name in orders
-    )
-    sentences = f"{int(table['sentences'].max()):,} sentences, {first['fill']}"
-    return f"{panels.model_name(first['model'])}{twin}\n{sentences}\n{told}"
+    name = panels.model_name(first["model"])
+    return f"{name}{twin}\n{describe_rows(table)}\n{baselines}"
 
 
-def deletion_figure(curves: DeletionCurves) -> Figure:
+def deletion_figure(curves: FaithfulnessResults) -> Figure:
     """Draw mean probability left with the first tokens of each measure's order removed, and with
     only those kept.
 
     Parameters
     ----------
-    curves : DeletionCurves
+    curves : FaithfulnessResults
+        Of `speechmix.deletion_curves`.
 
     Returns
     -------
@@ -134,9 +131,7 @@ def deletion_figure(curves: DeletionCurves) -> Figure:
     figure = panels.new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
-        Line2D(
-            [], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=panels.measure_label(name)
-        )
+        Line2D([], [], color=LINE_COLORS[place % len(LINE_COLORS)], label=measure_label(name))
         for place, name in enumerate(measures)
     ]
     handles += [

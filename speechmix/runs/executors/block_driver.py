@@ -1,7 +1,7 @@
-"""The driver of a run whose clips are handed out in blocks: what is given to whom is an engine's,
+"""The driver of a run whose clips are handed out in blocks: what is given to whom is an executor's,
 all else is here.
 
-In: what a run of one process takes, and an engine that carries blocks to workers (block_worker.py)
+In: what a run of one process takes, and an executor that carries blocks to workers (block_worker.py)
 and their rows back, in any order. Out: the folder of one process, file by file. Part files of many
 blocks are merged on the way, so that they stay few; clips of which nothing was heard are given out
 again, a few times.
@@ -15,9 +15,10 @@ import secrets
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,16 +30,14 @@ from ...files.names import refuse_duplicate_label
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
 from ..aligned_clips import Progress, shown
-from ..merging import Marker
-from ..model_run import Wanted
 from ..results.part_files import Owner, Part, part_paths
 from ..results.result_store import Key, Results
 from ..results.run_folder import RunFolder
+from ..run_job import RunJob, StartedJob
 from ..scored_run import Run
 from .block_worker import Pass, row_of
 
 Report = Callable[[str], None]
-Load = Callable[[], Model]
 
 _MERGED_TOGETHER = 32  # blocks whose part files become one
 _ROUNDS = 3  # of a model: what came to nothing is given out again
@@ -50,12 +49,12 @@ _STOPS = {
 }  # made of a text alone
 
 
-class EngineError(Exception):
-    """What an engine could not carry to an end; it is tried again."""
+class ExecutorError(Exception):
+    """What an executor could not carry to an end; it is tried again."""
 
 
-class BlockEngine(ABC):
-    """An engine that carries blocks of clips to workers."""
+class BlockExecutor(ABC):
+    """An executor that carries blocks of clips to workers."""
 
     @abstractmethod
     def connected(self) -> AbstractContextManager[None]:
@@ -67,26 +66,20 @@ class BlockEngine(ABC):
 
         Raises
         ------
-        EngineError
+        ExecutorError
             If they do not all come.
         """
 
-    def score(
-        self,
-        run: Run,
-        folder: RunFolder,
-        models: Iterable[Model | Load],
-        ready: Sequence[Clip],
-        wanted: Wanted,
-        marker: Marker,
-        report: Report,
-        progress: Progress,
-    ) -> None:
-        """Score the clips with one model after the other, and note in the marker where its results
-        are.
+    def execute(self, job: RunJob) -> Run:
+        """Do a job: word times, tables and figures here, all results of models by workers."""
+        return job.run(score=self._compute)
+
+    def _compute(self, started: StartedJob) -> None:
+        """Compute all kinds with one model after the other, and note in the marker where its
+        results are.
 
         One after the other, so that no worker holds two models, and a random twin finds what its
-        trained model wrote.
+        trained model generated.
 
         Raises
         ------
@@ -95,6 +88,7 @@ class BlockEngine(ABC):
         SpeechmixError
             If a model cannot be loaded, or the folder cannot be written to, by a worker.
         """
+        job, folder, request = started.job, started.folder, started.request
         labels: dict[str, str] = {}
         owners: list[Owner] = []
         here = RunFolder(folder.path.resolve())  # workers may have other working directories
@@ -104,7 +98,7 @@ class BlockEngine(ABC):
         ):  # deaths that went with a driver are no clip's fault
             shutil.rmtree(former, ignore_errors=True)
         with self.connected():
-            for load in models:
+            for load in job.models:
                 if isinstance(load, Model):
                     raise InputError(
                         "expected functions that load a model, for each worker loads its own, "
@@ -114,17 +108,19 @@ class BlockEngine(ABC):
                 asked = Pass(
                     here.path,
                     load,
-                    wanted,
+                    request,
                     tuple(owners),
                     tuple(here.part_files()),
                     notes / str(len(owners)),
                 )
-                of_model = _OfModel(folder, ready, run, report)
-                self._score_model(of_model, asked, progress)
+                of_model = _OfModel(
+                    folder, started.ready, started.run, job.report, request.own_kinds
+                )
+                self._score_model(of_model, asked, job.progress)
                 if of_model.owner is not None:
                     refuse_duplicate_label(labels, str(of_model.owner.label))
                     owners.append(of_model.owner)
-                    marker.add(folder, of_model.owner, of_model.settled(), probed=of_model.probed)
+                    started.marker.add(folder, of_model.owner, of_model.settled())
         shutil.rmtree(notes, ignore_errors=True)
 
     def _score_model(self, of_model: _OfModel, asked: Pass, progress: Progress) -> None:
@@ -137,7 +133,7 @@ class BlockEngine(ABC):
             try:
                 for row in shown(self.rows(asked, missing), progress, "score", total=len(missing)):
                     of_model.take(row)
-            except EngineError as error:
+            except ExecutorError as error:
                 failure = error
         if of_model.owner is None:
             raise ModelError(f"no worker could begin with a model, {_ROUNDS} times: {failure}")
@@ -169,8 +165,8 @@ class _OfModel:
     ready: Sequence[Clip]
     run: Run
     report: Report
+    own_kinds: frozenset[str] | None = None
     owner: Owner | None = None
-    probed: bool = False
     _rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # by clip
     _unmerged: dict[str, list[str]] = field(default_factory=dict)  # clips by block
 
@@ -191,7 +187,7 @@ class _OfModel:
         for line in row["lines"]:
             self.report(line)
         if self.owner is None:
-            self.owner, self.probed = Owner(**json.loads(row["owner"])), row["probed"]
+            self.owner = Owner(**json.loads(row["owner"]))
         self._rows[row["clip"]] = {
             name: row[name] for name in ("clip", "keys", "reason", "is_heard")
         }
@@ -218,8 +214,13 @@ class _OfModel:
         parts = part_paths(self.folder.results(self.owner.label if self.owner else None))
         paths = [path for path in parts if path.name.partition(".")[0] in done]
         if self.owner is not None and len(paths) > 1:
-            with Results(self.folder, self.owner, Shard(), self.report, paths=paths) as results:
+            with self._results(self.owner, paths) as results:
                 results.settled([key for key in keys if key in results])
+
+    def _results(self, owner: Owner, paths: Sequence[Path] | None = None) -> Results:
+        return Results(
+            self.folder, owner, Shard(), self.report, paths=paths, own_kinds=self.own_kinds
+        )
 
     def _keys(self, name: str) -> list[Key]:
         return [Key(name, kind, question) for kind, question in self._rows[name]["keys"]]
@@ -240,7 +241,7 @@ class _OfModel:
         """As few parts as may be of what workers wrote, once it is seen here: network file systems
         show it a little later."""
         for last in (False,) * _LOOKS + (True,):
-            with Results(self.folder, self.owner or Owner(), Shard(), self.report) as results:
+            with self._results(self.owner or Owner()) as results:
                 unseen = [key for key in keys if key not in results]
                 if not unseen:
                     return results.settled(keys)

@@ -1,4 +1,4 @@
-"""One worker of a run that an engine drives: it loads one model, and works on blocks of clips as
+"""One worker of a job that an executor drives: it loads one model, and works on blocks of clips as
 they come.
 
 In: what the pass of a model is about, then blocks of clips. Out: a row for each clip, small, that
@@ -24,7 +24,7 @@ from ...adapters.model import Model
 from ...errors import SpeechmixError, StorageError
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
-from ..model_run import Answer, ModelRun, Wanted
+from ..model_run import ClipOutcome, ModelRun, RunRequest
 from ..results.part_files import Owner
 from ..results.result_store import Results
 from ..results.run_folder import RunFolder
@@ -36,7 +36,6 @@ ROW = pa.schema(
         "clip": pa.string(),
         "block": pa.string(),
         "owner": pa.string(),
-        "probed": pa.bool_(),
         "keys": pa.list_(pa.list_(pa.string())),
         "reason": pa.string(),
         "is_heard": pa.bool_(),
@@ -69,7 +68,7 @@ class Pass:
         The run's, at the same place on all machines.
     load : callable
         Loads the model.
-    wanted : Wanted
+    request : RunRequest
     former : sequence of Owner
         The models of the run that had their pass before.
     parts : sequence of Path
@@ -80,7 +79,7 @@ class Pass:
 
     folder: Path
     load: Callable[[], Model]
-    wanted: Wanted
+    request: RunRequest
     former: Sequence[Owner]
     parts: Sequence[Path]
     attempts: Path
@@ -117,7 +116,7 @@ class BlockWorker:
             (owner.name, owner.init) == (model.name, "random") for owner in self.asked.former
         )
         self.owner = Owner.of(model)
-        self.run = ModelRun(folder, model, self.owner, self.asked.wanted, twin=twin)
+        self.run = ModelRun(folder, model, self.owner, self.asked.request, twin=twin)
         self._attempts = Attempts(
             self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes
         )
@@ -143,7 +142,7 @@ class BlockWorker:
         """
         self._results.go_over_to(Block(name=block))
         deaths = self._attempts.deaths(block)
-        heard = self.run.heard(clips)
+        heard = self.run.selected(clips)
         answers = {answer.clip.name: answer for answer in self._answers(block, heard, deaths)}
         self._results.write()
         self._attempts.end()
@@ -153,7 +152,6 @@ class BlockWorker:
             answer = answers.get(clip.name)
             yield {
                 **row_of(self.owner, clip.name, block),
-                "probed": self.run.probed,
                 "keys": [list(key[1:]) for key in answer.keys] if answer else [],
                 "reason": str(answer.error) if answer and answer.error is not None else None,
                 "is_heard": answer is not None,
@@ -162,7 +160,7 @@ class BlockWorker:
 
     def _answers(
         self, block: str, clips: Sequence[Clip], deaths: Mapping[str, int]
-    ) -> Iterator[Answer]:
+    ) -> Iterator[ClipOutcome]:
         """What became of each clip. Where a worker died before, one clip at a time, so that the
         next death has one cause."""
         todo = {clip.name: clip for clip in clips}
@@ -183,8 +181,8 @@ class BlockWorker:
                 self._results.write()  # should it be the one, nothing is lost with it
             yield self._alone(block, clip, deaths.get(clip.name, 0))
 
-    def _alone(self, block: str, clip: Clip, deaths: int) -> Answer:
-        """Answer of one clip; an error that nobody foresaw costs this clip alone."""
+    def _alone(self, block: str, clip: Clip, deaths: int) -> ClipOutcome:
+        """ClipOutcome of one clip; an error that nobody foresaw costs this clip alone."""
         if deaths >= MOST_DEATHS:
             return self._left_out(
                 clip,
@@ -199,15 +197,15 @@ class BlockWorker:
         except Exception as error:
             return self._left_out(clip, f"{type(error).__name__}: {error}")
 
-    def _answered(self, block: str, clips: Sequence[Clip]) -> Iterator[Answer]:
+    def _answered(self, block: str, clips: Sequence[Clip]) -> Iterator[ClipOutcome]:
         def begins(group: Sequence[Clip]) -> None:
             self._attempts.begin(block, [clip.name for clip in group])
 
-        return self.run.answers(self._results, clips, self._lines.append, False, begins)
+        return self.run.outcomes(self._results, clips, self._lines.append, False, begins)
 
-    def _left_out(self, clip: Clip, reason: str) -> Answer:
+    def _left_out(self, clip: Clip, reason: str) -> ClipOutcome:
         self._lines.append(f"{clip.name}  {self.owner.label}  SKIPPED: {reason}")
-        return Answer(clip, [], SpeechmixError(reason))
+        return ClipOutcome(clip, [], SpeechmixError(reason))
 
 
 def row_of(owner: Owner | None, clip: str, block: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Workers: a run by several processes of one machine, each with a GPU, or a share of the cores, of
 its own.
 
-In: what `score_clips` takes, models as functions that load them, and how many workers. Out: the run
+In: a job, with models as functions that load them. Out: the run
 of one process: of four, worker 3 does shard 3/4 of it in the same folder (files/shards.py), and the
 one that ends last writes the tables. What workers say comes here, with their number; one that dies
 is started again once; when this process is stopped, or dies, they write what they have and end.
@@ -13,10 +13,9 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,10 +26,11 @@ from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
 from ..merging import distinct_reasons
 from ..results.run_folder import RunFolder
+from ..run_job import RunJob
 from ..run_status import clips_of_shard
 from ..scored_run import Run
 from .machine_resources import environment, gpu_of
-from .worker_process import CLIP, DONE, FAILED, LINE, Job, begin
+from .worker_process import CLIP, DONE, FAILED, LINE, begin
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -38,85 +38,77 @@ if TYPE_CHECKING:
 STARTS = 2  # of a worker that dies
 
 
-def score_in_workers(
-    models: Sequence[Callable[[], Model]],
-    clips: Sequence[Clip],
-    out: str | Path,
-    *,
-    workers: int,
-    device: str | None = None,
-    aligner: Callable[[], Model] | None = None,
-    progress: bool = True,
-    report: Callable[[str], None] = print,
-    **options: Any,
-) -> Run:
-    """Score clips with models into a run folder, by several processes of this machine.
+@dataclass(frozen=True)
+class LocalWorkers:
+    """Several processes of this machine do a job, each one shard of it.
+
+    Give it to `score_clips` as ``executor``, with models as functions that load them.
 
     Parameters
     ----------
-    models : sequence of functions that load a model
-        Each process calls them, so they must be such as can be sent there:
-        ``functools.partial(speechmix.load, "...")``, or functions of a module.
-    clips : sequence of Clip
-    out : path
     workers : int
         How many (see `speechmix.runs.executors.machine_resources.workers_for`); no more than there
         are clips. Each loads the models.
     device : str, optional
         Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs,
         each worker sees one of them alone.
-    aligner : function that loads a model, optional
-    progress : bool
-        Show one bar on standard error, of all workers.
-    report : callable
-        Gets the lines of all workers, with their number.
-    **options
-        Of `score_clips`, but `shard`.
-
-    Returns
-    -------
-    Run
 
     Raises
     ------
-    InputError, StorageError
-        As `score_clips`; and if a model is none that can be sent to a process.
-    SpeechmixError
-        If a worker died twice. What it and the others did is kept, and the same call goes on there.
+    InputError
+        If there is not one worker.
 
     Examples
     --------
     >>> from functools import partial
     >>> import speechmix
+    >>> from speechmix.runs.score_clips import score_clips
     >>> models = [partial(speechmix.load, "openai/whisper-small")]
-    >>> clips = speechmix.read_clips("clips.tsv")                                         # doctest: +SKIP
-    >>> score_in_workers(models, clips, "runs/small", workers=4)                          # doctest: +SKIP
+    >>> clips = speechmix.read_clips("clips.tsv")                             # doctest: +SKIP
+    >>> score_clips(models, clips, "run", executor=LocalWorkers(4))           # doctest: +SKIP
     """
-    models, clips = list(models), list(clips)
-    if workers < 1:
-        raise InputError(f"expected at least one worker, found {workers}")
-    if any(isinstance(model, Model) for model in (*models, aligner)):
-        raise InputError(
-            "each worker loads its models: expected functions that do, such as "
-            "functools.partial(speechmix.load, "
-            "'openai/whisper-small'), found a model"
-        )
-    count = min(workers, max(1, len(clips)))
-    job = _sent(Job(models, clips, Path(out), aligner, options))
-    threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
-    workers_at_work = [
-        _Worker(Shard(index, count), job, threads | gpu_of(index, device))
-        for index in range(1, count + 1)
-    ]
-    with _bar(len(clips) * len(models), count, progress) as show:
-        try:
-            _run(workers_at_work, clips, report, show)
-        finally:
-            _stop(workers_at_work)
-    _refuse_dead(workers_at_work, clips, len(models), RunFolder(Path(out)))
-    run = Run(Path(out), done=sum(worker.scored for worker in workers_at_work))
-    run.skipped += distinct_reasons(row for worker in workers_at_work for row in worker.skipped)
-    return run
+
+    workers: int
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise InputError(f"expected at least one worker, found {self.workers}")
+
+    def execute(self, job: RunJob) -> Run:
+        """Do a job by workers that each load its models.
+
+        Raises
+        ------
+        InputError
+            If a model or the aligner cannot be sent to a process.
+        SpeechmixError
+            If a worker died twice. What it and the others did is kept, and the same job goes on
+            there.
+        """
+        job = replace(job, models=list(job.models))
+        if any(isinstance(model, Model) for model in (*job.models, job.aligner)):
+            raise InputError(
+                "each worker loads its models: expected functions that do, such as "
+                "functools.partial(speechmix.load, 'openai/whisper-small'), found a model"
+            )
+        clips, models = job.clips, len([*job.models])
+        count = min(self.workers, max(1, len(clips)))
+        sent = _sent(job.with_reports(print, False))
+        threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
+        workers = [
+            _Worker(Shard(index, count), sent, threads | gpu_of(index, self.device))
+            for index in range(1, count + 1)
+        ]
+        with _bar(len(clips) * models, count, bool(job.progress)) as show:
+            try:
+                _run(workers, clips, job.report, show)
+            finally:
+                _stop(workers)
+        _refuse_dead(workers, clips, models, RunFolder(job.out))
+        run = Run(job.out, done=sum(worker.scored for worker in workers))
+        run.skipped += distinct_reasons(row for worker in workers for row in worker.skipped)
+        return run
 
 
 @dataclass
@@ -256,7 +248,7 @@ def _refuse_dead(
     )
 
 
-def _sent(job: Job) -> bytes:
+def _sent(job: RunJob) -> bytes:
     try:
         return pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

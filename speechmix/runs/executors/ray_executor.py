@@ -1,8 +1,8 @@
-"""Ray Data as the engine of a run: the same stages and the same folder, clips handed out to workers
+"""Ray Data as the executor of a run: the same stages and the same folder, clips handed out to workers
 on one machine or many.
 
 In: a pass of one model and clips. Out: the rows of actors that hold the model (block_worker.py),
-small, as blocks are done. What is done with them is in block_engine.py.
+small, as blocks are done. What is done with them is in block_driver.py.
 
 What was learned of Ray Data by trying it is followed here, each rule where it applies. Two go for
 the whole:
@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from ...errors import InputError, MissingExtraError, SpeechmixError
 from ...inputs.clips.clip import Clip
-from .block_driver import BlockEngine, EngineError, blocks_of
+from .block_driver import BlockExecutor, ExecutorError, blocks_of
 from .block_worker import ROW, BlockWorker, Pass, row_of
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ _OBJECT_STORE = (
 
 
 @dataclass(frozen=True)
-class RayEngine(BlockEngine):
+class RayExecutor(BlockExecutor):
     """Work through a run on a Ray cluster, or on this machine with Ray (extra ``cluster``).
 
-    Give it to `score_clips` as ``engine``, with models as functions that load them, e.g.
+    Give it to `score_clips` as ``executor``, with models as functions that load them, e.g.
     ``functools.partial(speechmix.load, "openai/whisper-small")``: every worker loads its own.
 
     Parameters
@@ -71,7 +71,7 @@ class RayEngine(BlockEngine):
 
     Examples
     --------
-    >>> RayEngine().block_size(10_000, 4), RayEngine().block_size(1_000, 4), RayEngine().block_size(100, 4)
+    >>> RayExecutor().block_size(10_000, 4), RayExecutor().block_size(1_000, 4), RayExecutor().block_size(100, 4)
     (64, 32, 16)
     """
 
@@ -123,7 +123,7 @@ class RayEngine(BlockEngine):
             for table in tables:
                 yield from table.to_pylist()
         except ray.exceptions.RayError as error:
-            raise EngineError(str(error)) from error
+            raise ExecutorError(str(error)) from error
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -134,7 +134,7 @@ class RayEngine(BlockEngine):
             import ray
             import ray.data
         except ImportError as error:
-            raise MissingExtraError("ray", "cluster", "Ray as the engine of a run") from error
+            raise MissingExtraError("ray", "cluster", "Ray as the executor of a run") from error
         is_ours = not ray.is_initialized()
         if is_ours:
             address = self.address or os.environ.get("RAY_ADDRESS") or "local"

@@ -1,7 +1,7 @@
 """What one worker does: its shard of a run, in a process of its own; what it has to say goes to the
 one that started it.
 
-In: a `Job`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end
+In: a `RunJob`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end
 what was done, or why it cannot be. SIGTERM, and the death of the process that started it, have it
 write what it has and end.
 """
@@ -12,44 +12,18 @@ import _thread
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from threading import Thread
-from typing import Any
 
-from ...adapters.model import Model
 from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
-from ...inputs.clips.clip import Clip
+from ...files.shards import Shard
 from ..aligned_clips import ALIGN
-from ..score_clips import score_clips
+from ..run_job import RunJob
 
 LINE, CLIP, DONE, FAILED = "line", "clip", "done", "failed"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What every worker of a run is told.
-
-    Attributes
-    ----------
-    models : sequence of functions that load a model
-    clips : sequence of Clip
-        All of the run.
-    out : Path
-    aligner : function that loads a model, or None
-    options : dict
-        Of `score_clips`.
-    """
-
-    models: Sequence[Callable[[], Model]]
-    clips: Sequence[Clip]
-    out: Path
-    aligner: Callable[[], Model] | None
-    options: Mapping[str, Any]
 
 
 def begin(job: bytes, shard: str, channel: Connection) -> None:
@@ -80,7 +54,7 @@ def _done(
     pickled: bytes, shard: str, say: Callable[..., None]
 ) -> tuple[str, int, list[dict[str, str]]]:
     try:
-        job: Job = pickle.loads(pickled)
+        job: RunJob = pickle.loads(pickled)
     except (AttributeError, ImportError) as error:
         raise InputError(
             f"a worker does not find the functions that load models ({error}): put them into a "
@@ -91,16 +65,7 @@ def _done(
         if stage != ALIGN:
             say(CLIP, stage, done, total)
 
-    run = score_clips(
-        job.models,
-        job.clips,
-        job.out,
-        shard=shard,
-        aligner=job.aligner and job.aligner(),
-        progress=tell,
-        report=lambda line: say(LINE, line),
-        **job.options,
-    )
+    run = job.with_reports(lambda line: say(LINE, line), tell).run(Shard.parse(shard))
     return DONE, run.done, run.skipped
 
 

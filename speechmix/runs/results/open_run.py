@@ -145,7 +145,7 @@ class StoredRun:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Part files that the tables are made of.
+        """Part files that the tables are made of, also those of kinds that were computed alone.
 
         Raises
         ------
@@ -157,6 +157,12 @@ class StoredRun:
             path = path_within(self.out, name, where=self.folder.description)
             FileMark.read(mark).check(path)
             parts.append(opened_part(path))
+        named = {part.path for part in parts}
+        parts += [
+            opened_part(path)
+            for path in self.folder.job_parts()
+            if path not in named and path.is_file()
+        ]
         return tuple(parts)
 
     @cached_property

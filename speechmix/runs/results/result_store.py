@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -90,6 +90,8 @@ class Results:
         Gets a line for what is damaged.
     paths : iterable of Path, optional
         Part files to know of; all that are there by default.
+    own_kinds : collection of str, optional
+        Kinds of results that `settled` may remove: it leaves parts that hold others; all by default.
     """
 
     def __init__(
@@ -100,8 +102,10 @@ class Results:
         report: Report,
         *,
         paths: Iterable[Path] | None = None,
+        own_kinds: Collection[str] | None = None,
     ):
-        self._folder, self._owner, self._shard, self._report = folder, owner, shard, report
+        self.folder, self._owner, self._shard, self._report = folder, owner, shard, report
+        self._own_kinds = None if own_kinds is None else frozenset(own_kinds)
         self._place = folder.results(owner.label)
         self._standing = folder.standing_parts()
         self._parts: list[Part] = []
@@ -126,7 +130,7 @@ class Results:
                 self._take_in(path)
 
     def _map_files(self) -> MapFiles:
-        return MapFiles(self._folder.maps, self._place.name)
+        return MapFiles(self.folder.maps, self._place.name)
 
     def _take_in(self, path: Path) -> None:
         """Know the rows of a part that is there; one that is damaged, or whose scores or maps are,
@@ -134,7 +138,7 @@ class Results:
         if self._shard.is_anothers(path.name):
             return
         try:
-            part = checked_part(self._folder, path, self._standing.get(path))
+            part = checked_part(self.folder, path, self._standing.get(path))
             names = part.read(KEY)
         except InputError as error:
             self._report(f"{path} is damaged and made again ({error})")
@@ -276,7 +280,7 @@ class Results:
             if self._places[key].part < 0:
                 self.write()
             part = self._parts[self._places[key].part]
-            for mixing_map in maps_of_row(self._folder, part, key.clip, self.row(key)["content"]):
+            for mixing_map in maps_of_row(self.folder, part, key.clip, self.row(key)["content"]):
                 maps[mixing_map.measure, mixing_map.stack] = mixing_map
         return maps
 
@@ -301,12 +305,18 @@ class Results:
         settled = [self._parts[number] for number in sorted(whole)] + (
             [self._one_part(others)] if others else []
         )
-        standing_paths = {part.path for part in settled} | self._folder.standing_parts().keys()
+        needed = {part.path for part in settled} | self.folder.needed_parts()
         for other in self._parts:
             is_own = self._shard.count == 1 or other.shard == self._shard.label
-            if is_own and other.path not in standing_paths:
-                remove_part(self._folder, other)
+            if is_own and other.path not in needed and self._may_remove(other):
+                remove_part(self.folder, other)
         return settled
+
+    def _may_remove(self, part: Part) -> bool:
+        """Whether a part holds nothing but kinds that are this job's."""
+        if self._own_kinds is None or not part.path.is_file():
+            return self._own_kinds is None
+        return self._own_kinds.issuperset(part.read(("kind",))["kind"].unique().to_pylist())
 
     def _is_in_order(self, number: int, keys: Sequence[Key]) -> bool:
         """Whether a part holds its results in the order of these keys."""
@@ -323,7 +333,7 @@ class Results:
         if part is None:
             with (
                 phase("writing"),
-                ScoreFiles(self._folder.scores) as scores,
+                ScoreFiles(self.folder.scores) as scores,
                 self._map_files() as maps,
             ):
                 self._copy_scores(keys, scores)
@@ -344,7 +354,7 @@ class Results:
             for name in part.scores:
                 place = Path(name).parent
                 files[place, Path(name).name.partition(".")[0], number].append(
-                    self._folder.scores / name
+                    self.folder.scores / name
                 )
         places = {(place, start) for place, start, _ in files}
         for key in keys:

@@ -25,7 +25,7 @@ from typing import Any
 from ...errors import InputError
 from ...files.cache_keys import file_digest
 from ...files.file_fingerprints import FileMark
-from ...files.json_files import read_json_object
+from ...files.json_files import read_checked_json, read_json_object
 from ...files.names import path_within, safe_name
 from ...files.recorded_checksums import DIGESTS, record_digests_in
 from ...files.unfinished_files import UNFINISHED, clear_leftovers
@@ -208,7 +208,9 @@ class RunFolder:
             clear_leftovers(self.path / DIGESTS, below=False)
         write_json(self.description, description)
 
-    def finish(self, done: int, parts: Sequence[Path], made_of: str) -> None:
+    def finish(
+        self, done: int, parts: Sequence[Path], made_of: str, tables: Sequence[str] = ()
+    ) -> None:
         """Say that all tables stand, how many (clip, model) pairs they are of, and what they are
         made of.
 
@@ -219,35 +221,37 @@ class RunFolder:
             Part files.
         made_of : str
             Hash of what the shards have done.
+        tables : sequence of str
+            File names of the tables of further kinds.
         """
         description = read_json_object(self.description)
         for name in _OF_TABLES:
             description.pop(name, None)
         marks = {path.relative_to(self.path).as_posix(): FileMark.of(path) for path in parts}
-        made = {"done": done, "parts": marks, "made_of": made_of, "tables": self._tables()}
+        made = {"done": done, "parts": marks, "made_of": made_of, "tables": self._tables(tables)}
         write_json(self.description, {**description, "state": COMPLETE, **made})
 
-    def stands(self, made_of: str) -> bool:
-        """Whether the tables that are there are those of what the shards have done, as they were
-        written; then says so."""
+    def mark_complete_if_unchanged(self, made_of: str, tables: Sequence[str] = ()) -> bool:
+        """Mark the run complete if its tables are those of what the shards have done; returns
+        whether they are."""
         description = read_json_object(self.description)
-        same = description.get("made_of") == made_of and description.get("tables") == self._tables()
+        same = description.get("made_of") == made_of and description.get("tables") == self._tables(
+            tables
+        )
         if same:
             told = {name: description.pop(name) for name in _OF_TABLES if name in description}
             write_json(self.description, {**description, "state": COMPLETE, **told})
         return same
 
-    def _tables(self) -> dict[str, str]:
-        """Hash of each table that is there."""
+    def _tables(self, further: Sequence[str] = ()) -> dict[str, str]:
+        """Hash of each table that is there, those of further kinds of results among them."""
         names = [
             f"{table}.{ending}"
             for table in (CONTRIBUTIONS, ABLATION, TRANSCRIPTS)
             for ending in ("parquet", "csv")
         ]
-        paths = [
-            self.path / name
-            for name in (*names, "clips.csv", "skipped.csv", "probes.csv", "probe_answers.csv")
-        ]
+        names += ["clips.csv", "skipped.csv", "probes.csv", "probe_answers.csv"]
+        paths = [self.path / name for name in dict.fromkeys((*names, *further))]
         return {path.name: file_digest(path) for path in paths if path.is_file()}
 
     def standing_parts(self) -> dict[Path, FileMark]:
@@ -262,6 +266,33 @@ class RunFolder:
             }
         except (InputError, OSError, AttributeError, TypeError):
             return {}
+
+    def job_parts(self) -> list[Path]:
+        """Part files of finished jobs that computed kinds alone in this folder; a damaged record names none."""
+        paths: list[Path] = []
+        for record in sorted(self.shards.glob("*/*.json")):
+            try:
+                content = read_checked_json(record)
+                names = [
+                    *content["clips"],
+                    *(name for _, names in content["models"] for name in names),
+                ]
+                paths += [path_within(self.path, name, where=record) for name in names]
+            except (InputError, OSError, KeyError, TypeError, ValueError):
+                continue
+        return list(dict.fromkeys(paths))
+
+    def needed_parts(self) -> set[Path]:
+        """Part files that tables are made of: those of the run, and of jobs that computed kinds alone."""
+        return {*self.standing_parts(), *self.job_parts()}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run has begun here and its tables are not written."""
+        try:
+            return bool(read_json_object(self.description).get("state") == RUNNING)
+        except (InputError, OSError):
+            return False
 
     def relative(self, parts: Sequence[Part]) -> list[str]:
         """Paths of parts below the folder."""

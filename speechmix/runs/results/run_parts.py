@@ -57,9 +57,9 @@ def remove_part(folder: RunFolder, part: Part) -> None:
 
 def sweep(folder: RunFolder) -> None:
     """Remove parts that the tables are not made of, and scores and maps of no part."""
-    standing, owned = folder.standing_parts(), set()
+    needed, owned = folder.needed_parts(), set()
     for path in folder.part_files():
-        if path in standing:
+        if path in needed:
             owned |= _files_of(folder, opened_part(path))
         else:  # its scores and maps are nobody's then, and go below
             path.unlink()

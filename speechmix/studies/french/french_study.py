@@ -22,7 +22,7 @@ from ...files.json_files import read_json_object
 from ...files.whole_files import write_json
 from ...inputs import bundled
 from ...inputs.corpora.corpus_reading import listed_clips
-from ...runs.executors.local_workers import score_in_workers
+from ...runs.executors.local_workers import LocalWorkers
 from ...runs.results.run_folder import RunFolder
 from ...runs.score_clips import score_clips
 from ...runs.speech_ablations import speech_ablation
@@ -197,26 +197,19 @@ def french_study(
         "explain": explain or 0,
     }
     loaders = [*trained, *twins]
-    if workers > 1:
-        run = score_in_workers(
-            loaders,
-            study_clips,
-            Path(out),
-            aligner=load_aligner,
-            workers=workers,
-            device=device,
-            **options,
-        )
-    else:
-        run = score_clips(loaders, study_clips, Path(out), aligner=loaded_aligner, **options)
+    executor = LocalWorkers(workers, device) if workers > 1 else None
+    run = score_clips(
+        loaders, study_clips, Path(out), aligner=load_aligner, executor=executor, **options
+    )
     if published_ablation:
         try:
             speech_ablation(
                 loaders,
                 study_clips,
                 Path(out),
-                aligner=loaded_aligner,
+                aligner=load_aligner,
                 twin_clips=twin_clips or None,
+                executor=executor,
             )
         except InputError as error:
             print(f"no ablation as published: {error}")

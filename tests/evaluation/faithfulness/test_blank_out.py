@@ -59,7 +59,7 @@ def test_masked_model_token_by_token(fill):
             blanked = ids.clone()
             blanked[0, position] = getattr(model.tokenizer, f"{fill}_token_id")
             drops.append(intact - probability(model.module, blanked, place, token))
-        here = found.drops[found.drops["item"] == sentence.text].set_index("unit")["drop"]
+        here = found.drops[found.drops["item"] == sentence.text].set_index("word")["drop"]
         np.testing.assert_allclose(here.loc[others], drops, rtol=0, atol=1e-10)
         maps = speechmix.mix(model, {"input_ids": ids}, measures="value_zeroing")[
             "value_zeroing", "encoder"
@@ -71,11 +71,11 @@ def test_masked_model_token_by_token(fill):
         rows["mean"] = np.mean(shares, axis=0)
         for name, row in rows.items():
             expected.setdefault(name, []).append(spearmanr(row, drops)[0])
-    table = found.table[found.table["measure"] == "value_zeroing"].set_index("layers")
+    table = found.table[found.table["measure"] == "value_zeroing"].set_index("aggregation")
     assert set(table.index) == set(expected)
     for name, values in expected.items():
-        assert table.loc[name, "spearman"] == pytest.approx(np.mean(values), abs=1e-10)
-    assert set(table["sentences"]) == {2}
+        assert table.loc[name, "value"] == pytest.approx(np.mean(values), abs=1e-10)
+    assert set(table["clips"]) == {2}
     assert table["low"].isna().all()  # of two sentences there is no interval
 
 
@@ -100,7 +100,7 @@ def test_causal_model_at_the_row_that_predicts_the_target():
         return sum(scores[place - 1, ids[0, place]].item() for place in target)
 
     drops = []
-    others = found.drops["unit"].tolist()
+    others = found.drops["word"].tolist()
     for place in others:
         blanked = ids.clone()
         blanked[0, place] = model.tokenizer.unk_token_id
@@ -110,7 +110,7 @@ def test_causal_model_at_the_row_that_predicts_the_target():
     maps = speechmix.mix(model, {"input_ids": ids}, measures="attention")[
         "attention", "decoder"
     ].scores
-    value = found.table.set_index(["measure", "layers"])["spearman"]
+    value = found.table.set_index(["measure", "aggregation"])["value"]
     row = maps[2, [place - 1 for place in target]][:, others]
     shares = (row / row.sum(axis=-1, keepdims=True)).mean(axis=0)
     assert value["attention", "layer 2"] == pytest.approx(spearmanr(shares, drops)[0], abs=1e-10)
@@ -123,7 +123,7 @@ def test_words_and_one_fill_are_the_trial_s_protocol():
     )
     options = {"measures": MEASURES, "protocol": "blank-out", "judges": "blank (mask)"}
     trial = speechmix.faithfulness(model, SENTENCES, **options).table.set_index("measure")["value"]
-    ours = found.table.set_index("measure")["spearman"]
+    ours = found.table.set_index("measure")["value"]
     for name in ("value_zeroing", "attention", "position", "random"):
         assert ours[name] == pytest.approx(trial[name], abs=1e-12)
     assert ours["oracle"] == 1
@@ -138,13 +138,13 @@ def test_a_classifier_that_listens_to_one_word_is_found_out():
     found = speechmix.blank_out(
         model, sentences, measures=["value_zeroing", "attention", "attention_norm"], fills="unk"
     )
-    drops = found.drops.pivot(index="unit", columns="item", values="drop")
+    drops = found.drops.pivot(index="word", columns="item", values="drop")
     for sentence in sentences:
         place = 1 + [word.text for word in sentence.words].index("play")
         here = drops[sentence.text].dropna()
         assert here[place] > 0.9
         assert (here.drop(place) == 0).all()
-    table = found.table.set_index(["measure", "layers"])["spearman"]
+    table = found.table.set_index(["measure", "aggregation"])["value"]
     for measure in ("value_zeroing", "attention_norm"):
         assert table[measure, "layer 0"] == pytest.approx(1, abs=1e-12)
         assert table[measure, "rollout"] == pytest.approx(1, abs=1e-12)
@@ -155,7 +155,7 @@ def drops_of(case: str) -> dict[int, float]:
     found = speechmix.blank_out(
         planted_bert(case), [PLANTED_SENTENCE], measures="value_zeroing", fills="unk"
     )
-    return dict(zip(found.drops["unit"], found.drops["drop"], strict=True))
+    return dict(zip(found.drops["word"], found.drops["drop"], strict=True))
 
 
 def test_a_copied_cue_is_the_only_one_that_costs_something():
@@ -203,20 +203,21 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     )
     assert found.left_out.iloc[-1]["what"] in ("globenc", "blank (mask, unk, remove)")
     bert = found.table[found.table["model"] == "BertForMaskedLM"]
-    assert list(dict.fromkeys(bert["fill"])) == ["mean of fills", "mask", "unk", "remove"]
+    mean, *fills = judges = [
+        f"blank ({name})" for name in ("mask, unk, remove", "mask", "unk", "remove")
+    ]
+    assert list(dict.fromkeys(bert["judge"])) == judges
     drops = found.drops[found.drops["model"] == "BertForMaskedLM"].pivot(
-        index="unit", columns="fill", values="drop"
+        index="word", columns="judge", values="drop"
     )
-    np.testing.assert_allclose(
-        drops[["mask", "unk", "remove"]].mean(axis=1), drops["mean of fills"]
-    )
+    np.testing.assert_allclose(drops[fills].mean(axis=1), drops[mean])
     text = found.text()
-    assert "BertForMaskedLM: 1 sentence, mean of fills" in text
+    assert "BertForMaskedLM: 1 sentence, blank (mask, unk, remove)" in text
     assert "globenc" in text
     assert "oracle 1.00" in text
-    assert "mask" in found.text("mask").splitlines()[0]
-    with pytest.raises(InputError, match="fill should be one of"):
-        found.text("pad")
+    assert "blank (mask)" in found.text("blank (mask)").splitlines()[0]
+    with pytest.raises(InputError, match="judge should be one of"):
+        found.text("blank (pad)")
 
 
 def test_models_of_one_name_stay_two():
@@ -225,7 +226,7 @@ def test_models_of_one_name_stay_two():
         [bert, bert], SENTENCES, measures="attention", fills="mask", layers="mean"
     )
     assert list(found.table["model"].unique()) == ["BertForMaskedLM", "BertForMaskedLM (2)"]
-    one, two = (part["spearman"].tolist() for _, part in found.table.groupby("model"))
+    one, two = (part["value"].tolist() for _, part in found.table.groupby("model"))
     assert one == two
 
 
@@ -243,7 +244,7 @@ def test_a_mask_as_the_target_asks_for_the_likeliest_token():
     expected = probability(model.module, ids, 3, token) - probability(
         model.module, blanked, 3, token
     )
-    assert found.drops.set_index("unit")["drop"][1] == pytest.approx(expected, abs=1e-10)
+    assert found.drops.set_index("word")["drop"][1] == pytest.approx(expected, abs=1e-10)
 
 
 def test_margin_needs_a_foil_and_the_others_are_still_judged():

@@ -174,7 +174,7 @@ def test_a_causal_classifier_reads_its_last_token():
         ({"bins": ()}, "bins should be percent"),
         ({"fill": "noise"}, "fill should be one of"),
         ({"aggregation": "best layer"}, "aggregation should be one of"),
-        ({"texts": []}, "expected texts"),
+        ({"texts": []}, "expected items"),
         ({"units": "frame"}, "units should be one of"),
     ],
 )
@@ -186,6 +186,6 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 def test_a_model_that_hears_is_sent_elsewhere():
     with pytest.raises(
-        InputError, match=r"found tiny-french-ctc: speechmix\.faithfulness has the curves of others"
+        InputError, match=r"found tiny-french-ctc: for others see speechmix\.faithfulness"
     ):
         speechmix.deletion_curves(trained("tiny-french-ctc"), [TEXT])

@@ -14,7 +14,7 @@ import transformers
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness.leaderboard import is_measure
-from speechmix.evaluation.faithfulness.options import measures_of
+from speechmix.evaluation.faithfulness.options import resolve_measures
 from speechmix.evaluation.faithfulness.to_output import output_scores, same_removal
 from speechmix.evaluation.faithfulness.words import source_words
 from speechmix.inputs import bundled
@@ -171,7 +171,7 @@ def test_what_is_not_defined_is_a_note_and_the_trial_goes_on():
 
 
 def test_all_are_those_whose_parts_add_up_where_they_are_defined():
-    found = {name: set(measures_of(trained(name), "all")) for name in (CTC, WHISPER)}
+    found = {name: set(resolve_measures(trained(name), "all")) for name in (CTC, WHISPER)}
     assert {"alti_logit", "decompx", "lrp"} <= found[CTC]
     assert {"alti_logit", "lrp", "value_zeroing_share"} <= found[WHISPER]
     assert not {"decompx", "occlusion", "shapley"} & found[WHISPER]
@@ -180,7 +180,7 @@ def test_all_are_those_whose_parts_add_up_where_they_are_defined():
 @pytest.mark.parametrize("name", ["occlusion (silk)", "shapley (zeros, noise)", "occlude"])
 def test_a_misspelt_name_is_refused(name):
     with pytest.raises(InputError, match=name.split()[0]):
-        measures_of(trained(CTC), [name])
+        resolve_measures(trained(CTC), [name])
 
 
 def test_the_composed_row_of_what_was_written_is_that_of_the_whole_map():

@@ -4,6 +4,7 @@ cannot be judged."""
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,15 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
-from speechmix.evaluation.faithfulness.judges import Removals, verdicts
-from speechmix.evaluation.faithfulness.trial import _pairs
+from speechmix.evaluation.faithfulness.evaluate import other_of_pair
+from speechmix.evaluation.faithfulness.judges import verdicts
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
-from speechmix.interventions.audio_removal import attenuated
+from speechmix.interventions.audio_removal import scale_words
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import inputs_without
+from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.removal_margins import RemovalMargins
+from speechmix.interventions.removals import change_inputs
 from speechmix.mixing.measures.registry import forget_measure
 from tests.conftest import trained
 from tests.models import text_models
@@ -127,7 +130,8 @@ def test_numbers_of_a_row_are_those_of_its_item():
         (values["measure"] == "value_zeroing") & (values["aggregation"] == "last")
     ].set_index("metric")["value"]
     assert last["spearman"] == pytest.approx(spearmanr(row, verdict.of(words))[0])
-    removed, kept = curves.curves_of(verdict, words, np.argsort(-row).tolist())
+    order, counts = np.argsort(-row).tolist(), range(len(words) + 1)
+    ((removed, kept),) = curves.perturbation_curves(verdict, words, [order], counts)
     assert last["comprehensiveness"] == pytest.approx(np.mean(removed[0] - removed[1:-1]))
     assert removed[0] == pytest.approx(kept[-1])
     assert removed[-1] == pytest.approx(kept[0])
@@ -136,14 +140,13 @@ def test_numbers_of_a_row_are_those_of_its_item():
 
 def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
     decision = Decision.of(trained("tiny-french-whisper"), clips()[1])
-    removals = Removals(decision, "sound", "zeros")
+    removals = RemovalMargins(decision, "sound", "zeros")
     together = removals.margins([(), (1,), (1, 3), (3, 1)])
     assert together[2] == together[3]
-    inputs, places = inputs_without(decision, [1, 3], side="sound", fill="zeros")
-    assert decision.of_inputs(inputs, places=places) == pytest.approx(together[2], abs=1e-3)
-    decision.__dict__["of_many_inputs"] = lambda changed: (
-        [np.nan] * len(changed)
-    )  # nothing new is run
+    both = removals_of_words(decision, [1, 3], side="sound", fill="zeros")
+    changed = change_inputs(decision.model, decision.item, decision.prepared.inputs, both)
+    assert decision.input_margin(*changed) == pytest.approx(together[2], abs=1e-3)
+    decision.__dict__["of_output"] = None  # nothing new is run
     assert np.isfinite(removals.margins([(3, 1), ()])).all()
 
 
@@ -163,11 +166,11 @@ def test_silencing_several_words_leaves_the_others_and_fills_with_none_of_them()
 def test_soft_versions_end_where_the_hard_ones_are():
     clip = clips()[0]
     assert np.array_equal(
-        attenuated(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
+        scale_words(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
     )
     decision = Decision.of(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
-    removals = Removals(decision, "sound", "zeros")
+    removals = RemovalMargins(decision, "sound", "zeros")
     all_of_one = np.eye(len(words))[1]
     (soft,) = curves.soft_metrics(removals, words, [all_of_one])
     others = [word for word in words if word != words[1]]
@@ -262,7 +265,7 @@ def test_causal_models_compare_the_words_before():
 
 def test_the_position_that_is_read_is_not_removed():
     decision = Decision.of(text_models.bert(), SENTENCE)
-    removals = Removals(decision, "text", "remove")
+    removals = RemovalMargins(decision, "text", "remove")
     assert np.isfinite(removals.margins([(0, 1), (3, 4)])).all()
     with pytest.raises(InputError, match="which cannot be removed"):
         removals.margins([(SENTENCE.target,)])
@@ -326,8 +329,8 @@ def test_gradient_measures_explain_what_judges_read():
 
 
 def test_pairs_are_of_two():
-    assert _pairs(clips()) == [1, 0, 3, 2]
-    assert _pairs([*clips(), clips()[0]])[:2] == [None, None]
+    assert other_of_pair(clips()) == [1, 0, 3, 2]
+    assert other_of_pair([*clips(), clips()[0]])[:2] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -349,31 +352,31 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 
 def test_all_measures_are_those_that_are_defined():
-    from speechmix.evaluation.faithfulness.options import measures_of
+    from speechmix.evaluation.faithfulness.options import resolve_measures
 
-    names = measures_of(trained("tiny-french-ctc"), "all")
+    names = resolve_measures(trained("tiny-french-ctc"), "all")
     assert not {"globenc", "hta", "random"} & set(names)
     assert {"value_zeroing", "alti", "integrated_gradients"} <= set(names)
 
 
 @pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
-    from speechmix.reporting.pages.faithfulness_section import faithfulness_part
+    from speechmix.reporting.pages.faithfulness_section import FAITHFULNESS
 
-    assert faithfulness_part(tmp_path) == []
+    assert FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path)) == []
     trial = trial_of("tiny-french-whisper")
-    other = speechmix.evaluation.faithfulness.Trial(
+    other = speechmix.evaluation.faithfulness.FaithfulnessResults(
         trial.values, trial.left_out, "", {"model": "other", "init": "random"}
     )
     for written in (trial, other, trial):
         path = written.write(tmp_path)
     table = pd.read_csv(path)
     assert len(table) == 2 * len(trial.table)
-    ((title, items),) = faithfulness_part(tmp_path)
+    ((title, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
     assert title == "Which measure can be believed here?"
     assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]
     path.write_text("a,b\n1,2\n")
-    assert "found no column stack" in faithfulness_part(tmp_path)[0][1][0]
+    assert "found no column stack" in FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))[0][1][0]
     with pytest.raises(InputError, match="holds another table"):
         trial.write(tmp_path)
 

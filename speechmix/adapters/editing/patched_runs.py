@@ -1,15 +1,14 @@
-"""Run an unmodified model with something taken away or put in at chosen places, many such runs in
-one pass.
+"""Run an unmodified model with patches, many such runs in one pass.
 
-A *branch* is a run that leaves the clean one at some layer: there a source's value vectors are
-zeroed, or its states or values are those of another item. Before that layer it is the clean run, so
-one forward pass carries both: it begins with the clean item alone, and its batch *grows* by the
-branches of a layer when it reaches that layer. Row 0 stays the clean run. A model of L layers asked
-about W words so runs half of L W passes, batched; and what comes before the branches once.
+A patch changes a source at some layer: its value vectors are zeroed, or its states or values are
+those of another item. Before that layer its run is the clean one, so one forward pass carries both:
+it begins with the clean item alone, and its batch *grows* by the patches of a layer when it reaches
+that layer. Row 0 stays the clean run. A model of L layers with a patch for each of W words in each
+layer so runs half of L W passes, batched; and what comes before the patches once.
 
 Unlike Value Zeroing, which asks about one layer at a time on the original input, a change is
 carried on to the output: queries, keys and attention weights of later layers follow from the
-changed states, as they would. Nothing is patched; the model is as before on leaving.
+changed states, as they would. The module's code is not changed; the model is as before on leaving.
 """
 
 from __future__ import annotations
@@ -20,32 +19,33 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ...errors import InputError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules
-from ..capture.activation_cache import encoder_output
-from ..capture.forward_pass import arguments_by_name, attention_readable
-from ..capture.packed_states import packed_as, with_runs
+from ..capture.features import run_encoder
+from ..capture.forward_pass import arguments_by_name, use_attention
+from ..capture.packed_states import pack_like, unpack_states
 from ..model import Model
-from .branches import Branch, ChangedValues
+from .patches import ChangedValues, Patch
 from .shared_encoder import project_once
 
 _ENCODED = ("input_features", "input_values", "input_ids")  # what an encoder is fed
-_POSITIONS_AT_ONCE = 48_000  # of all branches that run together
+_POSITIONS_AT_ONCE = 48_000  # of all patches that run together
 _MOST_AT_ONCE = 256
 
 
-def branch_outputs(
+def run_patches(
     model: Model,
     inputs: Mapping[str, Tensor],
-    branches: Sequence[Branch],
+    patches: Sequence[Patch],
     read: Callable[[Any], Tensor],
     *,
     sound: str | None = None,
     at_once: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run a model clean and in every branch, and read something off each run's output.
+    """Run a model clean and with every patch, and read something off each run's output.
 
     Parameters
     ----------
@@ -55,62 +55,60 @@ def branch_outputs(
         Of one item, a batch of 1, on the model's device.
     sound : str, optional
         Whose inputs these are (`Prepared.sound`), where what the encoder gives is remembered.
-    branches : sequence of Branch [N]
+    patches : sequence of Patch [N]
     read : callable
         From the module's output for R runs to a Tensor [R, ...].
     at_once : int, optional
-        Branches that run together; by default as many as hold 48,000 positions, at most 256.
+        Patches that run together; by default as many as hold 48,000 positions, at most 256.
 
     Returns
     -------
     Tensor [...], Tensor [N, ...]
-        Of the clean run, and of each branch.
+        Of the clean run, and of each patch.
 
     Raises
     ------
     InputError
-        If a branch names a stack, layer or position that is not there.
+        If a patch names a stack, layer or position that is not there.
     """
     whole: dict[str, Any] = dict(inputs)
     behind = whole
     with torch.no_grad():
         with _growing(model, ()) as clean_pass:
-            if "cross" in model.stacks:  # the encoder runs once for all branches behind it
+            if "cross" in model.stacks:  # the encoder runs once for all patches behind it
                 behind = {**whole, "encoder_outputs": _encoded(model, whole, sound)}
             clean = read(_run(model, behind))[0]
         if "cross" in clean_pass.lengths:  # what the encoder gives may have been remembered
             clean_pass.lengths.setdefault("encoder", clean_pass.lengths["cross"])
-        for branch in branches:
-            _check(model, branch, clean_pass.lengths)
+        for patch in patches:
+            _check(model, patch, clean_pass.lengths)
         readings: dict[int, Tensor] = {}
         for in_encoder in (True, False):
             numbers = [
                 number
-                for number, branch in enumerate(branches)
-                if (branch.stack == "encoder") == in_encoder
+                for number, patch in enumerate(patches)
+                if (patch.stack == "encoder") == in_encoder
             ]
             for chunk in _chunks(numbers, at_once or _fitting(max(clean_pass.lengths.values()))):
-                chunk.sort(key=lambda number: branches[number].layers.start)
+                chunk.sort(key=lambda number: patches[number].layers.start)
                 fed = whole if in_encoder else behind
-                if (
-                    in_encoder and model.converses
-                ):  # sound must meet tokens of as many runs: all run from the start
+                # Sound must meet tokens of as many runs: all run from the start.
+                if in_encoder and model.converses:
                     fed = {
                         name: torch.cat([tensor] * (len(chunk) + 1))
                         for name, tensor in whole.items()
                     }
-                with _growing(model, [branches[number] for number in chunk]):
+                with _growing(model, [patches[number] for number in chunk]):
                     output = _run(model, fed)
                 readings |= dict(zip(chunk, read(output)[1:], strict=True))
-    return clean, torch.stack(
-        [readings[number] for number in range(len(branches))]
-    ) if branches else clean[None][:0]
+    runs = [readings[number] for number in range(len(patches))]
+    return clean, torch.stack(runs) if runs else clean[None][:0]
 
 
 def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
-    """What the encoder gives, run under the attention that passes with branches have."""
+    """What the encoder gives, run under the attention that passes with patches have."""
     of_encoder = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
-    return encoder_output(model, of_encoder, sound, attention=model.readable_attention)
+    return run_encoder(model, of_encoder, sound, attention=model.readable_attention)
 
 
 def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:
@@ -130,25 +128,25 @@ def _run(model: Model, inputs: Mapping[str, Any]) -> Any:
     return model.module(**inputs, **options, return_dict=True)
 
 
-def _check(model: Model, branch: Branch, lengths: Mapping[str, int]) -> None:
-    if branch.stack not in model.stacks:
-        raise InputError(f"{model.name} has no stack {branch.stack!r}; it has {list(model.stacks)}")
-    count, length = len(model.stacks[branch.stack]), lengths.get(branch.stack, 0)
+def _check(model: Model, patch: Patch, lengths: Mapping[str, int]) -> None:
+    if patch.stack not in model.stacks:
+        raise InputError(f"{model.name} has no stack {patch.stack!r}; it has {list(model.stacks)}")
+    count, length = len(model.stacks[patch.stack]), lengths.get(patch.stack, 0)
     if (
-        not branch.layers
-        or branch.layers.step != 1
-        or not 0 <= branch.layers.start < branch.layers.stop <= count
+        not patch.layers
+        or patch.layers.step != 1
+        or not 0 <= patch.layers.start < patch.layers.stop <= count
     ):
         raise InputError(
-            f"layers should be a range within the {count} of the {branch.stack}, found "
-            f"{branch.layers}"
+            f"layers should be a range within the {count} of the {patch.stack}, found "
+            f"{patch.layers}"
         )
-    beyond = [position for position in branch.positions if not 0 <= position < length]
+    beyond = [position for position in patch.positions if not 0 <= position < length]
     if beyond:
         raise InputError(
-            f"position {beyond[0]} is not among the {length} sources of the {branch.stack}"
+            f"position {beyond[0]} is not among the {length} sources of the {patch.stack}"
         )
-    if branch.states is not None and branch.stack == "cross":
+    if patch.states is not None and patch.stack == "cross":
         raise InputError(
             "states are put in where they enter a layer: ask for the encoder or the decoder, not "
             "for cross"
@@ -156,16 +154,16 @@ def _check(model: Model, branch: Branch, lengths: Mapping[str, int]) -> None:
 
 
 @contextmanager
-def _growing(model: Model, branches: Sequence[Branch]) -> Iterator[_Growing]:
-    """While it lasts, a pass with one item gives that item's run and, behind it, each branch's.
+def _growing(model: Model, patches: Sequence[Patch]) -> Iterator[_Growing]:
+    """While it lasts, a pass with one item gives that item's run and, behind it, each patch's.
 
-    Branches come in the order of their first layers, and are of the encoder alone or of what is
+    Patches come in the order of their first layers, and are of the encoder alone or of what is
     behind it.
     """
     model.rebind()
     with ExitStack() as undo:
-        undo.enter_context(attention_readable(model.module, model.readable_attention))
-        yield _Growing(model, branches, undo)
+        undo.enter_context(use_attention(model.module, model.readable_attention))
+        yield _Growing(model, patches, undo)
 
 
 class _Growing:
@@ -177,18 +175,15 @@ class _Growing:
         Source positions of the stacks that have run.
     """
 
-    def __init__(self, model: Model, branches: Sequence[Branch], undo: ExitStack):
+    def __init__(self, model: Model, patches: Sequence[Patch], undo: ExitStack):
         self.lengths: dict[str, int] = {}
-        self._rows = list(
-            enumerate(branches, start=1)
-        )  # row in the batch of each branch; 0 is the clean run
-        self._heard = 1 + sum(
-            branch.stack == "encoder" for branch in branches
-        )  # runs that packed states hold
+        # Row in the batch of each patch; 0 is the clean run.
+        self._rows = list(enumerate(patches, start=1))
+        # Runs that packed states hold.
+        self._heard = 1 + sum(patch.stack == "encoder" for patch in patches)
         self._undo = undo
-        self._changing = undo.enter_context(
-            ExitStack()
-        )  # open while an attention module runs whose values are changed
+        # Open while an attention module runs whose values are changed.
+        self._changing = undo.enter_context(ExitStack())
         by_module: dict[nn.Module, list[tuple[Stack, int]]] = {}
         for stack in model.stacks.values():
             for index, layer in enumerate(stack.layers):
@@ -196,51 +191,46 @@ class _Growing:
         for module, blocks in by_module.items():
             self._watch(module, blocks)
 
-    def _hook(self, handle) -> None:
+    def _hook(self, handle: RemovableHandle) -> None:
         self._undo.callback(handle.remove)
 
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
-        names, heads, shared = (
-            [stack.name for stack, _ in blocks],
-            blocks[0][0].heads,
-            blocks[0][0].plan.shared,
-        )
+        names, first = [stack.name for stack, _ in blocks], blocks[0][0]
+        heads, shared = first.heads, first.spec.shared
         leaving = [
             (row, b)
             for row, b in self._rows
             if (b.stack, b.layers.start) in {(s.name, i) for s, i in blocks}
         ]
 
-        def before(module, args, kwargs):
+        def before(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             entered, kwargs = arguments_by_name(module, args, kwargs)
-            hidden = with_runs(entered, self._heard)
+            hidden = unpack_states(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
-            self.lengths |= {
-                name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names
-            }
+            sources = {"cross": hidden if memory is None else memory}
+            self.lengths |= {name: sources.get(name, hidden).shape[1] for name in names}
             batch = {1, len(hidden), 1 if memory is None else len(memory)}
             rows = max(*batch, *(row + 1 for row, _ in leaving), 1)
             hidden = _grown(hidden, rows, batch).clone() if leaving else _grown(hidden, rows, batch)
-            for row, branch in leaving:
-                if branch.states is not None:
-                    hidden[row, list(branch.positions)] = branch.states.to(hidden)
+            for row, patch in leaving:
+                if patch.states is not None:
+                    hidden[row, list(patch.positions)] = patch.states.to(hidden)
             bias, given = kwargs.get("position_bias"), {}
             if isinstance(bias, Tensor) and bias.ndim == 3 and "position_bias" not in shared:
-                given["position_bias"] = bias[:heads].repeat(
-                    rows, 1, 1
-                )  # WavLM's [rows heads, T, T], the same in all rows
+                # WavLM's [rows heads, T, T], the same in all rows.
+                given["position_bias"] = bias[:heads].repeat(rows, 1, 1)
             grown = {
                 name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()
             }
-            return (packed_as(entered, hidden),), {**grown, **given}
+            return (pack_like(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
             changes = [
-                (row, branch)
-                for row, branch in self._rows
-                if branch.changes_values(stack.name, index)
+                (row, patch) for row, patch in self._rows if patch.changes_values(stack.name, index)
             ]
             if changes:
                 self._change(stack.layers[index].attention, index, stack.heads, changes)
@@ -248,20 +238,18 @@ class _Growing:
                 project_once(stack.layers[index], self._undo)
 
     def _change(
-        self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Branch]]
+        self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Patch]]
     ) -> None:
-        def before(module, args, kwargs):
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             states = arguments_by_name(module, args, kwargs)[0]
-            by_runs, own_heads = (
-                with_runs(states, self._heard),
-                heads if attention.softmax else None,
-            )
+            by_runs = unpack_states(states, self._heard)
+            own_heads = heads if attention.needs_eager else None
             packed = by_runs.shape[1] if states.ndim == 2 else 0
             self._changing.enter_context(
                 ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed)
             )
 
-        def after(*_):
+        def after(*_: Any) -> None:
             self._changing.close()
 
         self._hook(attention.module.register_forward_pre_hook(before, with_kwargs=True))

@@ -1,77 +1,78 @@
-"""Probes of a run: states of each clip kept beside its maps, and what is read off them at the run's
-end.
+"""Probes of a run: states of clips as a kind of result, and what is read off them at the run's end.
 
-In: models and clips while a run scores them, one plain pass a clip. Out: in the run's folder
+In: a model and a clip with words, one forward pass. Out: in the run's folder
 
     results/<model>/                    mean state of target and deciding position in every layer, a row for each clip
     probes.csv, probe_answers.csv       `evaluation.probing`: trained models beside some of their random twins
 
-States are kept like everything else of a run: a later start uses them if model, clip and cue are
-still the same. The probes are fitted again only if some state, label or group has changed.
+The probes are fitted again only if some state, label or group has changed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from ..adapters.model import Model
-from ..errors import InputError, SpeechmixError
-from ..evaluation.probing.fits import Settings
-from ..evaluation.probing.positions import States, states_at
-from ..evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
-from ..evaluation.probing.task import Task
-from ..files.cache_keys import digest
-from ..files.text_files import read_csv, write_csv
-from ..files.timing import phase
-from ..files.whole_files import write_json
-from ..inputs.clips.clip import Clip
-from .out_of_memory import memory_errors_named
-from .results.part_files import Owner, Part
-from .results.result_store import Key, Results
-from .results.run_folder import RunFolder
-from .revisions import revision_entry
+from ...errors import InputError, SpeechmixError
+from ...evaluation.probing.fits import Settings
+from ...evaluation.probing.positions import Position, States, states_at
+from ...evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
+from ...evaluation.probing.task import Task
+from ...files.cache_keys import digest
+from ...files.json_files import read_json_object
+from ...files.text_files import read_csv, write_csv
+from ...files.whole_files import write_json
+from ...inputs.clips.clip import Clip
+from ..results.part_files import Owner, Part
+from ..results.run_folder import RunFolder
+from .result_kind import FinishedResults, Result, ResultItem, ResultKind
 
-Report = Callable[[str], None]
 POSITIONS = ("target", "deciding")
-LABEL, SIDE, CONTROL = (
-    "number",
-    "side",
-    "control",
-)  # columns of a manifest that the study asks about
+LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that the study is about
 PROBED_TWINS = 5  # of each model: the band in which a new one would lie needs no more
-STATES = "states"  # kind of result
+STATES = "states"
 _REVISION = 2  # of the tables: raised when the same states give other columns or numbers
 _SETTINGS = Settings(controls=2)
-_TWIN_CONTROLS = 0  # which clips' words can be learned by heart is asked of the trained model
+_TWIN_CONTROLS = 0  # which clips' words can be learned by heart is a question for the trained model
 
 
-def keep_states(results: Results, model: Model, clip: Clip) -> Key:
-    """Keep the states of a clip, unless they are there already."""
-    key = Key(clip.name, STATES, _question(model, clip))
-    if key not in results:
-        with phase(STATES), memory_errors_named():
-            states = states_at(model, clip, POSITIONS)
-        missing = [
-            [stack, position, reason] for (stack, position), reason in states.missing.items()
-        ]
-        results.put(key, content=json.dumps(missing, ensure_ascii=False), vectors=_as_bytes(states))
-    return key
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    is_probed = item.model.init == "trained" or item.twin_index < PROBED_TWINS
+    if not is_probed or not item.clip.words:
+        return None
+    return {**item.ingredients, "at": _positions(item), **_reading(item)}
 
 
-def _question(model: Model, clip: Clip) -> str:
-    asked = {
-        "weights": model.fingerprint,
-        "dtype": str(model.state_dtype),
-        "at": POSITIONS,
-        **clip.ingredients,
-    }
-    return digest({**asked, **revision_entry(STATES)})
+def _positions(item: ResultItem) -> Sequence[Position]:
+    return tuple(item.options.get("positions", POSITIONS))
+
+
+def _reading(item: ResultItem) -> dict[str, Any]:
+    """Further options of `states_at`, where they are given."""
+    return {name: item.options[name] for name in ("stacks", "rounding") if name in item.options}
+
+
+def _compute(item: ResultItem) -> Result:
+    states = states_at(item.model, item.clip, _positions(item), **_reading(item))
+    missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
+    return Result(missing, _as_bytes(states))
+
+
+def _finish(finished: FinishedResults) -> None:
+    """Fit and write the probes of all models whose states are stored, in a run of all kinds."""
+    if finished.job:
+        return
+    states = {owner: stored_states(parts) for owner, parts in finished.parts.items()}
+    write_probes(finished, {owner: by_clip for owner, by_clip in states.items() if by_clip})
+
+
+STATES_KIND = ResultKind(STATES, _compute, cache_key=_cache_key, finish=_finish)
 
 
 def _as_bytes(states: States) -> bytes:
@@ -91,6 +92,8 @@ def stored_states(parts: Sequence[Part]) -> dict[str, States]:
 
     by_clip = {}
     for part in parts:
+        if STATES not in part.read(("kind",))["kind"].unique().to_pylist():
+            continue
         rows = part.read(("clip", "kind", "content", "vectors"))
         for row in rows.filter(pc.equal(rows["kind"], STATES)).to_pylist():
             vectors = load(row["vectors"])
@@ -105,28 +108,22 @@ def stored_states(parts: Sequence[Part]) -> dict[str, States]:
     return by_clip
 
 
-def write_probes(
-    folder: RunFolder,
-    models: Mapping[Owner, Mapping[str, States]],
-    clips: Sequence[Clip],
-    report: Report,
-) -> None:
-    """Fit the probes of a run and write their tables; none where no clip has a number that the cue
-    decides.
+def write_probes(finished: FinishedResults, models: Mapping[Owner, Mapping[str, States]]) -> None:
+    """Fit the probes of a run and write their tables; none where no clip has a number that the cue decides.
 
     Parameters
     ----------
-    folder : RunFolder
+    finished : FinishedResults
     models : mapping of Owner to mapping of str to States
         States of each model, by clip.
-    clips : sequence of Clip
-    report : callable
-        Gets a line for what cannot be probed.
     """
-    asked = [clip for clip in clips if clip.meta.get(CONTROL) != "yes"]
+    if not models:
+        return
+    folder, report = finished.folder, finished.report
+    clips = [clip for clip in finished.clips if clip.meta.get(CONTROL) != "yes"]
     try:
-        by = SIDE if any(clip.meta.get(SIDE) for clip in asked) else None
-        task = Task.of(asked, LABEL, by=by)
+        by = SIDE if any(clip.meta.get(SIDE) for clip in clips) else None
+        task = Task.of(clips, LABEL, by=by)
     except InputError as error:
         report(f"nothing is probed: {error}")
         return
@@ -180,8 +177,7 @@ def _question_of_probes(
 
 
 def _drop_label(path: Path) -> None:
-    """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe
-    --out RUN`) stay."""
+    """Remove the rows of an earlier start from a table; those of other labels (`speechmix probe --out RUN`) stay."""
     try:
         table = read_csv(path) if path.is_file() else pd.DataFrame({"label": []})
         others = table[table["label"] != LABEL]
@@ -193,9 +189,7 @@ def _drop_label(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _noted(path: Path) -> str | None:
-    from ..files.json_files import read_json_object
-
+def _noted(path: Path) -> object:
     try:
         return read_json_object(path).get("question")
     except SpeechmixError:

@@ -1,17 +1,17 @@
-"""A branch, a run of the model that leaves the clean one at a layer, and the values that are
-changed in it.
+"""A patch, a change of one run of the model from some layer on, and the values that it changes.
 
 In: an attention module that runs for several runs at once (a batch), and which of them have other
 values where. Out: the same call of torch's attention function, or the product behind a softmax of
-the module's own, on changed values. Which runs there are, and where their batch grows, is
-intervene.py's.
+the module's own, on changed values. Where the batch grows is in patched_runs.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -20,8 +20,8 @@ from ..capture.attention_calls import WeightedValues, read_multi_head
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
-    """A run that leaves the clean one at a layer.
+class Patch:
+    """A change of value vectors or states in one run, from some layer on.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class ChangedValues(TorchFunctionMode):
     Parameters
     ----------
     layer : int
-    changes : list of (row, Branch)
+    changes : list of (row, Patch)
     runs : int
         Rows of the batch; where attention is within blocks (Granite-speech), each has several in
         the function's.
@@ -74,7 +74,7 @@ class ChangedValues(TorchFunctionMode):
     def __init__(
         self,
         layer: int,
-        changes: list[tuple[int, Branch]],
+        changes: list[tuple[int, Patch]],
         runs: int,
         heads: int | None,
         *,
@@ -85,7 +85,13 @@ class ChangedValues(TorchFunctionMode):
         self._packed, self._passed = packed, 0  # positions that calls before this one were about
         self._product = WeightedValues() if heads is not None else None
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args
@@ -94,11 +100,11 @@ class ChangedValues(TorchFunctionMode):
         output = func(*args, **kwargs)
         if self._product is not None and self._product.comes(func, args, output):
             weights, value = args[:2]
-            by_run = value if value.ndim == 4 else value.unflatten(0, (-1, self._heads))
+            by_run = value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._heads or 1))
             return func(weights, self._changed_rows(by_run).reshape(value.shape))
         if func is F.multi_head_attention_forward:
-            for row, branch in self._changes:
-                output[0][:, row] = self._multi_head(row, branch, *args, **kwargs)
+            for row, patch in self._changes:
+                output[0][:, row] = self._multi_head(row, patch, *args, **kwargs)
         return output
 
     def _changed_rows(self, values: Tensor) -> Tensor:
@@ -106,47 +112,52 @@ class ChangedValues(TorchFunctionMode):
         within blocks."""
         if len(values) != self._runs:
             blocks = len(values) // self._runs
-            whole = values.unflatten(0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
-            return (
-                self._changed_rows(whole).unflatten(2, (blocks, -1)).transpose(1, 2).flatten(0, 1)
-            )
+            whole = torch.unflatten(values, 0, (self._runs, blocks)).transpose(1, 2).flatten(2, 3)
+            changed = torch.unflatten(self._changed_rows(whole), 2, (blocks, -1))
+            return changed.transpose(1, 2).flatten(0, 1)
         values = values.clone()
-        for row, branch in self._changes:
-            values[row] = self._changed(values[row], branch)
+        for row, patch in self._changes:
+            values[row] = self._changed(values[row], patch)
         return values
 
     def _changed_block(self, values: Tensor) -> Tensor:
         """Values [1, H, t, d] of the next block of packed states."""
         run, start = divmod(self._passed, self._packed)
         self._passed += values.shape[2]
-        for row, branch in self._changes:
-            values = self._changed(values[0], branch, start)[None] if row == run else values
+        for row, patch in self._changes:
+            values = self._changed(values[0], patch, start)[None] if row == run else values
         return values
 
-    def _changed(self, values: Tensor, branch: Branch, start: int = 0) -> Tensor:
+    def _changed(self, values: Tensor, patch: Patch, start: int = 0) -> Tensor:
         """Values [H, t, d] of one run, from the position `start` on."""
         changed, stop = values.clone(), start + values.shape[1]
-        here = [
-            index for index, position in enumerate(branch.positions) if start <= position < stop
-        ]
-        positions = [branch.positions[index] - start for index in here]
-        if branch.values is None:
+        here = [index for index, position in enumerate(patch.positions) if start <= position < stop]
+        positions = [patch.positions[index] - start for index in here]
+        if patch.values is None:
             changed[:, positions] = 0
         else:
-            new = branch.values[self._layer].to(values)[:, here]
-            changed[:, positions] = new[
-                :: len(new) // len(values)
-            ]  # grouped-query attention holds fewer heads
+            new = patch.values[self._layer].to(values)[:, here]
+            # Grouped-query attention holds fewer heads.
+            changed[:, positions] = new[:: len(new) // len(values)]
         return changed
 
-    def _multi_head(self, row: int, branch: Branch, query, key, value, *args, **kwargs) -> Tensor:
+    def _multi_head(
+        self,
+        row: int,
+        patch: Patch,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Tensor:
         """Torch's function takes no projected values, so its sum is written out for one run: alpha
         V W_O + b_O, [T, D]."""
         inputs = [states[:, row : row + 1] for states in (query, key, value)]
         mask = kwargs.get("attn_mask")
         if mask is not None and mask.ndim == 3:
-            kwargs["attn_mask"] = mask.unflatten(0, (query.shape[1], -1))[row]
+            kwargs["attn_mask"] = torch.unflatten(mask, 0, (query.shape[1], -1))[row]
         call = read_multi_head(*inputs, *args, **kwargs)
-        context = call.weights() @ self._changed(call.value, branch)  # [H, T, d]
+        context = call.weights() @ self._changed(call.value, patch)  # [H, T, d]
         out_weight, out_bias = args[8], args[9]
         return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

@@ -1,0 +1,273 @@
+"""faithfulness(): which measure can be believed about this model, and how surely.
+
+In: a model with its head, items with a target (clips with words, sentences), measures and reference
+perturbations by name. Out: `FaithfulnessResults`: for every measure, stack and way to aggregate
+layers the agreement of its ranking of words with the effects of each perturbation, with random
+scores, the orders by length and by position, and the effects as their own oracle.
+
+References: Mohebbi et al. 2023, EACL (blank-out evaluation); Shen, Mohebbi et al. 2025, Interspeech
+(attribution in speech); DeYoung et al. 2020, ACL; Zhao & Aletras 2023, ACL; Petsiuk et al. 2018,
+BMVC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ...errors import InputError, SpeechmixError
+from ...interventions.decision import Decision
+from ..statistics.groups import groups_of, item_table
+from .item_evaluation import ItemEvaluation, ItemResult
+from .layer_choice import with_best_layer
+from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
+from .options import (
+    DEFAULT_MEASURES,
+    FEWEST_WORDS,
+    EvaluationOptions,
+    evaluation_options,
+    resolve_measures,
+)
+from .perturbations import perturbation_named
+from .results import FaithfulnessResults, model_columns
+from .states import STATES, rows_by_states
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+    from ...inputs.clips.clip import Clip
+    from ...inputs.sentences.sentence import Sentence
+
+
+def faithfulness(
+    model: Model,
+    items: Iterable[Clip | Sentence],
+    *,
+    measures: str | Sequence[str] = DEFAULT_MEASURES,
+    judges: str | Sequence[str] | None = None,
+    aggregations: Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    protocol: str | None = None,
+    units: str = "word",
+    fewest: int = FEWEST_WORDS,
+    progress: bool = False,
+) -> FaithfulnessResults:
+    """Compare measures with effects of removal: how well do they rank the words that a model's
+    decision needs?
+
+    Parameters
+    ----------
+    model : Model
+        With its head; without one, measures are compared with "states".
+    items : iterable of Clip or Sentence
+        With a target (and a foil, for a choice between two spellings); with a cue for average
+        precision. Members of one ``meta["pair"]`` judge each other by patching. A classifier of
+        texts needs no target: its label is used.
+    measures : str or sequence of str
+        Names of measures, those whose parts add up to a logit ("alti_logit", "decompx", "lrp"),
+        "occlusion" and "shapley" (or with a fill, as "shapley (noise)"). "all" that are defined for
+        the model but `hta` and `hta_input`, whose Jacobians take up to a minute a clip, and the
+        last two, which remove words as reference perturbations do: name them. Random scores are a
+        baseline, not a measure.
+    judges : str or sequence of str, optional
+        Reference perturbations: "silence", "blank", "patch", "knock-out", "states", or one with its
+        fill, as "silence (zeros)" and "blank (unk)". By default all that the items can have but
+        "states"; that alone for a model without a head.
+    aggregations : sequence of str, optional
+        "best layer" (cross-fitted over groups), "mean", "last", "rollout", "strength rollout" and "composed" (layers weighted
+        by their mixing strengths), "to the output" (of measures that explain the margin itself,
+        from the input on): each is a row. These by default; also "each layer" and "residual
+        rollout".
+    metrics : sequence of str, optional
+        Of `scores.METRICS`. "soft_comprehensiveness" and "soft_sufficiency" (sound alone) run the
+        model for each vector of scores, and are left out by default.
+    protocol : {"blank-out", "deletion"}, optional
+        Settings of a published protocol, for judges, aggregations and metrics that are not given.
+        "blank-out" is that of the Value Zeroing paper: probability of the target at [MASK], each
+        word blanked, Spearman with the rolled-out row of [MASK]; foils are left aside. Per token,
+        per layer and for several models: `speechmix.blank_out`. "deletion" is that of
+        `speechmix.deletion_curves`.
+    units : {"word", "token"}
+        What is taken out of a text, and ranked. A clip has words.
+    fewest : int
+        Words besides the target that an item needs; with two, any order is right half of the time.
+    progress : bool
+        Show a bar over items.
+
+    Returns
+    -------
+    FaithfulnessResults
+
+    Raises
+    ------
+    InputError
+        For an unknown measure, judge, aggregation, metric or protocol, or no items. An item that
+        cannot be evaluated is recorded in `left_out`, and the evaluation goes on; so is a decision
+        that a model without a head cannot make.
+
+    Examples
+    --------
+    >>> results = speechmix.faithfulness(model, clips, judges=["silence"])                # doctest: +SKIP
+    >>> print(results.sentence())                                                         # doctest: +SKIP
+    """
+    options = evaluation_options(
+        protocol=protocol,
+        judges=judges,
+        aggregations=aggregations,
+        metrics=metrics,
+        units=units,
+        fewest=fewest,
+    )
+    names = resolve_measures(model, measures)
+    facts = {"measures": list(names), "fewest": fewest, "protocol": protocol}
+    return evaluate(model, items, names, options, facts=facts, progress=progress)
+
+
+def evaluate(
+    model: Model,
+    items: Iterable[Clip | Sentence],
+    measures: Sequence[str],
+    options: EvaluationOptions,
+    *,
+    facts: Mapping[str, object],
+    progress: bool = False,
+) -> FaithfulnessResults:
+    """Evaluate measures on items: what `faithfulness` and its presets do.
+
+    Parameters
+    ----------
+    model, items, progress
+        As for `faithfulness`.
+    measures : sequence of str
+        That are defined for the model.
+    options : EvaluationOptions
+    facts : mapping
+        For the provenance.
+
+    Raises
+    ------
+    InputError
+        If there are no items.
+    """
+    items = list(items)
+    if not items:
+        raise InputError("expected items to evaluate, found none")
+    pairs = other_of_pair(items)
+    results = []
+    for index in _with_bar(range(len(items)), model, progress):
+        other = pairs[index]
+        pair = None if other is None else items[other]
+        results.append(evaluate_item(model, items[index], pair, measures, options))
+    return combine_items(results, item_table(items), {**describe_model(model), **facts})
+
+
+def evaluate_item(
+    model: Model,
+    item: Clip | Sentence,
+    pair: Clip | Sentence | None,
+    measures: Sequence[str],
+    options: EvaluationOptions,
+) -> ItemResult:
+    """Evaluate measures on one item, which needs no other item but the other member of its pair.
+
+    Parameters
+    ----------
+    model, item, measures, options
+        As for `evaluate`.
+    pair : Clip or Sentence, optional
+        The other member of its pair.
+    """
+    judges = options.judges or (None if model.has_head else (STATES,))
+    by_states = [judge for judge in judges or () if perturbation_named(judge)[0].reads == "states"]
+    result = ItemResult()
+    for judge in by_states:
+        rows, notes = rows_by_states(judge, model, item, measures, options)
+        result.rows.extend(rows)
+        result.notes.extend(notes)
+    if judges is not None and len(by_states) == len(judges):
+        return result
+    others = judges and [judge for judge in judges if judge not in by_states]
+    options = replace(options, judges=others)
+    try:
+        decision = _decision(model, item, options)
+    except SpeechmixError as error:
+        result.note("item", str(error))
+        return result
+    pair_decision = None
+    if pair is not None:
+        with suppress(SpeechmixError):
+            pair_decision = _decision(model, pair, options)
+    found = ItemEvaluation(decision, pair_decision, measures, options).run()
+    return replace(found, rows=[*result.rows, *found.rows], notes=[*result.notes, *found.notes])
+
+
+def combine_items(
+    results: Iterable[ItemResult], table: pd.DataFrame, provenance: Mapping[str, object]
+) -> FaithfulnessResults:
+    """Put together what was found of each item.
+
+    Parameters
+    ----------
+    results : iterable of ItemResult
+    table : DataFrame
+        A row for each of them, as `item_table` makes it.
+    provenance : mapping
+        With model, init and seed.
+    """
+    groups, ties = groups_of(table)
+    names = ("rows", "drops", "notes", "points", "texts")
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in names}
+    for label, group, result in zip(table["clip"], groups, results, strict=True):
+        for name in names:
+            rows[name] += [{"item": label, "group": group, **row} for row in getattr(result, name)]
+    model = model_columns(provenance)
+    return FaithfulnessResults(
+        with_best_layer(pd.DataFrame(rows["rows"], columns=VALUE_COLUMNS)).assign(**model),
+        pd.DataFrame(rows["notes"], columns=["item", "what", "reason"]).assign(
+            model=model["model"]
+        ),
+        pd.DataFrame(rows["drops"], columns=DROP_COLUMNS).assign(**model),
+        ties,
+        {**provenance, "items": len(table), "groups": int(groups.nunique())},
+        pd.DataFrame(rows["points"]),
+        pd.DataFrame(rows["texts"]),
+    )
+
+
+def describe_model(model: Model) -> dict[str, object]:
+    """What the provenance says of a model."""
+    return {
+        "model": model.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+    }
+
+
+def other_of_pair(items: Sequence[Clip | Sentence]) -> list[int | None]:
+    """For each item the index of the other of its pair, if the pair has two members."""
+    members: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        if item.meta.get("pair"):
+            members.setdefault(item.meta["pair"], []).append(index)
+    pairs = [pair for pair in members.values() if len(pair) == 2]
+    other = {first: second for pair in pairs for first, second in (pair, pair[::-1])}
+    return [other.get(index) for index in range(len(items))]
+
+
+def _decision(model: Model, item: Clip | Sentence, options: EvaluationOptions) -> Decision:
+    if options.foils == "needed" and item.foil is None:
+        raise InputError(f"{item.name!r}: the margin needs foil=, the target's other spelling")
+    without = item.replace(foil=None) if options.foils == "aside" else item
+    return Decision.of(model, without, units=options.units)
+
+
+def _with_bar(indices: Iterable[int], model: Model, progress: bool) -> Iterable[int]:
+    if not progress:
+        return indices
+    from tqdm.auto import tqdm
+
+    return tqdm(indices, unit="item", desc=f"faithfulness {model.name}")

@@ -1,0 +1,134 @@
+"""Removal: sources of one side of an item's input, and what replaces them; and the inputs of a model with some of them changed.
+
+In: an item's inputs and `Removal`s. Out: other inputs, and which rows of their logits stand for the former positions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..adapters.generation.audio_prompt import audio_inputs
+from ..errors import InputError
+from ..inputs.clips.clip import Clip
+from .audio_removal import scale_words, silence, splice_words
+from .token_removal import blanked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.model import Model
+    from ..inputs.sentences.sentence import Sentence
+
+SOUND, TEXT_IDS, DECODER_IDS = SIDES = ("sound", "input_ids", "decoder_input_ids")
+
+# For each former position the row of the logits that stands for it, -1 for none; None: its own.
+Rows = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Sources that are removed from one side of an input, and what replaces them.
+
+    Parameters
+    ----------
+    side : {"sound", "input_ids", "decoder_input_ids"}
+        The sound, or the tokens of this input of the model.
+    units : tuple of int
+        Indices of the clip's words, or positions of tokens.
+    fill : str, float, Clip, int or tuple of int
+        Of a sound: a fill of `silence`, a factor for its samples, or a clip whose sound of the same words is put in. Of tokens:
+        a fill of `blank`, the id of a token, or one id for each position.
+    """
+
+    side: str
+    units: tuple[int, ...]
+    fill: str | int | float | Clip | tuple[int, ...]
+
+
+def change_inputs(
+    model: Model,
+    item: Clip | Sentence | None,
+    inputs: Mapping[str, Tensor],
+    removals: Sequence[Removal],
+) -> tuple[dict[str, Tensor], Rows]:
+    """Apply removals to the inputs of an item, at most one to each input of tokens.
+
+    Parameters
+    ----------
+    model : Model
+    item : Clip, Sentence or None
+        Whose inputs they are.
+    inputs : dict of str to Tensor [1, ...]
+    removals : sequence of Removal
+
+    Returns
+    -------
+    inputs : dict of str to Tensor [1, ...]
+    rows : tuple of int or None
+        For each position of the unchanged inputs the row of the new logits: that of the last token up to it that is left.
+
+    Raises
+    ------
+    InputError
+        If a fill is not possible, nothing would be left, or the sound of something else than a clip should change.
+    """
+    changed, rows = dict(inputs), None
+    if any(removal.side == SOUND for removal in removals):
+        changed |= _changed_sound(
+            model, item, inputs, [removal for removal in removals if removal.side == SOUND]
+        )
+    generated = DECODER_IDS if "cross" in model.stacks else TEXT_IDS
+    for removal in removals:
+        side, fill = removal.side, removal.fill
+        if isinstance(fill, tuple):
+            changed[side] = inputs[side].clone()
+            changed[side][:, list(removal.units)] = torch.tensor(fill, device=inputs[side].device)
+        elif side != SOUND and isinstance(fill, str | int):
+            changed, left = blanked(model, changed, removal.units, fill=fill, side=side)
+            if len(left) < inputs[side].shape[1] and side == generated and not model.classifies:
+                rows = tuple(
+                    bisect_right(left, position) - 1 for position in range(inputs[side].shape[1])
+                )
+    return changed, rows
+
+
+def sound_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
+    """Prepare the inputs that a clip's sound is in, without those of its text."""
+    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+    inputs = audio_inputs(inputs) if model.converses else inputs
+    return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}
+
+
+def _changed_sound(
+    model: Model,
+    item: Clip | Sentence | None,
+    inputs: Mapping[str, Tensor],
+    removals: Sequence[Removal],
+) -> dict[str, Tensor]:
+    if not isinstance(item, Clip):
+        raise InputError(
+            f"{'inputs' if item is None else item.name}: only the sound of a clip can be silenced"
+        )
+    clip = item
+    for removal in removals:
+        if isinstance(removal.fill, Clip):
+            clip = splice_words(clip, removal.fill, removal.units)
+        elif isinstance(removal.fill, str):
+            clip = silence(clip, removal.units, fill=removal.fill)
+        elif isinstance(removal.fill, int | float):
+            clip = scale_words(clip, dict.fromkeys(removal.units, removal.fill))
+        else:
+            raise InputError(f"{item.name}: expected a fill of a sound, found {removal.fill!r}")
+    new = sound_inputs(model, clip)
+    masks = [name for name, tensor in new.items() if not tensor.is_floating_point()]
+    if model.converses and any(not torch.equal(new[name], inputs[name]) for name in masks):
+        raise InputError(
+            f"{item.name}: with the other's sound the clip has another length, and an audio language model another number "
+            "of positions; take words of one length, or swap states or values instead"
+        )
+    return new

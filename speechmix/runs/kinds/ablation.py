@@ -1,0 +1,39 @@
+"""Ablation as a kind of result: is the target still right without the cue's values, stack by stack?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ...interventions.ablation import CONTROL, ablate_with_control
+from .result_kind import Result, ResultItem, ResultKind
+
+
+def has_ablation(item: ResultItem) -> bool:
+    """Whether the model spells the clip's target and foil; a translation spells neither."""
+    model, clip = item.model, item.clip
+    can_spell = model.can_spell and model.prefix.task == "transcribe" and not item.is_partial_twin
+    return bool(can_spell and clip.foil and clip.cue is not None)
+
+
+def _is_by_layer(item: ResultItem) -> bool:
+    """Whether the cue is ablated layer by layer, too: in few clips, by trained models."""
+    return item.model.init == "trained" and item.clip.name in item.options.get("by_layer", ())
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    if not has_ablation(item):
+        return None
+    return {**item.ingredients, "by_layer": _is_by_layer(item), "control": CONTROL}
+
+
+def _compute(item: ResultItem) -> Result:
+    table = ablate_with_control(item.model, item.clip, by_layer=_is_by_layer(item))
+    rows: list[dict[Any, Any]] = table.astype({"layer": object}).to_dict("records")
+    return Result(
+        [{name: None if cell is pd.NA else cell for name, cell in row.items()} for row in rows]
+    )
+
+
+ABLATION_KIND = ResultKind("ablation", _compute, cache_key=_cache_key, columns={"layer": "Int64"})

@@ -1,0 +1,149 @@
+"""Explanations as a kind of result: why did a trained model generate the words of a clip?
+
+In: a trained model that spells, and a clip with words. Out: what `speechmix.explain` found, as the
+page shows it; or the reason why there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from ...adapters.model import Model
+from ...errors import InputError, SpeechmixError, StorageError
+from ...evaluation.transcript_accuracy import plain, transcribe
+from ...explanations.explain import explain
+from ...explanations.page_data import view_of
+from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_registry import FACTS
+from ..out_of_memory import OutOfMemory
+from ..results.part_files import Owner, Part
+from .result_kind import Result, ResultItem, ResultKind, version_entry
+
+if TYPE_CHECKING:
+    from ...explanations.explanation import Explanation
+
+_AGAINST = ("foil", "reference", "runner_up")
+_MISSED_AMONG = 10  # times as many clips are looked through for targets that the transcript lacks
+
+
+@dataclass(frozen=True)
+class ToExplain:
+    """Of which clips a run explains what its trained models generate.
+
+    Parameters
+    ----------
+    always : frozenset of str
+    if_missed : frozenset of str
+        Those that are explained where the transcript lacks the target.
+    """
+
+    always: frozenset[str] = frozenset()
+    if_missed: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, clips: Sequence[Clip], count: int) -> ToExplain:
+        """Choose the first clips of a run; and of ten times as many those whose target is missed.
+
+        Raises
+        ------
+        InputError
+            If the count is none.
+        """
+        if type(count) is not int or count < 0:
+            raise InputError(f"expected explain as a number of clips, 0 for none, found {count!r}")
+        first = frozenset(clip.name for clip in clips[:count])
+        candidates = (
+            clip.name for clip in clips[: _MISSED_AMONG * count] if clip.target is not None
+        )
+        return cls(first, frozenset(candidates) - first)
+
+    def described(self) -> list[str]:
+        """Return what a run's hash has of it."""
+        return sorted(self.always)
+
+    def __contains__(self, clip: Clip) -> bool:
+        return clip.name in self.always or clip.name in self.if_missed
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    model, clip = item.model, item.clip
+    to_explain: ToExplain = item.options["to_explain"]
+    if model.init != "trained" or not model.can_spell or not clip.words or clip not in to_explain:
+        return None
+    measures = version_entry(1, FACTS)
+    always = clip.name in to_explain.always
+    request = item.options.get("request", {})
+    return {**item.ingredients, "against": _AGAINST, "always": always, **measures, **request}
+
+
+def _compute(item: ResultItem) -> Result:
+    model, clip = item.model, item.clip
+    if clip.name in item.options["to_explain"].always or _misses_target(clip, _transcript(item)):
+        return Result(_explained(model, clip, item.options.get("request", {})))
+    return Result({})
+
+
+def _transcript(item: ResultItem) -> str:
+    """What the model generates of the clip: as the run stores it, or generated now."""
+    stored = item.stored.get("transcripts")
+    return str(stored[0]["transcript"]) if stored else transcribe(item.model, item.clip)
+
+
+def _misses_target(clip: Clip, transcript: str) -> bool:
+    target = plain((clip.words or ())[clip.target or 0].text)
+    return f" {target} " not in f" {plain(transcript)} "
+
+
+def _explained(model: Model, clip: Clip, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows of an explanation, without the sound; or the reason why there is none."""
+    try:
+        explanation = explain(model, clip, **{"against": _AGAINST, **request})
+    except (StorageError, OutOfMemory):
+        raise
+    except SpeechmixError as error:
+        return {"reason": str(error)}
+    view = {**view_of(explanation, sound=False), "start": first_shown(explanation)}
+    return {"text": str(explanation), "view": view}
+
+
+# Version 2: several fills, what is specific to a word, other default measures.
+EXPLANATIONS_KIND = ResultKind("explanations", _compute, version=2, cache_key=_cache_key)
+
+
+def first_shown(explanation: Explanation) -> int:
+    """Index of the choice that a study is about: the target against its foil or what replaces it, else the first."""
+    choices, clip = explanation.choices, explanation.clip
+    target = None if clip is None or clip.target is None else (clip.words or ())[clip.target].text
+
+    def rank(index: int) -> int:
+        choice = choices[index]
+        said = None if choice.error is None else explanation.errors[choice.error].said
+        is_target = target is not None and said == target
+        return [choice.against == "foil", is_target, True].index(True)
+
+    return min(range(len(choices)), key=rank)
+
+
+def stored_explanations(parts: Sequence[Part]) -> Iterator[tuple[Owner, str, dict[str, Any]]]:
+    """Model, clip and content of all explanations in parts of a run: text and view, or why there is none.
+
+    Each is given once, though several parts may hold it.
+
+    Raises
+    ------
+    InputError
+        If a part is damaged.
+    """
+    seen: set[tuple[Owner, str]] = set()
+    for part in parts:
+        rows = part.read(("clip", "kind", "content"))
+        for row in rows.filter(pc.equal(rows["kind"], EXPLANATIONS_KIND.name)).to_pylist():
+            content = json.loads(row["content"])
+            if content and (part.owner, row["clip"]) not in seen:
+                seen.add((part.owner, row["clip"]))
+                yield part.owner, row["clip"], content

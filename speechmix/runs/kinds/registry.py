@@ -1,0 +1,88 @@
+"""All kinds of results by name; a user adds kinds with `register_kind`.
+
+In: kinds. Out: the kind of a name. Workers get the kinds themselves, so a kind that is registered in
+the process that starts them is enough; its functions must be in a module that workers can import.
+"""
+
+from __future__ import annotations
+
+from ...errors import InputError
+from .ablation import ABLATION_KIND
+from .contributions import CONTRIBUTIONS_KIND
+from .explanations import EXPLANATIONS_KIND
+from .generated_texts import GENERATED_TEXTS_KIND
+from .probe_states import STATES_KIND
+from .result_kind import ResultKind
+from .speech_ablation import SPEECH_ABLATION_KIND
+from .transcripts import TRANSCRIPTS_KIND
+
+# In the order in which a run computes them.
+_OF_THE_PACKAGE = (
+    GENERATED_TEXTS_KIND,
+    CONTRIBUTIONS_KIND,
+    ABLATION_KIND,
+    TRANSCRIPTS_KIND,
+    STATES_KIND,
+    EXPLANATIONS_KIND,
+    SPEECH_ABLATION_KIND,
+)
+KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _OF_THE_PACKAGE}
+_RESERVED = {kind.name for kind in _OF_THE_PACKAGE} | {"words", "facts", "maps", "cue_contribution"}
+
+
+def register_kind(kind: ResultKind) -> ResultKind:
+    """Add a kind of result, for `score_clips(..., kinds=[name])`.
+
+    Parameters
+    ----------
+    kind : ResultKind
+
+    Returns
+    -------
+    ResultKind
+        The same. A kind that is registered again under its name, as in a notebook, is replaced.
+
+    Raises
+    ------
+    InputError
+        If the name is that of a kind of the package, or no identifier.
+
+    Examples
+    --------
+    >>> from speechmix.runs.kinds.result_kind import Result, ResultKind
+    >>> kind = ResultKind("seconds", lambda item: Result([{"seconds": item.clip.duration}]))
+    >>> register_kind(kind).name
+    'seconds'
+    >>> forget_kind("seconds")
+    """
+    if not kind.name.isidentifier() or kind.name in _RESERVED:
+        raise InputError(
+            f"a kind of result needs a name of letters, digits and _ that no kind of the package "
+            f"has; found {kind.name!r}"
+        )
+    KINDS[kind.name] = kind
+    return kind
+
+
+def forget_kind(name: str) -> None:
+    """Remove a kind that was registered."""
+    if name not in _RESERVED:
+        KINDS.pop(name, None)
+
+
+def find_kind(name: str) -> ResultKind:
+    """Return the kind of a name.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+
+    Examples
+    --------
+    >>> find_kind("ablation").name
+    'ablation'
+    """
+    if name not in KINDS:
+        raise InputError(f"no kind of result is called {name!r}: there are {', '.join(KINDS)}")
+    return KINDS[name]

@@ -1,0 +1,211 @@
+"""A kind of result: what a run computes of each clip and model, under which key it is stored.
+
+In: a model, a clip, options. Out: `ResultKind`, which computes the results that are missing and puts
+them into the run's store (results/result_store.py). Shards, workers, Ray, resume and status know
+kinds by this value alone. The kinds of the package are listed in registry.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...adapters.model import Model
+from ...errors import SpeechmixError, StorageError
+from ...files.cache_keys import digest
+from ...files.timing import phase
+from ...inputs.clips.clip import Clip
+from ...mixing.maps.measure_registry import revision_of
+from ..out_of_memory import memory_errors_named
+from ..results.result_store import Key, Results
+
+if TYPE_CHECKING:
+    from ..results.part_files import Owner, Part
+    from ..results.run_folder import RunFolder
+
+Outcome = list[Key] | SpeechmixError  # keys of what is stored of an item, or why it failed
+
+
+class ClipSnapshot(NamedTuple):
+    """A clip when the run began: hash of its sound, and of all that decides its maps but the model."""
+
+    audio_hash: str
+    clip_hash: str
+
+    @classmethod
+    def of(cls, clip: Clip) -> ClipSnapshot:
+        """Hash a clip."""
+        return cls(clip.sound, digest([clip.fingerprint, clip.alignment, clip.doubts]))
+
+
+class Result(NamedTuple):
+    """What a kind computes of one item: content that JSON can hold, and perhaps bytes."""
+
+    content: object
+    vectors: bytes = b""
+
+
+@dataclass(frozen=True)
+class ResultItem:
+    """One clip and one model of a run, with the options of a kind.
+
+    Attributes
+    ----------
+    model : Model
+    clip : Clip
+    options : mapping
+        Of the kind, as the run requests it.
+    twin_index : int
+        How many random twins of the model come before it in the run.
+    is_partial_twin : bool
+        Whether the model is a further twin, which has results of few clips and contributions alone.
+    snapshot : ClipSnapshot, optional
+        Of the clip when the run began.
+    stored : mapping of str to object
+        Content of the clip's results by kind, of the kinds that come before this one.
+    shared : dict
+        Values that a kind computes once for all clips of a model.
+    """
+
+    model: Model
+    clip: Clip
+    options: Mapping[str, Any] = field(default_factory=dict)
+    twin_index: int = 0
+    is_partial_twin: bool = False
+    snapshot: ClipSnapshot | None = None
+    stored: Mapping[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ingredients(self) -> dict[str, object]:
+        """Weights and precision of the model, and all of the clip: what decides most results."""
+        model = self.model
+        weights = {"weights": model.fingerprint, "dtype": str(model.state_dtype)}
+        return {**weights, **self.clip.ingredients}
+
+
+def default_cache_key(item: ResultItem) -> dict[str, object] | None:
+    """Return model, clip and options of an item; None for a further random twin."""
+    return None if item.is_partial_twin else {**item.ingredients, **item.options}
+
+
+@dataclass(frozen=True)
+class FinishedResults:
+    """Results of a kind when the last shard is done, for `ResultKind.finish`.
+
+    Attributes
+    ----------
+    folder : RunFolder
+    parts : mapping of Owner to list of Part
+        Part files of each model.
+    clips : sequence of Clip
+        With words.
+    report : callable
+        Gets a line for what cannot be done.
+    job : str
+        Name of the job that computed kinds alone; empty in a run.
+    """
+
+    folder: RunFolder
+    parts: Mapping[Owner, Sequence[Part]]
+    clips: Sequence[Clip]
+    report: Callable[[str], None]
+    job: str = ""
+
+
+@dataclass(frozen=True)
+class ResultKind:
+    """What a run computes of each clip and model.
+
+    Parameters
+    ----------
+    name : str
+        Of the results in the store, of the table, and of the phase in ``times.csv``.
+    compute : callable
+        `ResultItem` -> `Result`. A `SpeechmixError` drops the item; the run goes on.
+    version : int
+        Raise it when the same item gives another result from now on: stored results are then
+        computed again.
+    cache_key : callable
+        `ResultItem` -> what decides the result, as JSON can hold it; None where the kind has no
+        result of this item. By default model, clip and options.
+    columns : mapping of str to str, optional
+        Types of the columns (as pandas names them) of the kind's table, ``<name>.parquet`` and
+        ``.csv``: the content is then a list of rows. None: no table.
+    finish : callable, optional
+        Gets `FinishedResults` when all shards are done: writes what is made of all clips.
+    clip_columns : callable, optional
+        Clips -> further columns of the table by clip, put behind those that name clip and model.
+
+    Examples
+    --------
+    >>> from speechmix.inputs import bundled
+    >>> def count_words(item):
+    ...     return Result([{"words": len(item.clip.words or ())}])
+    >>> kind = ResultKind("word_count", count_words, columns={"words": "int64"})
+    >>> kind.compute(ResultItem(None, bundled.clips()[0]))
+    Result(content=[{'words': 2}], vectors=b'')
+    """
+
+    name: str
+    compute: Callable[[ResultItem], Result]
+    version: int = 1
+    cache_key: Callable[[ResultItem], Mapping[str, object] | None] = default_cache_key
+    columns: Mapping[str, str] | None = None
+    finish: Callable[[FinishedResults], None] | None = None
+    clip_columns: Callable[[Sequence[Clip]], Mapping[str, Mapping[str, object]]] | None = None
+
+    def keys(self, item: ResultItem) -> list[Key]:
+        """Return the keys of an item's results in the store; none where the kind has none of it."""
+        facts = self.cache_key(item)
+        if facts is None:
+            return []
+        return [Key(item.clip.name, self.name, digest({**facts, **version_entry(self.version)}))]
+
+    def store(self, results: Results, items: Sequence[ResultItem]) -> list[Outcome]:
+        """Compute the missing results of some items and store them; an error for each that fails."""
+        return [self._store_one(results, item) for item in items]
+
+    def _store_one(self, results: Results, item: ResultItem) -> Outcome:
+        try:
+            keys = self.keys(item)
+            for key in keys:
+                if key not in results:
+                    with phase(self.name), memory_errors_named():
+                        result = self.compute(item)
+                    results.put(key, content=_as_json(result.content), vectors=result.vectors)
+            return keys
+        except StorageError:
+            raise
+        except SpeechmixError as error:
+            return error
+
+
+def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, object]:
+    """Return what the version of a kind, and of measures, adds to a cache key.
+
+    Parameters
+    ----------
+    version : int
+    measures : iterable of str
+        Measures that the result is computed with, where they are not in its key already.
+
+    Examples
+    --------
+    >>> version_entry(1, ["attention"]), version_entry(2)
+    ({}, {'revision': 2})
+    """
+    revised = {name: revision for name in measures if (revision := revision_of(name)) > 1}
+    entries: dict[str, object] = {"revision": version} if version > 1 else {}
+    return entries | ({"measure_revisions": revised} if revised else {})
+
+
+def _as_json(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_python_number)
+
+
+def _python_number(value: Any) -> object:
+    """Return a number of numpy as one of Python."""
+    return value.item()

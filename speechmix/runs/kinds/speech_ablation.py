@@ -1,0 +1,70 @@
+"""The published ablation of speech as a kind of result: what the target loses without a word's sound and tokens.
+
+In: a model with its head, a clip with text, words, cue and target. Out: rows of `ablate_speech`, a
+table over all clips, and its means with a figure (`evaluation.ablated_speech`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...evaluation.ablated_speech import PARTS, ablated_speech
+from ...evaluation.statistics.groups import groups_of
+from ...files.parquet_files import read_parquet
+from ...files.text_files import write_csv
+from ...inputs.clips.clip import Clip
+from ...interventions.speech_ablation import ablate_speech
+from ..results.run_folder import SPEECH_ABLATION
+from ..results.tidy_tables import clip_table
+from .result_kind import FinishedResults, Result, ResultItem, ResultKind
+
+MEANS = f"{SPEECH_ABLATION}_means.csv"
+
+
+def _compute(item: ResultItem) -> Result:
+    return Result(ablate_speech(item.model, item.clip, **item.options).to_dict("records"))
+
+
+def _cache_key(item: ResultItem) -> dict[str, object]:
+    return {**item.ingredients, **item.options}
+
+
+def clip_groups(clips: Sequence[Clip]) -> tuple[dict[str, dict[str, object]], str]:
+    """By clip what it is grouped and parted by, and what ties clips together, in words."""
+    table = clip_table(clips)
+    groups, ties = groups_of(table)
+    defaults = {"side": "all", **dict.fromkeys(PARTS, ""), "control": "no"}
+    facts = table.reindex(columns=list(defaults)).fillna(defaults).astype(str).assign(group=groups)
+    rows = zip(table["clip"], facts.to_dict("records"), strict=True)
+    return {clip: {str(name): cell for name, cell in row.items()} for clip, row in rows}, ties
+
+
+def _clip_columns(clips: Sequence[Clip]) -> Mapping[str, Mapping[str, object]]:
+    return clip_groups(clips)[0]
+
+
+def _finish(finished: FinishedResults) -> None:
+    """Write the means over clips, and the figure of them."""
+    from ...reporting.plots.ablated_speech import speech_ablation_figure
+    from ...reporting.plots.panels import write_figure
+
+    folder = finished.folder
+    path = folder.table(SPEECH_ABLATION)
+    means = ablated_speech(read_parquet(path)) if path.is_file() else None
+    if means is None or means.empty:  # every clip is a control
+        (folder.path / MEANS).unlink(missing_ok=True)
+        return
+    write_csv(means, folder.path / MEANS)
+    figure = speech_ablation_figure(means)
+    for ending in ("png", "pdf"):
+        write_figure(figure, folder.beside_page(SPEECH_ABLATION, ending))
+
+
+SPEECH_ABLATION_KIND = ResultKind(
+    SPEECH_ABLATION,
+    _compute,
+    cache_key=_cache_key,
+    columns={},
+    finish=_finish,
+    clip_columns=_clip_columns,
+)

@@ -1,0 +1,368 @@
+"""One job: kinds of results of many clips by some models, in a folder; all of it, or one shard.
+
+In: models, clips, kinds with their options. Out: part files of all results, and when the last shard is
+done the tables that are made of them. A job without a name is the run itself (`score_clips`); one with
+a name computes kinds alone, in the folder of a run or a fresh one (`compute_kinds`), and leaves what
+the run has as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..adapters.model import Model
+from ..errors import SpeechmixError, StorageError
+from ..files.cache_keys import digest
+from ..files.locks import locked, writing_to
+from ..files.names import refuse_doubled_label
+from ..files.shards import WHOLE, Shard
+from ..inputs.clips.clip import Clip
+from ..mixing.passes.request import Question
+from ..reporting.clip_figures import draw_clips
+from .aligned_clips import AlignedClips, Progress
+from .kinds.result_kind import ClipSnapshot, ResultKind
+from .merging import (
+    Marker,
+    begun_shards,
+    missing_shards,
+    write_job_tables,
+    write_skipped,
+    write_tables,
+)
+from .model_run import ModelRun, RunRequest
+from .results.part_files import Owner, opened_part
+from .results.run_folder import SCORES, RunFolder
+from .results.run_parts import sweep
+from .results.run_times import RunTimes
+from .resume import figure_marks, stands, told_of
+from .scored_run import Run
+
+_SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
+Loads = Iterable[Model | Callable[[], Model]]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """Kinds of results that are computed of clips by models.
+
+    Parameters
+    ----------
+    models : iterable of Model or of functions that load one
+    clips : sequence of Clip
+        All of them, whatever the shard.
+    out : Path
+    kinds : tuple of (ResultKind, mapping)
+        In the order in which they are computed, each with its options.
+    question : Question
+        Options of `mix`: a run's folder holds maps by one set of them.
+    name : str
+        Of a job that computes kinds alone; empty for the run itself.
+    aligner : Model, or function that loads one, optional
+    align_method : str
+    figures : int, optional
+        How many clips to draw; all by default.
+    twin_clips : frozenset of str, optional
+        Names of the clips that further random twins hear.
+    overwrite, profile : bool
+    skipped : sequence of (clip, reason)
+        Clips that were dropped before.
+    progress : bool or callable
+    report : callable
+    """
+
+    models: Loads
+    clips: Sequence[Clip]
+    out: Path
+    kinds: tuple[tuple[ResultKind, Mapping[str, Any]], ...]
+    question: Question
+    name: str = ""
+    aligner: Model | Callable[[], Model] | None = None
+    align_method: str = "auto"
+    figures: int | None = 0
+    twin_clips: frozenset[str] | None = None
+    overwrite: bool = False
+    profile: bool = False
+    skipped: Sequence[tuple[str, str]] = ()
+    progress: Progress = True
+    report: Report = print
+
+    @property
+    def drawn_clips(self) -> Sequence[Clip]:
+        """Clips that are drawn: the same whatever the shard."""
+        return self.clips[: self.figures]
+
+    def with_reports(self, report: Report, progress: Progress) -> RunJob:
+        """Return the same job with other callbacks."""
+        return replace(self, report=report, progress=progress)
+
+    def description(self) -> list[object]:
+        """Return what the kinds are, for a hash of the whole job."""
+        kinds = [
+            [kind.name, kind.version, {name: _described(value) for name, value in options.items()}]
+            for kind, options in self.kinds
+        ]
+        twins = None if self.twin_clips is None else sorted(self.twin_clips)
+        return [kinds, [clip.name for clip in self.drawn_clips], twins]
+
+    def run(self, shard: Shard = WHOLE, score: Callable[[StartedJob], None] | None = None) -> Run:
+        """Do the job, or one shard of it.
+
+        Parameters
+        ----------
+        shard : Shard
+        score : callable, optional
+            Computes the results of all models; in this process by default.
+
+        Raises
+        ------
+        InputError
+            If the folder holds a run with other options.
+        StorageError
+            If the folder cannot be written to. What was finished is kept.
+        """
+        aligner = (
+            self.aligner if isinstance(self.aligner, Model) or not self.aligner else self.aligner()
+        )
+        started = StartedJob(self, shard, aligner)
+        for name, reason in self.skipped:
+            started.run.skip(name, reason)
+        with _held(started.folder, shard):
+            if not self.name:
+                started.begin_run()
+                if started.is_up_to_date():
+                    return started.run
+            started.compute(score or score_in_process)
+        return started.run
+
+
+def _described(value: Any) -> object:
+    """Return an option as the hash of a job has it."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    described = getattr(value, "described", None)
+    return described() if described else value
+
+
+class StartedJob:
+    """A job, or one shard of it, while it is done by this process.
+
+    Attributes
+    ----------
+    job : RunJob
+    shard : Shard
+    folder : RunFolder
+    run : Run
+    ready : list of Clip
+        Clips of the shard that have words, where they are needed.
+    request : RunRequest
+    marker : Marker
+        Completion record of the shard.
+    times : RunTimes
+    """
+
+    ready: list[Clip]
+    request: RunRequest
+    marker: Marker
+    times: RunTimes
+
+    def __init__(self, job: RunJob, shard: Shard, aligner: Model | None):
+        self.job, self.shard, self._aligner = job, shard, aligner
+        self.folder, self.run = RunFolder(job.out), Run(job.out)
+
+    @cached_property
+    def _alignment(self) -> dict[str, str | None]:
+        aligner = self._aligner
+        facts: dict[str, str | None] = {"method": self.job.align_method}
+        facts["aligner"] = None if aligner is None else aligner.label
+        facts["weights"] = None if aligner is None else aligner.fingerprint
+        return facts
+
+    @cached_property
+    def request_hash(self) -> str:
+        """Hash of clips and options, the same for all shards; a sound that changes is found by its shard."""
+        clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in self.job.clips]
+        return digest(
+            [self.job.question.described(), self._alignment, clips, self.job.description()]
+        )
+
+    @property
+    def _own_clips(self) -> list[Clip]:
+        return [clip for clip in self.job.clips if self.shard.holds(clip.name)]
+
+    @property
+    def _drawn_clips(self) -> list[Clip]:
+        return [clip for clip in self.job.drawn_clips if self.shard.holds(clip.name)]
+
+    def _locked(self) -> Any:
+        return locked(self.folder.path, wait=0 if self.shard.count == 1 else _SECONDS_OF_A_LOCK)
+
+    def begin_run(self) -> None:
+        """Say in `run.json` what run the folder holds."""
+        job = self.job
+        with self._locked():
+            self.folder.begin(
+                job.question,
+                self._alignment,
+                job.overwrite,
+                job.report,
+                shards=self.shard.count,
+                asked_of_all=self.request_hash,
+            )
+
+    def is_up_to_date(self) -> bool:
+        """Whether an earlier start has done all this, of very many clips; then its tables are written."""
+        former, job = Marker.read(self.folder, self.shard), self.job
+        if former is None or not stands(
+            self.folder,
+            self.shard,
+            former,
+            self.request_hash,
+            job.question,
+            self._own_clips,
+            job.models,
+            self.run.skipped,
+            self._drawn_clips,
+            job.report,
+        ):
+            return False
+        job.report(
+            f"{self.folder.path} stands as it was finished: clips, models and options are the same"
+        )
+        self.run.done = former.done
+        self.marker = former
+        self._finish()
+        return True
+
+    def compute(self, score: Callable[[StartedJob], None]) -> None:
+        """Align the clips, compute all results, and write the tables if this is the last shard."""
+        job, folder, shard, run = self.job, self.folder, self.shard, self.run
+        had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
+        Marker.path(folder, shard, job.name).unlink(missing_ok=True)
+        self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
+        needs_words = bool(job.name) or job.question.units == "word"
+        aligned = AlignedClips(
+            folder,
+            job.clips,
+            shard,
+            self._aligner,
+            job.align_method,
+            needs_words=needs_words,
+            job=job.name,
+        )
+        self.times = RunTimes(folder, shard, exact=job.profile)
+        with self.times.counted():
+            self.ready, marker.clips = aligned.kept(run.skip, job.report, job.progress)
+        snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
+        drawn = frozenset(clip.name for clip in job.drawn_clips)
+        self.request = RunRequest(job.kinds, drawn, job.twin_clips, snapshots, job.name)
+        score(self)
+        marker.done = run.done
+        if not job.name:
+            with self.times.counted():
+                self._draw()
+            hashes = {name: snapshot.audio_hash for name, snapshot in snapshots.items()}
+            own, hash_of = self._own_clips, lambda clip: hashes.get(clip.name)
+            marker.told = told_of(self.request_hash, job.question, own, hash_of)
+            if marker.told:
+                marks = figure_marks(folder, marker, self._drawn_clips)
+                marker.figures = {name: list(mark) for name, mark in marks.items()}
+        marker.tell_asked(self.request_hash)
+        if not job.name and had_tables and not run.done and shard.count == 1:
+            write_skipped(folder, run.skipped)
+            job.report(
+                f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are"
+            )
+            return
+        marker.write(folder, job.name)
+        self._finish()
+
+    def _draw(self) -> None:
+        """Draw the figures of the clips that were scored, now that all models are."""
+        if not self.request.drawn and not self.folder.path.joinpath("figures").is_dir():
+            return
+
+        def failed(name: str, error: SpeechmixError, label: str) -> None:
+            self.run.skip(name, error, label)
+            self.job.report(f"{name}  {label}  {error}")
+
+        parts = [
+            opened_part(self.folder.path / name)
+            for _, names in self.marker.models
+            for name in names
+        ]
+        measures = self.job.question.measures
+        draw_clips(
+            self.folder,
+            parts,
+            self.ready,
+            wanted=self.request.drawn,
+            measures=measures,
+            failed=failed,
+        )
+
+    def _finish(self) -> None:
+        """Write the tables if all shards are done; who is alone there removes what is needed no more."""
+        folder, job, count = self.folder, self.job, self.shard.count
+        with self._locked():
+            missing = missing_shards(folder, self.marker.asked, count, job.name)
+            self.run.is_complete = not missing
+            if missing:
+                job.report(
+                    f"shard {self.shard} is done; {len(missing)} of {count} are not: "
+                    f"`speechmix status {folder.path}`"
+                )
+                return
+            shards = (Shard(index, count) for index in range(1, count + 1))
+            found = (Marker.read(folder, shard, job.name) for shard in shards)
+            markers = [marker for marker in found if marker is not None]
+            kinds = [kind for kind, _ in job.kinds]
+            if job.name:
+                write_job_tables(folder, markers, job.clips, job.report, kinds, job.name)
+                return
+            write_tables(folder, markers, job.clips, job.report, kinds)
+            with ExitStack() as locks:
+                try:
+                    for label in begun_shards(folder):
+                        locks.enter_context(locked(folder.shards, label))
+                except StorageError:
+                    return  # one of them was started again: it will
+                sweep(folder)
+
+
+def score_in_process(started: StartedJob) -> None:
+    """Compute all kinds with one model after the other, and note in the marker where its results are."""
+    labels: dict[str, str] = {}
+    twins: dict[str, int] = {}
+    folder, job = started.folder, started.job
+    for source in job.models:
+        with started.times.counted() as counting:
+            model = counting.loaded(source)
+            refuse_doubled_label(labels, model.label)
+            model.forget_fingerprint()
+            twin = twins.get(model.name, 0)
+            twins[model.name] = twin + (model.init == "random")
+            counting.owner = owner = Owner.of(model)
+            of_model = ModelRun(folder, model, owner, started.request, twin=twin)
+            parts = of_model.score(
+                started.ready, started.shard, started.run, job.report, job.progress
+            )
+            started.marker.add(folder, owner, parts)
+
+
+@contextmanager
+def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
+    """Hold the whole folder for a job of one process, while no shard is at work there; else the shard's share."""
+    if shard.count > 1:
+        with writing_to(folder.shards, shard.label):
+            yield
+        return
+    with writing_to(folder.path), ExitStack() as shards:
+        for label in begun_shards(folder):
+            shards.enter_context(locked(folder.shards, label))
+        yield
