@@ -20,7 +20,7 @@ from .generated_tokens import (
     Draft,
     SourceUnit,
     Writing,
-    in_words,
+    group_pieces,
     label_of,
     with_probabilities,
 )
@@ -72,7 +72,7 @@ def drafts_of_ids(
     """Tokens behind a prefix, each chosen one position earlier than it is fed; and the end, where
     the text has one."""
     own = list(ids[n_prefix:])
-    owners, words = in_words(pieces_of(model, own))
+    owners, words = group_pieces(pieces_of(model, own))
     timestamps = first_timestamp(model) if model.hears and model.prefix.timestamps else None
     drafts = [
         Draft(id_, label_of(model, id_), n_prefix + place - ahead, word, n_prefix + place)

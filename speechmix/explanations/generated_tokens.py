@@ -272,13 +272,13 @@ def _bytes_named(piece: str) -> str:
     return "".join(f"<0x{byte_of[letter]:02X}>" for letter in piece)
 
 
-def pool_to_words(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
+def group_pieces(pieces: Sequence[str]) -> tuple[list[int | None], list[str]]:
     """Which word each piece of a text belongs to, and the words; a space belongs to the word behind
     it.
 
     Examples
     --------
-    >>> pool_to_words([" les", " liv", "res", " "])
+    >>> group_pieces([" les", " liv", "res", " "])
     ([0, 1, 1, None], ['les', 'livres'])
     """
     owners: list[int | None] = []

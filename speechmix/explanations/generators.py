@@ -30,7 +30,15 @@ from ..mixing.passes.request import MixRequest
 from ..mixing.passes.views import make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, own_sources
-from .generated_tokens import Draft, SourceUnit, Writing, decision_on, pool_to_words, label_of, logits_on
+from .generated_tokens import (
+    Draft,
+    SourceUnit,
+    Writing,
+    decision_on,
+    group_pieces,
+    label_of,
+    logits_on,
+)
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -136,7 +144,9 @@ def _drafts_of_letters(
     delimiter = getattr(model.tokenizer, "word_delimiter_token_id", None)
     special = set(model.tokenizer.all_special_ids) - {delimiter}
     kept = [(id_, frame) for id_, frame in placed if id_ not in special]
-    owners, words = pool_to_words([" " if id_ == delimiter else label_of(model, id_) for id_, _ in kept])
+    owners, words = group_pieces(
+        [" " if id_ == delimiter else label_of(model, id_) for id_, _ in kept]
+    )
     drafts = [
         Draft(id_, label_of(model, id_), frame, word)
         for (id_, frame), word in zip(kept, owners, strict=True)

@@ -35,7 +35,7 @@ from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
 from ..mixing.measures.objectives import Objective, objective_of, of_tokens
 from ..mixing.passes.masked_target import is_masked_model, masked_target
-from ..mixing.passes.request import TEXT_UNITS, ObjectiveOption, MixRequest
+from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
 from ..mixing.passes.views import Item, make_view
 from .removable_sources import (
     Source,

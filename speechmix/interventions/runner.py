@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..adapters.editing.patched_runs import run_patches
 from ..adapters.editing.patches import Patch
-from ..mixing.measures.objectives import logits_of
+from ..mixing.measures.objectives import token_logits
 from .removals import SOUND, Removal, Rows, change_inputs
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _in_double(read: Reader, rows: Sequence[Rows] = ()) -> Reader:
             output.logits = output.logits.double()
         if moved:
             index = torch.tensor(moved, device=output.logits.device)
-            logits = logits_of(output)[
+            logits = token_logits(output)[
                 torch.arange(len(moved), device=index.device)[:, None], index.clamp(min=0)
             ]
             output.logits = logits.masked_fill((index < 0)[..., None], torch.nan)

@@ -118,7 +118,10 @@ class AlignedClips:
     @staticmethod
     def _facts_key(results: Results, clip: Clip, position: int) -> Key:
         marks = _marks_of(clip)
-        facts = {"position": position, **facts_of(clip)}  # the sound is read, if it is not known
+        facts = {
+            "position": position,
+            **facts_of(clip),
+        }  # the sound is read, if it is not known
         key = Key(clip.name, FACTS, digest(facts))
         if marks and marks == _marks_of(clip):
             facts["file"] = {"path": str(clip.path), "marks": marks, "seconds": clip.duration}

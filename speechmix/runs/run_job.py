@@ -19,10 +19,10 @@ from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.cache_keys import digest
 from ..files.locks import locked, writing_to
-from ..files.names import refuse_doubled_label
+from ..files.names import refuse_duplicate_label
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
-from ..mixing.passes.request import Question
+from ..mixing.passes.request import MixRequest
 from ..reporting.clip_figures import draw_clips
 from .aligned_clips import AlignedClips, Progress
 from .kinds.result_kind import ClipSnapshot, ResultKind
@@ -59,7 +59,7 @@ class RunJob:
     out : Path
     kinds : tuple of (ResultKind, mapping)
         In the order in which they are computed, each with its options.
-    question : Question
+    question : MixRequest
         Options of `mix`: a run's folder holds maps by one set of them.
     name : str
         Of a job that computes kinds alone; empty for the run itself.
@@ -80,7 +80,7 @@ class RunJob:
     clips: Sequence[Clip]
     out: Path
     kinds: tuple[tuple[ResultKind, Mapping[str, Any]], ...]
-    question: Question
+    question: MixRequest
     name: str = ""
     aligner: Model | Callable[[], Model] | None = None
     align_method: str = "auto"
@@ -256,7 +256,7 @@ class StartedJob:
             job=job.name,
         )
         self.times = RunTimes(folder, shard, exact=job.profile)
-        with self.times.counted():
+        with self.times.timed_phases():
             self.ready, marker.clips = aligned.kept(run.skip, job.report, job.progress)
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
         drawn = frozenset(clip.name for clip in job.drawn_clips)
@@ -264,7 +264,7 @@ class StartedJob:
         score(self)
         marker.done = run.done
         if not job.name:
-            with self.times.counted():
+            with self.times.timed_phases():
                 self._draw()
             hashes = {name: snapshot.audio_hash for name, snapshot in snapshots.items()}
             own, hash_of = self._own_clips, lambda clip: hashes.get(clip.name)
@@ -341,9 +341,9 @@ def score_in_process(started: StartedJob) -> None:
     twins: dict[str, int] = {}
     folder, job = started.folder, started.job
     for source in job.models:
-        with started.times.counted() as counting:
+        with started.times.timed_phases() as counting:
             model = counting.loaded(source)
-            refuse_doubled_label(labels, model.label)
+            refuse_duplicate_label(labels, model.label)
             model.forget_fingerprint()
             twin = twins.get(model.name, 0)
             twins[model.name] = twin + (model.init == "random")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...inputs.words.multipart_words import spoken_text
+from ...inputs.words.multipart_words import join_words
 from .decoder_prefix import decoder_prefix, timestamp
 from .token_words import align_tokens_to_words
 from .tokens import Tokens
@@ -95,7 +95,7 @@ def text_with_foil(clip: Clip, text: str | None = None) -> str:
 
 def _text_of(clip: Clip) -> str:
     """What is said, as it is fed to a decoder; the words in a row where no text was given."""
-    return clip.text or spoken_text(clip.words or ())
+    return clip.text or join_words(clip.words or ())
 
 
 def _tokenised(model: Model, clip: Clip, text: str) -> Tokens:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ...mixing.maps.measure_registry import facts_of
+from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.passes.mix import mix_one
 from ..cue_alignment import average_precision, chance_level
 from .curves import perturbation_curves, removed_counts, removed_shares, soft_metrics
@@ -295,8 +295,10 @@ def maps_by_measure(
     is read at several.
     """
     at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
-    measures = [name for name in measures if facts_of(name_and_fills(name)[0]).gives_maps]
-    measures = [name for name in measures if at_one_position or not facts_of(name).at_one_position]
+    measures = [name for name in measures if measure_facts(name_and_fills(name)[0]).gives_maps]
+    measures = [
+        name for name in measures if at_one_position or not measure_facts(name).at_one_position
+    ]
     if not measures:
         return {}, []
     with suppress(SpeechmixError):

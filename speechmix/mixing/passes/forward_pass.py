@@ -209,14 +209,14 @@ def scores_of_block(
     """Each measure's scores [(H,) W_t, W_s] of one block, some rows at a time."""
     if resources["batch_size"] == "auto":
         resources = {**resources, "batch_size": pairs_at_once(block, resources["bytes_of_pairs"])}
-    parts_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
+    scores_of: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
     for group in units.groups(rows_at_once(block)):
         for measure in measures:
             with phase(measure.name):
                 scores = measure(block, group, **_read_by(measure, request, resources))
-            parts_of[measure.name].append(scores)
+            scores_of[measure.name].append(scores)
     for measure in measures:
-        parts = parts_of[measure.name]
+        parts = scores_of[measure.name]
         yield measure, torch.cat(parts, dim=-2) if parts[1:] else parts[0]
 
 

@@ -245,7 +245,7 @@ class ClipView(View):
             self.prepared.audio_tokens,
         )
         if heard is not None and "decoder" in stacks:
-            spans_on = partial(audio_spans, self.item, question=self._question)
+            spans_on = partial(audio_spans, self.item, request=self._question)
             self._heard = (
                 heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
             )

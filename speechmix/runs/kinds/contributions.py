@@ -22,7 +22,7 @@ from ...mixing.measures.measure import OF_SOME_MEASURES
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ...mixing.measures.registry import measure_named
 from ...mixing.passes.mix import mix
-from ...mixing.passes.request import Question
+from ...mixing.passes.request import MixRequest
 from ..out_of_memory import OutOfMemory, memory_errors_named
 from ..results.map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
 from ..results.map_shards import digests_as_stored
@@ -40,7 +40,7 @@ class MapOptions:
 
     Parameters
     ----------
-    question : Question
+    question : MixRequest
     batch_size : int or "auto"
     as_rows : bool
         Whether word maps are also stored as rows of Parquet.
@@ -48,7 +48,7 @@ class MapOptions:
         Type of the scores of frame maps; as they are computed by default.
     """
 
-    question: Question
+    question: MixRequest
     batch_size: int | str = "auto"
     as_rows: bool = False
     dtype: str | None = None
@@ -261,7 +261,7 @@ def _labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: Map
 
 
 def _computed(
-    model: Model, clips: list[Clip], question: Question, batch_size: int | str
+    model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     """Maps of clips in one forward pass; if it fails one by one, where memory ran out in smaller batches."""
     try:
@@ -272,14 +272,14 @@ def _computed(
 
 
 def _mixed(
-    model: Model, clips: list[Clip], question: Question, batch_size: int | str
+    model: Model, clips: list[Clip], question: MixRequest, batch_size: int | str
 ) -> list[Maps | SpeechmixError]:
     maps = mix(model, clips, clips_at_once=len(clips), batch_size=batch_size, **question.options)
     return [maps] if isinstance(maps, Maps) else [*maps]
 
 
 def _attempt(
-    model: Model, clip: Clip, question: Question, batch_size: int | str
+    model: Model, clip: Clip, question: MixRequest, batch_size: int | str
 ) -> Maps | SpeechmixError:
     few_pairs = _FEW_PAIRS if isinstance(batch_size, str) else min(batch_size, _FEW_PAIRS)
     for pairs in (batch_size, few_pairs):
