@@ -27,7 +27,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.transcription import greedy_ids
+from speechmix.adapters.generation.transcription import generate_greedily
 from speechmix.inputs import bundled
 from speechmix.mixing.passes.multiple_objectives import maps_of_each
 
@@ -123,7 +123,7 @@ def main() -> None:
             model.unchanged()
         ):  # as within one explanation, which transcribes first: what is heard is remembered
             seconds["transcribed"].append(
-                seconds_of(lambda: greedy_ids(model, clip, max_tokens=count))
+                seconds_of(lambda: generate_greedily(model, clip, max_tokens=count))
             )
             seconds["explained"].append(
                 seconds_of(lambda: why.append(speechmix.explain(model, clip, **asked)))

@@ -17,7 +17,7 @@ _PUBLIC = {
     "register": "adapters.families.registry",
     "register_measure": "mixing.measures.registry",
     "register_perturbation": "evaluation.faithfulness.perturbations",
-    "Family": "adapters.families.specs",
+    "Family": "adapters.families.family",
     "mix": "mixing.passes.mix",
     "estimate": "mixing.passes.estimate",
     "logit_contributions": "mixing.passes.logit_contributions",

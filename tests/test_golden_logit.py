@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.capture.forward_pass import Capture, attention_readable
+from speechmix.adapters.capture.forward_pass import Capture, use_attention
 from speechmix.mixing.measures.decompx import pass_layer
 
 FOILS = {"runner_up": 1, "argmin": 2, "fixed7": 3}
@@ -93,7 +93,7 @@ def test_carried_vectors_are_those_of_the_published_code(shared, golden, carried
     with (
         model.in_use(torch.float64),
         torch.no_grad(),
-        attention_readable(model.module),
+        use_attention(model.module),
         Capture([model.stacks["encoder"]], on_block),
     ):
         model.base(**golden[2])

@@ -2,22 +2,24 @@
 
 from .binding.bound_layers import Stack
 from .binding.layer_components import Layer
+from .families.family import Family
 from .families.registry import families, family_of_type, register
-from .families.specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
+from .families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 from .generation.model_inputs import Prepared
+from .loading import pickling as _pickling  # noqa: F401  (how pickle takes a Model)
 from .loading.load import load
 from .model import Model
 
 __all__ = [
-    "AttentionPlan",
-    "ConvolutionPlan",
+    "AttentionSpec",
+    "ConvolutionSpec",
     "Family",
-    "FeedForwardPlan",
+    "FeedForwardSpec",
     "Layer",
     "Model",
     "Prepared",
     "Stack",
-    "StackPlan",
+    "StackSpec",
     "families",
     "family_of_type",
     "load",

@@ -7,40 +7,31 @@ is in `described`, what its decoder is told in `prefix`, what it writes by itsel
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from ..errors import InputError, ModelError
 from ..files.cache_keys import digest
-from ..files.timing import phase
-from .binding.bound_layers import Stack, bind, bind_stacks, layer_modules
-from .capture.activation_cache import HeardSounds
-from .capture.memory import check_fits
-from .capture.precision_context import alone, lent, parts_of
-from .capture.random_state import own_random_numbers
+from .binding.bound_layers import Stack, bind_stacks
+from .capture.activation_cache import ActivationCache
+from .capture.model_use import MeasurableModel
+from .capture.precision_context import exclusive_access, list_modules
 from .delta.products import WeightProducts
-from .generation.audio_prompt import Prompt
-from .generation.decoder_prefix import DecoderPrefix, check_prefix
-from .loading.fingerprint import Seen, fingerprint
-from .loading.model_description import Described
-from .loading.peft_adapters import has_adapters
-from .loading.pickling import contents, restored
+from .families.capabilities import Capabilities
+from .generation.prompts import DecoderPrefix, GeneratedText, Prompt
+from .loading.fingerprint import WeightsSnapshot, fingerprint
 
 if TYPE_CHECKING:
+    from ..inputs.audio.frame_grid import FrameGrid
     from ..inputs.sentences.sentence import Sentence
-    from .families.specs import Family
-    from .generation.transcription import Written
+    from .families.family import Family
 
 
 @dataclass(repr=False)
-class Model(Described):
+class Model(MeasurableModel):
     """An unmodified Hugging Face model, seen through its family's table.
 
     Parameters
@@ -59,17 +50,19 @@ class Model(Described):
     Attributes
     ----------
     stacks : dict of str to Stack
+    capabilities : Capabilities
+        What kind of model it is.
     prefix : DecoderPrefix
         What a Whisper's decoder is told; see `with_prefix`.
     processor : optional
         Of an audio language model, which writes the prompt around the sound.
     prompt : Prompt
         What an audio language model is asked; see `with_prompt`.
-    written : dict of str to Written
+    generated_texts : dict of str to GeneratedText
         What the model wrote about clips and sentences that came without a text for its decoder.
     weight_products : WeightProducts, optional
         What was made of the weights, within `unchanged`.
-    heard : HeardSounds, optional
+    activation_cache : ActivationCache, optional
         What was made of the sounds heard last, within `unchanged`.
     eager_as_given : bool
         Whether attention is read off the softmax because the model, as it was given, computes
@@ -86,21 +79,26 @@ class Model(Described):
     prefix: DecoderPrefix = field(default_factory=DecoderPrefix)
     processor: Any = None
     prompt: Prompt = field(default_factory=Prompt)
-    written: dict[str, Written] = field(default_factory=dict, repr=False, compare=False)
+    generated_texts: dict[str, GeneratedText] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     stacks: dict[str, Stack] = field(init=False, repr=False)
+    capabilities: Capabilities = field(init=False, repr=False, compare=False)
     weight_products: WeightProducts | None = field(default=None, init=False, repr=False)
-    heard: HeardSounds | None = field(default=None, init=False, repr=False, compare=False)
+    activation_cache: ActivationCache | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     eager_as_given: bool = field(default=False, init=False, repr=False)
-    _parts: list[torch.nn.Module] = field(
-        init=False, repr=False, compare=False
-    )  # that the stacks are bound to
-    _fingerprint: tuple[Seen, str] | None = field(
+    # modules that the stacks are bound to
+    _modules: list[torch.nn.Module] = field(init=False, repr=False, compare=False)
+    _fingerprint: tuple[WeightsSnapshot, str] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.stacks = bind_stacks(self.family, self.module, self.base)
-        self._parts = parts_of(self.module)
+        self._modules = list_modules(self.module)
+        self.capabilities = self.family.capabilities(self.config, tuple(self.stacks))
         if "cross" in self.stacks and "encoder" not in self.stacks:
             raise ModelError(
                 f"{type(self.module).__name__} is the decoder alone of a {self.family.name} model, "
@@ -120,11 +118,6 @@ class Model(Described):
         other.__dict__.update(self.__dict__)
         return other
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled are the module with its weights and what its table says of it; the family is
-        looked up again (pickled.py)."""
-        return restored, contents(self)
-
     @property
     def fingerprint(self) -> str:
         """Short hash of all that decides a result: class, config, weights, buffers, feature
@@ -137,9 +130,9 @@ class Model(Described):
         """
         parts = (self.module, self.feature_extractor, self.tokenizer)
         generation = getattr(self.module, "generation_config", None)
-        with alone(self.module):  # another thread may run it in another precision
+        with exclusive_access(self.module):  # another thread may run it in another precision
             if self._fingerprint is None or not self._fingerprint[0].still(*parts, generation):
-                seen = Seen(
+                seen = WeightsSnapshot(
                     *parts, generation
                 )  # before hashing: what is written meanwhile is noticed next time
                 self._fingerprint = seen, fingerprint(*parts)
@@ -186,7 +179,13 @@ class Model(Described):
         'openai/whisper-small (translate)'
         """
         prefix, plain = DecoderPrefix(task, language, timestamps), self.name
-        check_prefix(self, prefix)
+        if self.family.check_prefix is None or self.tokenizer is None:
+            raise InputError(
+                f"{self.name}: task=, language= and timestamps= are told to the decoder of a "
+                f"Whisper with its tokenizer; this is a {self.family.name} model"
+                + ("" if self.tokenizer is not None else " without a tokenizer")
+            )
+        self.family.check_prefix(self, prefix)
         if self.prefix.described:
             plain = plain.removesuffix(f" ({self.prefix.described})")
         return self._told(plain, prefix.described, prefix=prefix)
@@ -244,115 +243,36 @@ class Model(Described):
         other = copy(self)
         for name, value in told.items():
             setattr(other, name, value)
-        other.stacks, other.written = dict(self.stacks), {}
-        other.weight_products = other.heard = None
+        other.stacks, other.generated_texts = dict(self.stacks), {}
+        other.weight_products = other.activation_cache = None
         other.name = f"{plain} ({described})" if described else plain
         return other
 
     def translate(self, sentence: Sentence | str) -> Sentence:
-        """Return a sentence with the translation that a sequence-to-sequence model writes (greedy),
-        as `mix` feeds it.
+        """Return a sentence with the translation that the model generates (greedy), as `mix` feeds it.
 
         Raises
         ------
         InputError
-            If the model cannot write: a random twin, a model without a head.
+            If the model cannot generate one: a random twin, a model without a head, a speech model.
         """
-        from ..inputs.sentences.sentence import Sentence
-        from .generation.transcription import translated
-
-        if self.hears:
-            raise InputError(
-                f"{self.name} hears: with_prefix(task='translate') makes it translate clips"
+        if self.family.translate is None:
+            kind = (
+                "hears: with_prefix(task='translate') makes it translate clips"
+                if self.hears
+                else "is no sequence-to-sequence model of text and translates none"
             )
-        return translated(self, Sentence(sentence) if isinstance(sentence, str) else sentence)
+            raise InputError(f"{self.name} {kind}")
+        return self.family.translate(self, sentence)
 
-    def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
-        """Return what the model's feature extractor makes of audio [samples] at the model's
-        rate."""
-        if self.feature_extractor is None:
-            raise ModelError(
-                f"{self.name} was loaded without a feature extractor, so it cannot be given audio: "
-                "load it with "
-                "processor=, or pass prepared inputs"
-            )
-        check_fits(self, len(audio))
-        with phase("features"):
-            return self.feature_extractor(
-                audio, sampling_rate=self.sample_rate, return_tensors="pt"
-            )
-
-    @contextmanager
-    def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all
-        is as before.
-
-        Whatever runs the module runs it in here, for the module may be its owner's, who trains it
-        in between. Threads that share a model, or a part of one, take turns. Random numbers that it
-        draws are no numbers of the caller's.
-
-        Parameters
-        ----------
-        dtype : torch.dtype, optional
-            Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing
-            is converted.
-        """
-        own = self.dtype
-        if dtype is not None and torch.finfo(dtype).eps > torch.finfo(own).eps:
-            raise ModelError(
-                f"cannot run a {own} model in {dtype} and give it back unchanged: load it with "
-                "dtype= instead"
-            )
-        with alone(self.module):
-            self.rebind()
-            with own_random_numbers(), lent(self.module, dtype):
-                yield
-
-    def rebind(self) -> None:
-        """Take in modules exchanged inside layers since the model was loaded.
+    def grid(self, n_samples: int) -> FrameGrid:
+        """Frames of a clip of `n_samples` samples at the model's rate.
 
         Raises
         ------
         ModelError
-            If whole layers were exchanged, or the model was given adapters, or its table does not
-            fit the new parts.
+            For a model that reads text.
         """
-        parts = parts_of(self.module)
-        if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
-            return
-        for name, stack in self.stacks.items():
-            if layer_modules(stack.plan, self.base) != tuple(
-                layer.module for layer in stack.layers
-            ):
-                raise ModelError(
-                    f"{self.name}: layers of the {name} were exchanged after loading: load it again"
-                )
-        if has_adapters(self.module):
-            raise ModelError(
-                f"{self.name} was given adapters after loading: load it again, so that they are "
-                "merged"
-            )
-        for name, stack in self.stacks.items():
-            again = bind(stack.plan, self.base, stack.heads)
-            if again is not None:
-                self.stacks[name] = replace(again, no_sum=stack.no_sum)
-        self._parts = parts
-
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """For a while weights and feature extractor stay as they are: what is made of them is made
-        once.
-
-        What is made of the weights for one clip serves the next (on a CPU); what is made of a
-        clip's sound, features and the states of a Whisper's encoder, serves the next question about
-        it (remembering.py).
-        """
-        if self.heard is not None:
-            yield
-            return
-        self.heard = HeardSounds()
-        self.weight_products = WeightProducts() if self.device.type == "cpu" else None
-        try:
-            yield
-        finally:
-            self.weight_products = self.heard = None
+        if self.family.grid is None:
+            raise ModelError(f"{self.name} reads text: there are no frames")
+        return self.family.grid(self.config, n_samples)

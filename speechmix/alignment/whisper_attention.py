@@ -111,7 +111,7 @@ def _attention(model: Model, clip: Clip):
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row
     predicts; the frame grid."""
     from ..adapters.generation.decoder_prefix import require_transcription
-    from ..adapters.generation.tokens import decoder_tokens
+    from ..adapters.generation.decoder_text import decoder_tokens
     from ..mixing.passes.mix import mix_one
 
     require_transcription(model, "alignment")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.activation_cache import encoder_output
 from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.capture.features import run_encoder
 from ..adapters.generation.decoder_prefix import require_transcription
-from ..adapters.generation.tokens import decoder_tokens
+from ..adapters.generation.decoder_text import decoder_tokens
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.numerics import ctc_log_probability
@@ -54,7 +54,7 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
     require_transcription(model, "the log-likelihood of a text")
     heard = model.family.prepare(model, clip, ("encoder",))
     inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
-    if "cross" not in model.stacks:
+    if model.capabilities.decoding == "frames":
         # [1, T, V] -> [T, V]
         scores = model.module(**inputs).logits[0].float().log_softmax(-1)
         blank = model.config.pad_token_id
@@ -64,7 +64,7 @@ def _log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Te
                 for text in texts
             ]
         )
-    hidden = encoder_output(model, inputs, heard.sound)
+    hidden = run_encoder(model, inputs, heard.sound)
     return torch.stack([_chain(model, hidden, _spoken_as(clip, text)) for text in texts])
 
 

@@ -9,7 +9,7 @@ import torch
 from rapidfuzz.distance import Levenshtein
 
 from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.generation.transcription import greedy_ids, spelled
+from ..adapters.generation.transcription import decode_ids, generate_greedily
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
             f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
             "processor"
         )
-    if "decoder" in model.stacks:
-        ids, n_prefix, _ = greedy_ids(model, clip, max_tokens=max_tokens)
-        return spelled(model, ids[n_prefix:])
+    if model.capabilities.decoding == "cross-attention":
+        ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=max_tokens)
+        return decode_ids(model, ids[n_prefix:])
     wide = model.state_dtype
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = inputs_to_device(inputs, model.device, wide)

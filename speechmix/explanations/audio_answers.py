@@ -38,7 +38,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     view = seen_by(asked, clip, Question(units="word"))
     view.prepare(("encoder", "decoder"))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
-    heard = prepared.heard
+    heard = prepared.audio_tokens
     if heard is None or heard.answer is None:
         raise InputError(f"{clip.name}: {model.label} was fed no answer")
     texts = [word.text for word in clip.words or ()]
@@ -56,7 +56,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     ]
     ids = prepared.inputs["input_ids"][0].tolist()
     sources += _of_prompt(asked, ids[: heard.answer])
-    written = prepared.written
+    written = prepared.generated_text
     drafts, words = drafts_of_ids(asked, ids, heard.answer, ended=written is None or written.ended)
     sources += own_sources(drafts, words, by_token=by_token)
     decision = decision_on(

@@ -132,7 +132,7 @@ def _of_errors(
             words.insert(error.written, error.said)
         else:
             words[error.written] = error.said
-        if writing.is_ctc and error.kind == "deletion" and error.onset is not None:
+        if writing.by_frame and error.kind == "deletion" and error.onset is not None:
             contrast = where_it_was_said(writing, error, words)
         else:
             contrast = with_other_words(writing, words, error.written)

@@ -49,7 +49,7 @@ class Contrast:
 
 def with_other_words(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
     """Where what is written parts from another wording, whose first `place` words are the same."""
-    if not writing.is_ctc:
+    if not writing.by_frame:
         return _in_tokens(writing, words, place)
     contrast = _in_frames(writing, words)
     return (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..adapters.generation.model_inputs import InputsOfSound
+from ..adapters.generation.model_inputs import HashedInputs
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
 from ..mixing.measures.objectives import Objective, logits_of
@@ -170,14 +170,15 @@ class Writing:
         return self.decision.model
 
     @property
-    def is_ctc(self) -> bool:
-        return self.model.hears and "decoder" not in self.model.stacks
+    def by_frame(self) -> bool:
+        """Whether tokens are read at frames of the sound, as letters of a CTC model are."""
+        return self.model.capabilities.decoding == "frames"
 
     @property
     def inputs(self) -> dict[str, Tensor]:
         """What the model is fed, as prepared inputs for `mix`."""
         prepared = self.decision.prepared
-        return InputsOfSound(prepared.inputs, prepared.sound)
+        return HashedInputs(prepared.inputs, prepared.sound)
 
 
 def decision_on(
@@ -232,8 +233,7 @@ def label_of(model: Model, id_: int) -> str:
     """A token as it is shown: its text; a CTC model's blank, the end of text and a space by
     name."""
     tokenizer = model.tokenizer
-    is_ctc = model.hears and "decoder" not in model.stacks
-    if is_ctc:
+    if model.capabilities.decoding == "frames":
         name = str(tokenizer.convert_ids_to_tokens(id_))
         delimiter = getattr(tokenizer, "word_delimiter_token", None)
         return BLANK if id_ == model.config.pad_token_id else SPACE if name == delimiter else name

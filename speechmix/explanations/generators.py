@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from ..adapters.generation.ctc_paths import best_path
+from ..adapters.generation.decoder_text import decoder_tokens
+from ..adapters.generation.generated_texts import generate_text
 from ..adapters.generation.model_inputs import Prepared
-from ..adapters.generation.text_tokens import MASK, encoded
-from ..adapters.generation.tokens import Tokens, decoder_tokens
-from ..adapters.generation.transcription import written_about
+from ..adapters.generation.text_tokens import MASK, encode_sentence
+from ..adapters.generation.tokens import Tokens
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
@@ -152,7 +153,7 @@ def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int],
             "processor"
         )
     if text is None:
-        written = written_about(model, clip)
+        written = generate_text(model, clip)
         return list(written.ids), written.n_prefix, written.ended, written.by
     spoken = Clip.from_array(
         clip.audio(model.sample_rate), model.sample_rate, text=text, language=clip.language
@@ -183,14 +184,14 @@ def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token
     prepared = view.prepared
     tokens = prepared.decoder_tokens
     read = _read_sources(view, asked, "encoder", by_token=by_token)
-    ended = prepared.written is None or prepared.written.ended
+    ended = prepared.generated_text is None or prepared.generated_text.ended
     drafts, words = drafts_of_ids(model, tokens.ids, tokens.n_prefix, ended=ended)
     decision = decision_on(model, asked, prepared, {"encoder": read, "cross": read})
     sources = [
         *(SourceUnit("read", source) for source in read),
         *own_sources(drafts, words, by_token=by_token),
     ]
-    by = "given" if prepared.written is None else prepared.written.by
+    by = "given" if prepared.generated_text is None else prepared.generated_text.by
     return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 
 
@@ -204,7 +205,7 @@ def _continuation(
         ids, ended = _gone_on(model, prompt, max_tokens)
         by = f"continuation of the model ({model.label}, greedy)"
     else:
-        ids = encoded(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
+        ids = encode_sentence(model, Sentence(f"{sentence.text}{text}"))[0]["input_ids"][0].tolist()
         ended, by = False, "given"
     n_prompt = next(
         (place for place, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b),

@@ -62,7 +62,7 @@ def _transcribes(writing: Writing) -> bool:
     model = writing.model
     if model.converses:
         return model.prompt.transcribes
-    return writing.is_ctc or model.prefix.task != "translate"
+    return writing.by_frame or model.prefix.task != "translate"
 
 
 def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int]:

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..adapters.capture.activation_cache import as_encoder_output, encoder_output
 from ..adapters.capture.device_copy import inputs_to_device
+from ..adapters.capture.features import run_encoder, wrap_encoder_states
 from ..adapters.editing.shared_encoder import heard_once
-from ..adapters.generation.audio_tokens import Heard
+from ..adapters.generation.audio_tokens import AudioTokens
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
 from ..errors import InputError
@@ -147,7 +147,7 @@ class Decision:
             else partial(words_as_sources, words=words)
         )
         sources = {stack: find(view.sources(stack)) for stack in stacks}
-        heard = view.prepared.heard
+        heard = view.prepared.audio_tokens
         if heard is not None and heard.answer is not None and words is not None:
             sources["decoder"] = heard_and_written(view.sources("decoder"), words, heard.answer)
         elif heard is not None and not sources["encoder"]:
@@ -207,7 +207,7 @@ class Decision:
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
             if ENCODED in inputs:
-                options["encoder_outputs"] = as_encoder_output(inputs.pop(ENCODED))
+                options["encoder_outputs"] = wrap_encoder_states(inputs.pop(ENCODED))
                 with heard_once(self.model):
                     return read(self.model.module(**inputs, **options, return_dict=True))
             return read(self.model.module(**inputs, **options, return_dict=True))
@@ -234,7 +234,7 @@ class Decision:
             heard = self.moved(heard)
             states: Tensor
             if sound is not None and heard.keys() == {_FEATURES}:
-                states = encoder_output(self.model, heard, sound)[0]
+                states = run_encoder(self.model, heard, sound)[0]
             else:
                 encoder = self.model.module.get_encoder()
                 states = encoder(**heard, return_dict=True).last_hidden_state
@@ -287,7 +287,9 @@ def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
 
 
-def _frames_heard(model: Model, inputs: Mapping[str, Tensor], heard: Heard) -> tuple[Source, ...]:
+def _frames_heard(
+    model: Model, inputs: Mapping[str, Tensor], heard: AudioTokens
+) -> tuple[Source, ...]:
     """Every frame that became positions of an audio language model's decoder; the projector may
     have filled its last step."""
     count = heard.n_windows * heard.frames

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..adapters.capture.block import Block
-from ..adapters.capture.forward_pass import Capture, attention_readable
+from ..adapters.capture.forward_pass import Capture, use_attention
 from ..adapters.editing.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
@@ -201,7 +201,7 @@ def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     with (
         model.in_use(model.state_dtype),
         torch.no_grad(),
-        attention_readable(model.module, model.readable_attention),
+        use_attention(model.module, model.readable_attention),
         Capture(list(model.stacks.values()), keep),
     ):
         model.family.run(model.base, donor.inputs, tuple(model.stacks))

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.generation.transcription import key_of
+from ..adapters.generation.generated_texts import generated_text_key
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..evaluation.transcript_accuracy import transcribe
@@ -233,7 +233,9 @@ class ModelRun:
         )
         if not transcribes or clip.name not in self._drawn:
             return None
-        if needs_text(model, clip) and (written := model.written.get(key_of(model, clip))):
+        if needs_text(model, clip) and (
+            written := model.generated_texts.get(generated_text_key(model, clip))
+        ):
             return str(written.text)
         try:
             with phase(TRANSCRIPTS_KIND.name):

@@ -8,7 +8,7 @@ import types
 import torch
 import transformers
 
-from speechmix.adapters import AttentionPlan, Family, Prepared, StackPlan
+from speechmix.adapters import AttentionSpec, Family, Prepared, StackSpec
 from speechmix.inputs.audio.frame_grid import FrameGrid
 
 
@@ -113,7 +113,7 @@ def own_family(**changes):
     plan = {
         "name": "encoder",
         "layers": "tower.blocks",
-        "blocks": (AttentionPlan.of("mixer", value="wv", key="wk", output="wo"),),
+        "blocks": (AttentionSpec.of("mixer", value="wv", key="wk", output="wo"),),
         "norm_order": "pre",
         "final_norm": "tower.closing",
     }
@@ -121,7 +121,7 @@ def own_family(**changes):
     return Family(
         name="own",
         model_types=("own_speech",),
-        stacks=lambda config: (StackPlan(**{**plan, **changes}),),
+        stacks=lambda config: (StackSpec(**{**plan, **changes}),),
         grid=lambda config, n_samples: FrameGrid.from_convolutions(n_samples, [400], [320]),
         prepare=lambda model, clip, stacks: Prepared(
             {"waveform": torch.as_tensor(clip.audio(16_000))[None]}

@@ -10,8 +10,9 @@ import transformers
 
 import speechmix
 from speechmix.adapters.binding.meta_model import outline
-from speechmix.adapters.generation.audio_tokens import Heard, heard_among
-from speechmix.adapters.generation.transcription import written_about
+from speechmix.adapters.generation.audio_prompt import locate_audio_tokens
+from speechmix.adapters.generation.audio_tokens import AudioTokens
+from speechmix.adapters.generation.generated_texts import generate_text
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.words.spans import Span
 from tests.models import audio_language_models as tiny
@@ -223,7 +224,7 @@ def test_the_answer_is_written_where_none_is_given(qwen, monkeypatch):
         own = module.generate(**ids, do_sample=False, max_new_tokens=8)[
             0, ids["input_ids"].shape[1] :
         ].tolist()
-    assert list(written_about(asked, CLIP).ids) == own
+    assert list(generate_text(asked, CLIP).ids) == own
     assert found.provenance["answer"] == processor.tokenizer.decode(own, skip_special_tokens=True)
 
 
@@ -293,7 +294,7 @@ def test_sound_and_audio_tokens_that_do_not_fit_are_refused(qwen):
 
 
 def test_frames_become_positions_and_too_many_or_few_are_noticed(qwen):
-    heard = Heard(3, 13, frames=2, positions=1)
+    heard = AudioTokens(3, 13, frames=2, positions=1)
     assert heard.n_windows == 10
     for n_frames in (19, 20, 21):
         heard.check(n_frames, "m")
@@ -303,7 +304,7 @@ def test_frames_become_positions_and_too_many_or_few_are_noticed(qwen):
     spans = heard.of_frames([Span(0, 1), Span(0, 4), Span(7, 20)])
     assert [(span.start, span.stop) for span in spans] == [(3, 4), (3, 5), (6, 13)]
     with pytest.raises(InputError, match="no audio token"):
-        heard_among(qwen, [1, 2, 3])
+        locate_audio_tokens(qwen, [1, 2, 3])
 
 
 def test_a_model_without_its_processor_says_what_it_needs():

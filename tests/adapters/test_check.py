@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters import AttentionPlan, FeedForwardPlan, StackPlan, families, family_of_type
+from speechmix.adapters import AttentionSpec, FeedForwardSpec, StackSpec, families, family_of_type
 from speechmix.adapters.families import registry
 from speechmix.errors import InputError, ModelError
 from tests.adapters.own_model import own_family, own_model
@@ -200,7 +200,7 @@ class TestResidualSum:
 
     def test_attention_and_feed_forward_side_by_side(self, tables):
         """GPT-NeoX: replayed, and its residual measures refused."""
-        plan = AttentionPlan(
+        plan = AttentionSpec(
             "attention",
             "attention.query_key_value",
             "attention.query_key_value",
@@ -288,12 +288,12 @@ class TestMoreThanStatesIsPassedOn:
     positions with them."""
 
     def test_moonshine(self):
-        plan = StackPlan(
+        plan = StackSpec(
             name="encoder",
             layers="encoder.layers",
-            blocks=(AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm"),),
+            blocks=(AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm"),),
             feed_forwards=(
-                FeedForwardPlan(
+                FeedForwardSpec(
                     "post_attention_layernorm", "mlp.fc1", "mlp.fc2", "mlp.activation_fn"
                 ),
             ),
@@ -376,7 +376,7 @@ def families_of_one_test(monkeypatch):
     monkeypatch.setattr(registry, "_FAMILIES", dict(registry._FAMILIES))
 
 
-_DEBERTA = AttentionPlan(
+_DEBERTA = AttentionSpec(
     "attention.self",
     "attention.self.value_proj",
     "attention.self.key_proj",
@@ -404,7 +404,7 @@ class TestAttentionOfItsOwn:
                 (
                     "gpt2",
                     "h",
-                    AttentionPlan.of(
+                    AttentionSpec.of(
                         "self_attention",
                         value="query_key_value",
                         key="query_key_value",
@@ -422,7 +422,7 @@ class TestAttentionOfItsOwn:
                         **_IDS,
                     )
                 ),
-                ("gpt2", "h", AttentionPlan.of("attn.attention")),
+                ("gpt2", "h", AttentionSpec.of("attn.attention")),
             ),
         }
     )
@@ -508,4 +508,4 @@ def test_every_family_of_the_library_passes_in_every_precision():
     for name in ALL_FAMILIES:
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
             model = speechmix.load(build(name).to(dtype))
-            assert not any(stack.no_sum for stack in model.stacks.values()), name
+            assert not any(stack.unknown_sum for stack in model.stacks.values()), name

@@ -37,13 +37,13 @@ def assert_same_scores(model, other):
 
 def test_bound_modules_are_those_the_table_names(any_model):
     for stack in any_model.stacks.values():
-        modules = layer_modules(stack.plan, any_model.base)
+        modules = layer_modules(stack.spec, any_model.base)
         assert tuple(layer.module for layer in stack.layers) == modules
         assert len(stack) == len(modules)
         for layer in stack.layers:
-            assert layer.studied == stack.plan.block
-            assert layer.attention is layer.attentions[stack.plan.block]
-            for plan, bound in zip(stack.plan.blocks, layer.attentions, strict=True):
+            assert layer.studied == stack.spec.block_index
+            assert layer.attention is layer.attentions[stack.spec.block_index]
+            for plan, bound in zip(stack.spec.blocks, layer.attentions, strict=True):
                 for name in ("module", "value", "key", "output", "norm", "query", "branch_norm"):
                     path = getattr(plan, name)
                     assert getattr(bound, name) is (path and layer.module.get_submodule(path)), (
@@ -53,7 +53,7 @@ def test_bound_modules_are_those_the_table_names(any_model):
                 assert bound.projects == any(
                     part is bound.output for part in bound.module.modules()
                 )
-            for plan, bound in zip(stack.plan.feed_forwards, layer.feed_forwards, strict=True):
+            for plan, bound in zip(stack.spec.feed_forwards, layer.feed_forwards, strict=True):
                 for name in ("norm", "up", "down", "activation", "gate", "branch_norm"):
                     path = getattr(plan, name)
                     assert getattr(bound, name) is (path and layer.module.get_submodule(path)), (
@@ -82,17 +82,17 @@ def test_the_rest_of_a_layer_is_there_where_all_of_it_is_described():
     stack = model.stacks["decoder"]
     for changes in (
         {"feed_forwards": ()},
-        {"blocks": (stack.plan.blocks[0], replace(stack.plan.blocks[1], query=None))},
-        {"blocks": (stack.plan.blocks[0], replace(stack.plan.blocks[1], norm=None))},
-        {"blocks": (replace(stack.plan.blocks[0], norm=None), stack.plan.blocks[1])},
+        {"blocks": (stack.spec.blocks[0], replace(stack.spec.blocks[1], query=None))},
+        {"blocks": (stack.spec.blocks[0], replace(stack.spec.blocks[1], norm=None))},
+        {"blocks": (replace(stack.spec.blocks[0], norm=None), stack.spec.blocks[1])},
         {
             "blocks": (
-                stack.plan.blocks[0],
-                replace(stack.plan.blocks[1], branch_norm="final_layer_norm"),
+                stack.spec.blocks[0],
+                replace(stack.spec.blocks[1], branch_norm="final_layer_norm"),
             )
         },
     ):
-        assert bind(replace(stack.plan, **changes), model.base, 4).layers[0].rest is None, changes
+        assert bind(replace(stack.spec, **changes), model.base, 4).layers[0].rest is None, changes
     # Gemma 3 norms what a block gives.
     assert speechmix.load(build("gemma3_text")).stacks["decoder"].layers[0].rest is None
 
@@ -112,7 +112,7 @@ def test_a_feed_forward_runs_without_its_norm_and_residual():
 
 def test_a_path_that_leads_nowhere_fails_when_it_is_bound():
     model = speechmix.load(build("bert"))
-    plan = model.stacks["encoder"].plan
+    plan = model.stacks["encoder"].spec
     block = replace(plan.blocks[0], norm="attention.output.norm")
     with pytest.raises(
         ModelError,

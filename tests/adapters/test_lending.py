@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.capture.precision_context import lent
+from speechmix.adapters.capture.precision_context import precision_context
 from speechmix.alignment import place_words
 from speechmix.errors import ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
@@ -173,7 +173,7 @@ def test_the_own_precision_and_device_are_no_reason_to_copy():
 def test_tied_weights_stay_tied_meanwhile():
     module = build("gpt2").to(torch.bfloat16)
     assert module.lm_head.weight is module.transformer.wte.weight
-    with lent(module, torch.float32):
+    with precision_context(module, torch.float32):
         assert module.lm_head.weight is module.transformer.wte.weight
         assert module.lm_head.weight.dtype == torch.float32
 

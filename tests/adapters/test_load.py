@@ -120,7 +120,7 @@ class TestSources:
     def test_norm_order_and_final_norm_of_encoders(self, name):
         stack = speechmix.load(build(name)).stacks["encoder"]
         stable = getattr(build(name).config, "do_stable_layer_norm", False)
-        assert stack.plan.norm_order == ("pre" if stable else "post")
+        assert stack.spec.norm_order == ("pre" if stable else "post")
         assert (stack.final_norm is not None) == stable
 
     def test_whisper_of_80_and_128_mel_bins(self, saved):
@@ -576,13 +576,13 @@ class TestSelfCheck:
 
     @pytest.mark.parametrize("part", ["value", "key", "output"])
     def test_wrong_path_of_a_projection(self, registered, part):
-        from speechmix.adapters import AttentionPlan
+        from speechmix.adapters import AttentionSpec
 
         paths = {"value": "wv", "key": "wk", "output": "wo", part: "nowhere"}
         self.found(
             registered,
             r"mixer\.nowhere.*Mixer has no 'nowhere'",
-            blocks=(AttentionPlan.of("mixer", **paths),),
+            blocks=(AttentionSpec.of("mixer", **paths),),
         )
 
     def test_wrong_path_of_the_layers(self, registered):
@@ -598,17 +598,17 @@ class TestSelfCheck:
         self.found(registered, "output of the encoder.*final_norm", final_norm=final_norm)
 
     def test_attention_module_that_is_not_attention(self, registered):
-        from speechmix.adapters import AttentionPlan
+        from speechmix.adapters import AttentionSpec
 
-        plan = AttentionPlan("between", "mixer.wv", "mixer.wk", "mixer.wo")
+        plan = AttentionSpec("between", "mixer.wv", "mixer.wk", "mixer.wo")
         self.found(
             registered, "encoder layer 0.*'between'.*scaled_dot_product_attention", blocks=(plan,)
         )
 
     def test_output_projection_that_is_another_one(self, registered):
-        from speechmix.adapters import AttentionPlan
+        from speechmix.adapters import AttentionSpec
 
-        plan = AttentionPlan.of("mixer", value="wv", key="wk", output="wq")
+        plan = AttentionSpec.of("mixer", value="wv", key="wk", output="wq")
         self.found(
             registered,
             "encoder layer 0.*something besides attention mixes positions",

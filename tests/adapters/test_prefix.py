@@ -10,8 +10,9 @@ import transformers
 
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.adapters.generation.tokens import decoder_tokens
-from speechmix.adapters.generation.transcription import greedy_ids, written_about
+from speechmix.adapters.generation.decoder_text import decoder_tokens
+from speechmix.adapters.generation.generated_texts import generate_text
+from speechmix.adapters.generation.transcription import generate_greedily
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from speechmix.evaluation.transcript_accuracy import transcribe
@@ -207,7 +208,7 @@ class TestWrittenByTheModel:
 
     def test_transcript_is_greedy_and_fed_as_it_was_written(self, whisper):
         clip = self.silent()
-        ids, n_prefix, _ = greedy_ids(whisper, clip)
+        ids, n_prefix, _ = generate_greedily(whisper, clip)
         with torch.no_grad():
             inputs = {
                 "input_features": whisper.features(clip.audio(16_000))["input_features"].double()
@@ -229,9 +230,9 @@ class TestWrittenByTheModel:
 
     def test_it_is_written_once(self, whisper, monkeypatch):
         clip, model = self.silent(name="once"), whisper.with_prefix(language="en")
-        first = written_about(model, clip)
-        monkeypatch.setattr("speechmix.adapters.generation.transcription.greedy_ids", None)
-        assert written_about(model, clip.renamed("the same sound")) is first
+        first = generate_text(model, clip)
+        monkeypatch.setattr("speechmix.adapters.generation.transcription.generate_greedily", None)
+        assert generate_text(model, clip.renamed("the same sound")) is first
 
     def test_translation_where_none_is_given(self, whisper):
         model = whisper.with_prefix(task="translate")
@@ -242,7 +243,7 @@ class TestWrittenByTheModel:
         assert cross.provenance["decoder_prefix"].endswith("<|translate|><|notimestamps|>")
 
     def test_timestamps_come_in_pairs_and_in_order(self, whisper, ids):
-        fed, n_prefix, _ = greedy_ids(
+        fed, n_prefix, _ = generate_greedily(
             whisper.with_prefix(timestamps=True), self.silent(), max_tokens=12
         )
         assert fed[n_prefix] >= len(ids)
@@ -331,5 +332,5 @@ class TestAgainstGenerate:
             )
         hook.remove()
         assert decoder_prefix(model, clip) == fed[0]
-        ids, n_prefix, _ = greedy_ids(model, clip, max_tokens=4)
+        ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=4)
         assert ids[n_prefix : n_prefix + 3] == [step[-1] for step in fed[1:4]]

@@ -10,13 +10,8 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.activation_cache import (
-    HeardSounds,
-    Remembered,
-    encoder_output,
-    features_of,
-    remember_encoder_states,
-)
+from speechmix.adapters.capture.activation_cache import ActivationCache, LRUCache
+from speechmix.adapters.capture.features import extract_features, run_encoder, store_encoder_states
 from speechmix.errors import InputError
 from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs import bundled
@@ -66,7 +61,7 @@ def test_all_questions_about_a_clip_share_its_features_and_answers_are_the_same_
     assert shared_ablation.equals(ablation)
     for key, expected in maps.items():
         assert np.array_equal(shared_maps[key].scores, expected.scores)
-    assert model.heard is None
+    assert model.activation_cache is None
 
 
 def test_a_whisper_encodes_a_clip_once_for_maps_ablation_and_transcript():
@@ -102,11 +97,11 @@ def test_another_sound_another_precision_and_another_start_are_computed_anew(ext
 @pytest.mark.parametrize("name", ["tiny-french-ctc", "tiny-french-whisper"])
 def test_features_of_the_next_clips_are_made_in_a_thread(name, extractions):
     model, clips = trained(name), bundled.clips()[:4]
-    alone = [features_of(model, clip).tensors for clip in clips]
+    alone = [extract_features(model, clip).tensors for clip in clips]
     extractions.clear()
     with model.unchanged():
         ahead = list(prepare_ahead(model, iter(clips), count=2))
-        found = [features_of(model, clip).tensors for clip in ahead]
+        found = [extract_features(model, clip).tensors for clip in ahead]
     assert ahead == list(clips)
     assert len(extractions) == len(clips)
     assert threading.main_thread() not in extractions
@@ -130,11 +125,11 @@ def test_a_clip_that_cannot_be_read_fails_where_it_is_used(tmp_path):
     with model.unchanged():
         assert list(prepare_ahead(model, [clip, "a text"])) == [clip, "a text"]
         with pytest.raises(InputError):
-            features_of(model, clip)
+            extract_features(model, clip)
 
 
 def test_what_was_used_longest_ago_is_let_go():
-    remembered = Remembered(limit=16)
+    remembered = LRUCache(limit=16)
     for name in "abcd":
         remembered.keep(name, {"x": torch.zeros(1)})
     assert remembered.get("a")
@@ -148,8 +143,8 @@ def test_what_was_used_longest_ago_is_let_go():
 def test_another_prefix_has_a_memory_of_its_own():
     model = trained("tiny-french-whisper")
     with model.unchanged():
-        assert isinstance(model.heard, HeardSounds)
-        assert model.with_prefix().heard is None
+        assert isinstance(model.activation_cache, ActivationCache)
+        assert model.with_prefix().activation_cache is None
 
 
 def test_a_thread_that_is_late_gives_nothing_to_the_next_block(monkeypatch):
@@ -171,24 +166,22 @@ def test_a_thread_that_is_late_gives_nothing_to_the_next_block(monkeypatch):
 
     with model.unchanged():
         monkeypatch.setattr(speechmix.adapters.Model, "features", late)
-        thread = threading.Thread(target=features_of, args=(model, clip))
+        thread = threading.Thread(target=extract_features, args=(model, clip))
         thread.start()
         assert asked.wait(60)
     monkeypatch.setattr(speechmix.adapters.Model, "features", features)
     with model.unchanged():
         going_on.set()
         thread.join()
-        tensors = features_of(model, clip).tensors
+        tensors = extract_features(model, clip).tensors
         assert not (tensors["input_features"] == 7.0).any()
 
 
 def test_states_of_one_device_are_not_given_to_another():
     model = trained("tiny-french-whisper")
     with model.unchanged():
-        remember_encoder_states(
-            model, torch.zeros(1, 2, 3, device="meta"), "sound", attention="sdpa"
-        )
-        states = encoder_output(
-            model, features_of(model, bundled.clips()[0]).tensors, "sound", attention="sdpa"
+        store_encoder_states(model, torch.zeros(1, 2, 3, device="meta"), "sound", attention="sdpa")
+        states = run_encoder(
+            model, extract_features(model, bundled.clips()[0]).tensors, "sound", attention="sdpa"
         )
     assert states[0].device.type == "cpu"

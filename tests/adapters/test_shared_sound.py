@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechmix.adapters.capture.activation_cache import as_encoder_output
+from speechmix.adapters.capture.features import wrap_encoder_states
 from speechmix.adapters.editing.shared_encoder import heard_once
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
@@ -61,7 +61,7 @@ def test_states_of_their_own_and_masks_are_left_alone():
     try:
         with heard_once(model), torch.no_grad():
             found = model.module(
-                encoder_outputs=as_encoder_output(both), decoder_input_ids=ids, use_cache=False
+                encoder_outputs=wrap_encoder_states(both), decoder_input_ids=ids, use_cache=False
             ).logits
     finally:
         hook.remove()
@@ -69,7 +69,7 @@ def test_states_of_their_own_and_masks_are_left_alone():
     with torch.no_grad():
         for row, of_one in enumerate(both):
             again = model.module(
-                encoder_outputs=as_encoder_output(of_one[None]),
+                encoder_outputs=wrap_encoder_states(of_one[None]),
                 decoder_input_ids=ids[:1],
                 use_cache=False,
             )

@@ -12,7 +12,8 @@ import transformers
 
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.adapters.generation.transcription import Written, greedy_ids
+from speechmix.adapters.generation.prompts import GeneratedText
+from speechmix.adapters.generation.transcription import generate_greedily
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
@@ -90,7 +91,7 @@ def test_what_it_writes_is_what_transformers_generates(model):
         expected = model.module.generate(
             **sound(model, clip), num_beams=1, do_sample=False, max_length=13
         )[0].tolist()
-    ids, n_prefix, ended = greedy_ids(model, clip, max_tokens=12)
+    ids, n_prefix, ended = generate_greedily(model, clip, max_tokens=12)
     assert n_prefix == 1
     assert [*ids, *[model.tokenizer.eos_token_id] * ended] == expected
     text = model.tokenizer.decode(expected, skip_special_tokens=True).strip()
@@ -155,9 +156,9 @@ def test_why_this_word(model):
 
 
 def test_special_tokens_alone_are_no_word_to_explain(speecht5, monkeypatch):
-    wrote = Written((2, 0, 0), 1, "", "a transcript of the model", ended=False)
+    wrote = GeneratedText((2, 0, 0), 1, "", "a transcript of the model", ended=False)
     monkeypatch.setattr(
-        "speechmix.explanations.generators.written_about", lambda model, item: wrote
+        "speechmix.explanations.generators.generate_text", lambda model, item: wrote
     )
     with pytest.raises(InputError, match="writes nothing"):
         speechmix.explain(speecht5, tiny.clip(), measures="occlusion")

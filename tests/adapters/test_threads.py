@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import speechmix
-from speechmix.adapters.capture.precision_context import alone
-from speechmix.adapters.capture.random_state import own_random_numbers
+from speechmix.adapters.capture.precision_context import exclusive_access
+from speechmix.adapters.capture.random_state import isolated_random_numbers
 from tests.conftest import build, inputs_of
 
 
@@ -20,20 +20,22 @@ def test_a_model_and_its_base_take_turns():
     got, let_go = Event(), Event()
 
     def want_base():
-        with alone(module.bert):
+        with exclusive_access(module.bert):
             got.set()
 
-    with alone(module):
+    with exclusive_access(module):
         thread = Thread(target=want_base)
         thread.start()
         assert not got.wait(0.2)
-        with alone(module.bert):  # the same thread has it already
+        with exclusive_access(module.bert):  # the same thread has it already
             assert not got.wait(0.05)
     thread.join(10)
     assert got.is_set()
-    with alone(module.bert):  # and the other way round
+    with exclusive_access(module.bert):  # and the other way round
         got.clear()
-        thread = Thread(target=lambda: [alone(module).__enter__(), got.set(), let_go.wait(10)])
+        thread = Thread(
+            target=lambda: [exclusive_access(module).__enter__(), got.set(), let_go.wait(10)]
+        )
         thread.start()
         assert not got.wait(0.2)
     assert got.wait(10)
@@ -45,8 +47,8 @@ def test_models_that_share_a_weight_alone_take_turns():
     first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     second.weight = first.weight
     got = Event()
-    with alone(first):
-        thread = Thread(target=lambda: [alone(second).__enter__(), got.set()])
+    with exclusive_access(first):
+        thread = Thread(target=lambda: [exclusive_access(second).__enter__(), got.set()])
         thread.start()
         assert not got.wait(0.2)
     thread.join(10)
@@ -92,16 +94,16 @@ def test_numbers_that_another_thread_draws_meanwhile_are_not_repeated():
 
 def test_a_pass_draws_its_own_numbers_the_same_every_time():
     before = torch.get_rng_state()
-    with own_random_numbers():
+    with isolated_random_numbers():
         first = [
             torch.rand(3),
             torch.empty(2).uniform_(),
             torch.randint(9, (4,)),
             torch.bernoulli(torch.full((3,), 0.5)),
         ]
-        with own_random_numbers():  # nested: goes on
+        with isolated_random_numbers():  # nested: goes on
             inner = torch.rand(3)
-    with own_random_numbers():
+    with isolated_random_numbers():
         again = [
             torch.rand(3),
             torch.empty(2).uniform_(),

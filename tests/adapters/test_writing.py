@@ -3,12 +3,14 @@ word comes from."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.generation.transcription import written_about
+from speechmix.adapters.generation.generated_texts import generate_text
 from speechmix.errors import InputError
 from tests.conftest import build
 from tests.models.shared_models import shared
@@ -42,7 +44,7 @@ def test_greedy_is_that_of_transformers(translator):
                 use_cache=False,
             ).logits
             ids.append(int(logits[0, -1].argmax()))
-    assert list(written_about(translator, speechmix.Sentence(text)).ids) == ids[:-1]
+    assert list(generate_text(translator, speechmix.Sentence(text)).ids) == ids[:-1]
 
 
 class TestMix:
@@ -64,12 +66,12 @@ class TestMix:
     def test_it_is_written_once(self, translator, monkeypatch):
         sentence = speechmix.Sentence(UNSEEN[1][0])
         speechmix.mix(translator, sentence, stacks="cross")
-        monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
+        monkeypatch.setattr(translator, "family", replace(translator.family, generate=None))
         assert speechmix.mix(translator, sentence, stacks="cross")
         assert translator.translate(sentence.text).translation == UNSEEN[1][1]
 
     def test_the_encoder_alone_needs_no_translation(self, translator, monkeypatch):
-        monkeypatch.setattr("speechmix.adapters.generation.transcription._translation", None)
+        monkeypatch.setattr(translator, "family", replace(translator.family, generate=None))
         assert list(speechmix.mix(translator, "the old birds turn", stacks="encoder")) == [
             ("value_zeroing", "encoder")
         ]
@@ -125,7 +127,7 @@ class TestWhoCannotWrite:
 def test_tokens_are_fed_as_they_were_written():
     """An untrained model of bytes writes what no text has these tokens for."""
     model = bart()
-    written = written_about(model, speechmix.Sentence("the cats sleep"))
+    written = generate_text(model, speechmix.Sentence("the cats sleep"))
     assert not written.ended
     maps = speechmix.mix(model, "the cats sleep")
     inputs = model.tokenizer("the cats sleep", return_tensors="pt")

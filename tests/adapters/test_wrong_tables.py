@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters import AttentionPlan, family_of_type
+from speechmix.adapters import AttentionSpec, family_of_type
 from speechmix.adapters.families import registry
 from speechmix.errors import SpeechmixError
 from tests.conftest import ALL_FAMILIES, build, inputs_of
@@ -52,7 +52,7 @@ class Wrong:
             return plan
         if self.attention:
             blocks = list(plan.blocks)
-            blocks[plan.block] = replace(blocks[plan.block], **self.attention)
+            blocks[plan.block_index] = replace(blocks[plan.block_index], **self.attention)
             plan = replace(plan, blocks=tuple(blocks))
         if self.feed_forward:
             first, *others = plan.feed_forwards
@@ -121,10 +121,10 @@ WRONG = {
     ),
     "keys for the queries": Wrong("bart", "caught", "decoder", fields={"blocks": ()}),
     "read off the softmax, though it need not": Wrong(
-        "bert", "harmless", attention={"softmax": True}
+        "bert", "harmless", attention={"needs_eager": True}
     ),
     "not read off the softmax, though it must": Wrong(
-        "gemma2", "caught", attention={"softmax": False}
+        "gemma2", "caught", attention={"needs_eager": False}
     ),
     # feed-forwards
     "up for down": Wrong(
@@ -265,7 +265,7 @@ def test_a_right_table_is_found_harmless(monkeypatch, family):
 def test_there_are_forty():
     assert len(WRONG) >= 40
     assert {wrong.family for wrong in WRONG.values()} <= {*ALL_FAMILIES, *MORE_FAMILIES}
-    assert AttentionPlan.__dataclass_fields__.keys() >= {
+    assert AttentionSpec.__dataclass_fields__.keys() >= {
         name for wrong in WRONG.values() for name in wrong.attention or ()
     }
 

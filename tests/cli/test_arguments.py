@@ -9,7 +9,7 @@ import pytest
 
 from speechmix.adapters.loading import hub
 from speechmix.adapters.loading.load import load
-from speechmix.adapters.loading.model_references import place_of
+from speechmix.adapters.loading.model_references import resolve_path_or_id
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs import bundled
 from speechmix.inputs.words.word_lookup import find_word
@@ -138,7 +138,7 @@ def test_a_run_without_clips_says_so(tmp_path):
 
 
 def test_a_model_of_the_package_has_its_name():
-    assert place_of("tiny-french-whisper") == str(bundled.models()["tiny-french-whisper"])
+    assert resolve_path_or_id("tiny-french-whisper") == str(bundled.models()["tiny-french-whisper"])
     assert load("tiny-french-ctc", device="cpu").name == "tiny-french-ctc"
 
 

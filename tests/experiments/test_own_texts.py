@@ -63,7 +63,7 @@ def test_it_is_kept_and_used_again(model, made, tmp_path, monkeypatch):
     assert first.provenance["decoder_text"] == written["text"]
     assert "transcript of the model" in first.provenance["decoder_text_by"]
     assert [unit.start for unit in first.targets] == list(range(len(written["ids"])))
-    monkeypatch.setattr(writing, "greedy_ids", None)  # writing again would raise
+    monkeypatch.setattr(writing, "generate_greedily", None)  # writing again would raise
     again = speechmix.load(made[0], processor=made[1], check=False)
     more = {**FRAMES, "measures": ["attention", "attention_norm"], "overwrite": True}
     assert score_clips(again, [without_text()], tmp_path, **more).done == 1

@@ -71,9 +71,9 @@ def log_probabilities(model, clip, ids=None):
 
 
 def fed_ids(model, clip):
-    from speechmix.adapters.generation.transcription import written_about
+    from speechmix.adapters.generation.generated_texts import generate_text
 
-    return None if "decoder" not in model.stacks else list(written_about(model, clip).ids)
+    return None if "decoder" not in model.stacks else list(generate_text(model, clip).ids)
 
 
 class TestWriting:
@@ -260,7 +260,7 @@ class TestShown:
 
     def test_a_sound_is_encoded_once_for_transcript_and_logits_and_once_where_layers_are_read(self):
         model, passes = model_named(WHISPER), []
-        model.written.clear()
+        model.generated_texts.clear()
         hook = model.module.get_encoder().register_forward_hook(lambda *_: passes.append(1))
         try:
             why = speechmix.explain(model, clip_named(), measures="alti_logit", top=0)

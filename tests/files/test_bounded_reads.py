@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from speechmix.adapters.loading.peft_adapters import base_of
+from speechmix.adapters.loading.peft_adapters import adapter_base
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files import bounded_reads
 from speechmix.files.bounded_reads import bounded_lines, read_bounded, unpacked
@@ -83,7 +83,7 @@ def test_a_device_is_refused(tmp_path, name):
 def test_an_adapter_config_that_is_a_pipe_is_none(tmp_path):
     os.mkfifo(tmp_path / "adapter_config.json")
     with seconds(20):
-        assert base_of(str(tmp_path)) is None
+        assert adapter_base(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("name", ["words.json", "text.txt", "object.json"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speechmix.adapters.generation.tokens import decoder_tokens
+from speechmix.adapters.generation.decoder_text import decoder_tokens
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.studies.french.transcripts import (

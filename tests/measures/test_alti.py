@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.forward_pass import Capture, attention_readable
+from speechmix.adapters.capture.forward_pass import Capture, use_attention
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.measures import alti
 from speechmix.mixing.measures.unit_positions import Units
@@ -24,7 +24,7 @@ SPANS = [(0, 2), (2, 3), (5, 11)]
 def each_block(model, inputs, function):
     with (
         torch.no_grad(),
-        attention_readable(model.module),
+        use_attention(model.module),
         Capture(list(model.stacks.values()), function),
     ):
         model.family.run(model.base, inputs, tuple(model.stacks))

@@ -11,7 +11,7 @@ import torch
 
 import speechmix
 from speechmix.adapters.binding.norms import Norm
-from speechmix.adapters.capture.forward_pass import Capture, attention_readable
+from speechmix.adapters.capture.forward_pass import Capture, use_attention
 from speechmix.errors import InputError, ModelError
 from speechmix.mixing.measures import MEASURES
 from tests import oracle_decompositions as oracle
@@ -234,7 +234,7 @@ def test_second_norm_gives_the_layer_output(name):
 
     with (
         torch.no_grad(),
-        attention_readable(model.module),
+        use_attention(model.module),
         Capture(list(model.stacks.values()), check),
     ):
         model.family.run(model.base, inputs_of(model), tuple(model.stacks))

@@ -128,10 +128,13 @@ def test_measures_that_count_the_residual_stream_find_it_or_refuse(name):
     entry, model = MORE_FAMILIES[name], loaded(name)
     options = {
         "spans": sides(entry, "encoder")[0],
-        "stacks": list(entry.no_sum or entry.stacks)[:1],
+        "stacks": list(entry.unknown_sum or entry.stacks)[:1],
     }
-    assert all(bool(stack.no_sum) == (name in entry.no_sum) for name, stack in model.stacks.items())
-    if entry.no_sum:
+    assert all(
+        bool(stack.unknown_sum) == (name in entry.unknown_sum)
+        for name, stack in model.stacks.items()
+    )
+    if entry.unknown_sum:
         with pytest.raises(ModelError, match="residual stream"):
             speechmix.mix(model, fed(entry), measures=["alti"], **options)
     else:

@@ -41,7 +41,7 @@ class Entry:
         Of Value Zeroing, beside the largest score.
     eager : float
         Of attention beside the model's own eager path.
-    no_sum : tuple of str
+    unknown_sum : tuple of str
         Stacks in which measures that count the residual stream refuse.
     heard : bool
         Whether sound stands among the tokens of a decoder: then its units are the positions that
@@ -57,7 +57,7 @@ class Entry:
     tokens: int = 7
     tolerance: float = 1e-10
     eager: float = 1e-10
-    no_sum: tuple[str, ...] = ()
+    unknown_sum: tuple[str, ...] = ()
     heard: bool = False
 
 
@@ -190,7 +190,7 @@ def tokens(length):
     return {"input_ids": ids}
 
 
-def _with_decoder(inputs):
+def _seq2seq_stacks(inputs):
     return lambda length: {**inputs(length), "decoder_input_ids": tokens(7)["input_ids"]}
 
 
@@ -217,7 +217,7 @@ def _text(
     """A language model's entry; its config class has the model's name."""
     changes = {
         name: options.pop(name)
-        for name in ("shown", "each_head", "tolerance", "eager", "no_sum")
+        for name in ("shown", "each_head", "tolerance", "eager", "unknown_sum")
         if name in options
     }
     config = getattr(transformers, f"{model.partition('For')[0].removesuffix('Model')}Config")(
@@ -285,7 +285,7 @@ def _moonshine():
     )
     return Entry(
         _modelled("MoonshineForConditionalGeneration", config),
-        _with_decoder(lambda length: {"input_values": _noise(1, 384 * length + 600)}),
+        _seq2seq_stacks(lambda length: {"input_values": _noise(1, 384 * length + 600)}),
         _stacks_of("self_attn.v_proj", "encoder_attn.v_proj", norms=("layer_norm", "norm")),
         eager=_ROUNDED,
     )
@@ -301,7 +301,7 @@ def _speech_to_text():
     config = transformers.Speech2TextConfig(**sizes, **_SIDES, **_IDS, decoder_start_token_id=2)
     return Entry(
         _modelled("Speech2TextForConditionalGeneration", config),
-        _with_decoder(features(16, each=4)),
+        _seq2seq_stacks(features(16, each=4)),
         _stacks_of("self_attn.v_proj", "encoder_attn.v_proj"),
     )
 
@@ -318,7 +318,7 @@ def _speecht5():
     )
     return Entry(
         _modelled("SpeechT5ForSpeechToText", config),
-        _with_decoder(waveform),
+        _seq2seq_stacks(waveform),
         {
             "encoder": Where(
                 "speecht5.encoder.wrapped_encoder.layers",
@@ -345,7 +345,10 @@ def _m2m_100():
     )
     where = _stacks_of("self_attn.v_proj", "encoder_attn.v_proj")
     return Entry(
-        _modelled("M2M100ForConditionalGeneration", config), _with_decoder(tokens), where, length=37
+        _modelled("M2M100ForConditionalGeneration", config),
+        _seq2seq_stacks(tokens),
+        where,
+        length=37,
     )
 
 
@@ -368,7 +371,7 @@ def _t5(name: str, **options):
     )
     build = _modelled(f"{name}ForConditionalGeneration", config)
     return Entry(
-        build, _with_decoder(tokens), where, length=211, tolerance=_ROUNDED, eager=_ROUNDED
+        build, _seq2seq_stacks(tokens), where, length=211, tolerance=_ROUNDED, eager=_ROUNDED
     )
 
 
@@ -601,7 +604,7 @@ MORE_FAMILIES = {
     "qwen2.5-omni": _omni(),
     "voxtral": _voxtral(),
     "granite-speech": _granite_speech(1.0),
-    "granite-speech, scaled": replace(_granite_speech(0.5), no_sum=("decoder",)),
+    "granite-speech, scaled": replace(_granite_speech(0.5), unknown_sum=("decoder",)),
     "unispeech": _waveform_encoder("UniSpeech"),
     "unispeech-sat": _waveform_encoder(
         "UniSpeechSat", do_stable_layer_norm=True, feat_extract_norm="layer"
@@ -657,7 +660,7 @@ MORE_FAMILIES = {
     "gpt_neox": _text(
         "GPTNeoXForCausalLM",
         "attention.query_key_value",
-        no_sum=("decoder",),
+        unknown_sum=("decoder",),
         eager=_ROUNDED,
         **_NEOX,
         **_TEXT,
@@ -674,17 +677,17 @@ MORE_FAMILIES = {
         "PhiForCausalLM",
         "self_attn.v_proj",
         norm="model.final_layernorm",
-        no_sum=("decoder",),
+        unknown_sum=("decoder",),
         eager=_ROUNDED,
         **_TEXT,
     ),
-    "falcon": _falcon(_last(6), no_sum=("decoder",)),
+    "falcon": _falcon(_last(6), unknown_sum=("decoder",)),
     "falcon, two norms": _falcon(
         _of_heads(2, 4),
         new_decoder_architecture=True,
         num_kv_heads=2,
         multi_query=False,
-        no_sum=("decoder",),
+        unknown_sum=("decoder",),
     ),
     # with ALiBi its eager path computes other logits than the one that is measured
     "falcon, in order": _falcon(

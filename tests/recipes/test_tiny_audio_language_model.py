@@ -13,7 +13,7 @@ import pytest
 
 import speechmix
 from recipes import tiny_audio_language_model as tones
-from speechmix.adapters.generation.transcription import written_about
+from speechmix.adapters.generation.generated_texts import generate_text
 
 N_CLIPS = 24  # of a seed that nothing was chosen by
 
@@ -60,7 +60,7 @@ def test_the_word_that_decides_is_found_where_it_is_mixed(trained):
     encoder_mixes, model = trained
     asked = model.with_prompt(tones.PROMPT)
     right = [
-        written_about(asked, clip).text == answer
+        generate_text(asked, clip).text == answer
         for clip, answer in tones.clips(20, seed=8, neither=10)
     ]
     assert np.mean(right) >= 0.9

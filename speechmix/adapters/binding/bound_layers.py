@@ -1,64 +1,79 @@
 """A loaded model's layers, bound: the modules that a family's table names, looked up once.
 
-In: a `StackPlan` and a base model. Out: a `Stack` of `Layer`s, which hold attention blocks and
+In: a `StackSpec` and a base model. Out: a `Stack` of `Layer`s, which hold attention blocks and
 feed-forwards as modules. Nothing is looked up by its path after that: a table that names what is
 not there fails here, when the model is loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
 from ...errors import ModelError
+from ..transformers_types import Config, PretrainedModule
 from .layer_components import (
     AttentionModules,
     ConvolutionModules,
     FeedForwardModules,
-    Half,
     Layer,
+    ProjectionHalf,
     weight_of,
 )
 
 if TYPE_CHECKING:
-    from ..families.specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
+    from ..families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
+
+
+class StackTable(Protocol):
+    """What of a `Family` says where the stacks are."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def stacks(self) -> Callable[[Config], tuple[StackSpec, ...]]: ...
+
+    @property
+    def heads(self) -> Callable[[Config, str], int]: ...
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A `StackPlan` bound to a loaded model.
+    """A `StackSpec` bound to a loaded model.
 
     Parameters
     ----------
-    plan : StackPlan
+    spec : StackSpec
     holder : nn.Module
         What runs the layers: the encoder, the decoder, or the base model itself.
     layers : tuple of Layer
     final_norm : nn.Module, optional
     heads, width : int
-    no_sum : str
+    unknown_sum : str
         Why its residual sums are not known; empty if they are.
     """
 
-    plan: StackPlan
+    spec: StackSpec
     holder: nn.Module = field(repr=False)
     layers: tuple[Layer, ...] = field(repr=False)
     final_norm: nn.Module | None = field(repr=False)
     heads: int
     width: int
-    no_sum: str = ""
+    unknown_sum: str = ""
 
     @property
     def name(self) -> str:
-        return self.plan.name
+        return self.spec.name
 
     def __len__(self) -> int:
         return len(self.layers)
 
 
-def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack]:
+def bind_stacks(family: StackTable, module: PretrainedModule, base: nn.Module) -> dict[str, Stack]:
     """Find all stacks of a family's table in a model.
 
     Raises
@@ -70,11 +85,11 @@ def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack
     place = "the config"
     try:
         stacks = {}
-        for plan in family.stacks(module.config):
-            place = f"the {plan.name} (layers {plan.layers!r})"
-            stack = bind(plan, base, family.heads(module.config, plan.name))
+        for spec in family.stacks(module.config):
+            place = f"the {spec.name} (layers {spec.layers!r})"
+            stack = bind(spec, base, family.heads(module.config, spec.name))
             if stack is not None:
-                stacks[plan.name] = stack
+                stacks[spec.name] = stack
         return stacks
     except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
         raise ModelError(
@@ -84,7 +99,7 @@ def bind_stacks(family: Family, module: Any, base: nn.Module) -> dict[str, Stack
         ) from error
 
 
-def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
+def bind(spec: StackSpec, base: nn.Module, heads: int) -> Stack | None:
     """Find a stack in a base model; None if the model has no such part (an encoder alone has no
     decoder).
 
@@ -93,27 +108,27 @@ def bind(plan: StackPlan, base: nn.Module, heads: int) -> Stack | None:
     ModelError
         If the table names what the model does not have.
     """
-    if not hasattr(base, plan.layers.split(".")[0]):
+    if not hasattr(base, spec.layers.split(".")[0]):
         return None
-    path, _, _ = plan.layers.rpartition(".")
-    layers = tuple(bound_layer(module, plan) for module in layer_modules(plan, base))
+    path, _, _ = spec.layers.rpartition(".")
+    layers = tuple(bound_layer(module, spec) for module in layer_modules(spec, base))
     return Stack(
-        plan,
-        submodule(base, path, what=f"layers of the {plan.name}") if path else base,
+        spec,
+        submodule(base, path, what=f"layers of the {spec.name}") if path else base,
         layers,
-        submodule(base, plan.final_norm, what=f"final norm of the {plan.name}")
-        if plan.final_norm
+        submodule(base, spec.final_norm, what=f"final norm of the {spec.name}")
+        if spec.final_norm
         else None,
         heads,
         width=weight_of(layers[0].attention.output).shape[0],
-        no_sum=_no_sum(plan),
+        unknown_sum=_no_sum(spec),
     )
 
 
-def _no_sum(plan: StackPlan) -> str:
+def _no_sum(spec: StackSpec) -> str:
     """Why it is known from the table alone that residual + attention is not to be had."""
-    attention = plan.blocks[plan.block]
-    if plan.parallel:
+    attention = spec.blocks[spec.block_index]
+    if spec.parallel:
         return (
             "attention and feed-forward run side by side, so the layer has no sum of residual "
             "and attention alone"
@@ -125,18 +140,18 @@ def _no_sum(plan: StackPlan) -> str:
     )
 
 
-def layer_modules(plan: StackPlan, base: nn.Module) -> tuple[nn.Module, ...]:
+def layer_modules(spec: StackSpec, base: nn.Module) -> tuple[nn.Module, ...]:
     """The modules that are a stack's layers."""
     modules: Any = submodule(
-        base, plan.layers, what=f"layers of the {plan.name}"
+        base, spec.layers, what=f"layers of the {spec.name}"
     )  # a list of modules, of whatever class
     return tuple(modules)
 
 
-def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
+def bound_layer(module: nn.Module, spec: StackSpec) -> Layer:
     """Look up all that a table names inside one layer."""
-    attentions, feed_forwards = f"attention of the {plan.name}", f"feed-forward of the {plan.name}"
-    convolution, closing = plan.convolution, plan.closing_norm
+    attentions, feed_forwards = f"attention of the {spec.name}", f"feed-forward of the {spec.name}"
+    convolution, closing = spec.convolution, spec.closing_norm
     return Layer(
         module,
         tuple(
@@ -144,27 +159,27 @@ def bound_layer(module: nn.Module, plan: StackPlan) -> Layer:
                 **_named(module, attention, what=attentions),
                 projects=attention.output.startswith(f"{attention.module}."),
             )
-            for attention in plan.blocks
+            for attention in spec.blocks
         ),
         tuple(
             FeedForwardModules(**_named(module, part, what=feed_forwards))
-            for part in plan.feed_forwards
+            for part in spec.feed_forwards
         ),
-        plan.block,
-        ConvolutionModules(**_named(module, convolution, what=f"convolution of the {plan.name}"))
+        spec.block_index,
+        ConvolutionModules(**_named(module, convolution, what=f"convolution of the {spec.name}"))
         if convolution
         else None,
-        submodule(module, closing, what=f"closing norm of the {plan.name}") if closing else None,
-        plan.parallel,
+        submodule(module, closing, what=f"closing norm of the {spec.name}") if closing else None,
+        spec.parallel,
     )
 
 
 def _named(
-    layer: nn.Module, plan: AttentionPlan | FeedForwardPlan | ConvolutionPlan, *, what: str
+    layer: nn.Module, spec: AttentionSpec | FeedForwardSpec | ConvolutionSpec, *, what: str
 ) -> dict[str, Any]:
-    """The modules of a plan by its own names for them, without those it has no path of, and what
+    """The modules of a spec by its own names for them, without those it has no path of, and what
     else it says."""
-    told = {part.name: getattr(plan, part.name) for part in fields(plan)}
+    told = {part.name: getattr(spec, part.name) for part in fields(spec)}
     return {
         name: submodule(layer, path, what=what) if isinstance(path, str) else path
         for name, path in told.items()
@@ -185,4 +200,4 @@ def submodule(root: nn.Module, path: str, *, what: str) -> nn.Module:
                 "The family's table does not fit this model; see speechmix.register"
             )
         reached = getattr(reached, step)
-    return Half(reached, int(half)) if half else reached
+    return ProjectionHalf(reached, int(half)) if half else reached

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..capture.forward_pass import Capture, attention_readable, implementations_of
+from ..capture.forward_pass import Capture, implementations_of, use_attention
 from ..model import Model
 from .bound_layers import bind
 
@@ -76,10 +76,10 @@ def _refuses_sdpa(part: nn.Module) -> bool:
 def read_off_softmax(model: Model) -> None:
     """Bind all stacks so that attention is read off the softmax of a model that runs as "eager"."""
     for name, stack in list(model.stacks.items()):
-        blocks = tuple(replace(block, softmax=True) for block in stack.plan.blocks)
-        bound = bind(replace(stack.plan, blocks=blocks), model.base, stack.heads)
+        blocks = tuple(replace(block, needs_eager=True) for block in stack.spec.blocks)
+        bound = bind(replace(stack.spec, blocks=blocks), model.base, stack.heads)
         if bound is not None:
-            model.stacks[name] = replace(bound, no_sum=stack.no_sum or bound.no_sum)
+            model.stacks[name] = replace(bound, unknown_sum=stack.unknown_sum or bound.unknown_sum)
     model.eager_as_given = True
 
 
@@ -137,9 +137,9 @@ def _states(model: Model, implementation: str | None, positions: int | None) -> 
         for key, value in model.family.tiny_inputs(model.config).items()
     }
     runs = (
-        attention_readable(model.module, "eager", unless=READABLE)
+        use_attention(model.module, "eager", unless=READABLE)
         if implementation is None
-        else attention_readable(model.module, implementation)
+        else use_attention(model.module, implementation)
     )
     with (
         model.in_use(wide),

@@ -1,7 +1,7 @@
 """The parts of a layer as modules, by what they do: attention, convolution, feed-forward, and what
 lies behind attention.
 
-In: modules that a family's table names (layers.py looks them up). Out: plain values that capture,
+In: modules that a family's table names (bound_layers.py looks them up). Out: plain values that capture,
 replay and the delta engine share; the weight of a projection, however a module keeps it.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class AttentionModules:
-    """One attention block of a layer, as an `AttentionPlan` names its modules.
+    """One attention block of a layer, as an `AttentionSpec` names its modules.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class AttentionModules:
         True if the output projection is a part of the attention module (in BERT it follows it).
     norm, query, branch_norm : nn.Module, optional
         Where the table names them.
-    softmax : bool
+    needs_eager : bool
         Whether attention is read off its own softmax.
     """
 
@@ -38,12 +38,12 @@ class AttentionModules:
     norm: nn.Module | None = None
     query: nn.Module | None = None
     branch_norm: nn.Module | None = None
-    softmax: bool = False
+    needs_eager: bool = False
 
 
 @dataclass(frozen=True)
 class FeedForwardModules:
-    """One feed-forward block of a layer, as a `FeedForwardPlan` names its modules."""
+    """One feed-forward block of a layer, as a `FeedForwardSpec` names its modules."""
 
     norm: nn.Module
     up: nn.Module
@@ -61,7 +61,7 @@ class FeedForwardModules:
 
 @dataclass(frozen=True)
 class ConvolutionModules:
-    """A convolution over positions, as a `ConvolutionPlan` names its modules.
+    """A convolution over positions, as a `ConvolutionSpec` names its modules.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class LaterAttention:
 
 
 @dataclass(frozen=True)
-class Rest:
+class AfterAttention:
     """What lies behind a layer's studied attention, where its table describes all of it: the way of
     a change.
 
@@ -167,7 +167,7 @@ class Layer:
         return self.attentions[self.studied]
 
     @property
-    def rest(self) -> Rest | None:
+    def rest(self) -> AfterAttention | None:
         """What lies behind the studied attention; None where the table does not describe it well
         enough.
 
@@ -176,7 +176,7 @@ class Layer:
         """
         norm, later = self.attention.norm, []
         if self.parallel:
-            return Rest(None, (), ())
+            return AfterAttention(None, (), ())
         if norm is None or not self.feed_forwards:
             return None
         for number, attention in enumerate(
@@ -188,10 +188,12 @@ class Layer:
         branches = [attention.branch_norm for attention in self.attentions[self.studied :]]
         if any(branches) or any(part.branch_norm for part in self.feed_forwards):
             return None
-        return Rest(norm, tuple(later), self.feed_forwards, self.convolution, self.closing_norm)
+        return AfterAttention(
+            norm, tuple(later), self.feed_forwards, self.convolution, self.closing_norm
+        )
 
 
-class Half(nn.Module):
+class ProjectionHalf(nn.Module):
     """One half of what a projection gives, as a projection of its own: it has the other's weights
     and none itself.
 

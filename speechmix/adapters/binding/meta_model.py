@@ -21,16 +21,21 @@ import torch
 from ...errors import ModelError
 from ..families.registry import family_of_type
 from ..loading.checkpoints import (
-    NO_OWN_CODE,
+    NO_CUSTOM_CODE,
     brief,
     config_of,
-    needs_own_code,
-    own_code,
-    processors_of,
+    custom_code_message,
+    needs_custom_code,
+    split_processor,
     transformers_class,
 )
-from ..loading.model_references import check_source, is_pipeline, place_of, unwrapped
-from ..loading.peft_adapters import base_of
+from ..loading.model_references import (
+    check_model_reference,
+    is_pipeline,
+    resolve_path_or_id,
+    unwrap_module,
+)
+from ..loading.peft_adapters import adapter_base
 from ..model import Model
 from .bound_layers import submodule
 
@@ -66,9 +71,9 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
         module_class = type(source.module)
         return _built(source.name, source.config, lambda config: module_class(config))
     source = source.model if is_pipeline(source) else source
-    check_source(source)
+    check_model_reference(source)
     if isinstance(source, torch.nn.Module):
-        module = unwrapped(source)
+        module = unwrap_module(source)
         config = getattr(module, "config", None)
         if config is None:
             raise ModelError(
@@ -77,13 +82,13 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
         return _built(
             getattr(module, "name_or_path", "") or type(module).__name__, config, type(module)
         )
-    place = place_of(source)
-    base = base_of(place)
+    place = resolve_path_or_id(source)
+    base = adapter_base(place)
     options = {"revision": revision} if revision and base is None else {}
-    config = config_of(place if base is None else place_of(base), options)
+    config = config_of(place if base is None else resolve_path_or_id(base), options)
     cls = transformers_class(family_of_type(config.model_type).auto_class(config))
     name = Path(place).resolve().name if Path(place).is_dir() else os.fspath(source)
-    build = partial(cls.from_config, **NO_OWN_CODE) if hasattr(cls, "from_config") else cls
+    build = partial(cls.from_config, **NO_CUSTOM_CODE) if hasattr(cls, "from_config") else cls
     return _built(name, config, build)
 
 
@@ -99,14 +104,14 @@ def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> M
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             module = build(config).eval().requires_grad_(False)
     except Exception as error:  # a config that fits no model
-        if needs_own_code(error):
-            raise ModelError(own_code(name)) from error
+        if needs_custom_code(error):
+            raise ModelError(custom_code_message(name)) from error
         raise ModelError(
             f"cannot build a model from the config of {name}: {brief(error)}"
         ) from error
     finally:
         torch.set_default_dtype(default)
-    return Model(module, family, name, "random", 0, *processors_of(None, family, config))
+    return Model(module, family, name, "random", 0, *split_processor(None, family, config))
 
 
 @contextmanager
@@ -124,7 +129,7 @@ def first_layers(model: Model) -> Iterator[Model]:
     ...     len(shallow.stacks["encoder"])
     1
     """
-    paths = {stack.plan.layers for stack in model.stacks.values()}
+    paths = {stack.spec.layers for stack in model.stacks.values()}
     lists = [submodule(model.base, path, what="layers") for path in paths]
     of_lists = [
         (part, dict(part._modules)) for part in lists if isinstance(part, torch.nn.ModuleList)

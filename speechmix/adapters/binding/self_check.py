@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ...errors import ModelError, SpeechmixError
 from ..capture.block import Block
-from ..capture.forward_pass import Capture, attention_readable
+from ..capture.forward_pass import Capture, use_attention
 from ..delta.carrier import Carrier
 from ..model import Model
 
@@ -37,7 +37,7 @@ _POSITIONS = 8
 def self_check(model: Model) -> None:
     """Check a model; raises `ModelError` naming what does not fit.
 
-    Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.no_sum`) and
+    Where a layer's residual sum cannot be confirmed, the stack notes it (`Stack.unknown_sum`) and
     measures that need it refuse.
     """
     try:
@@ -75,10 +75,10 @@ def _check(model: Model) -> None:
             raise ModelError(
                 f"{model.name}: the output of the {stack.name} is not its last layer's output "
                 "behind "
-                f"{stack.plan.final_norm or 'no final norm'}; correct final_norm in the family's "
+                f"{stack.spec.final_norm or 'no final norm'}; correct final_norm in the family's "
                 "table"
             )
-        model.stacks[stack.name] = replace(stack, no_sum=seen.no_sum.get(stack.name, ""))
+        model.stacks[stack.name] = replace(stack, unknown_sum=seen.unknown_sum.get(stack.name, ""))
 
 
 class _Pass:
@@ -89,7 +89,7 @@ class _Pass:
         self.layers: dict[str, set[int]] = {name: set() for name in model.stacks}
         self.last: dict[str, Tensor] = {}
         self.outputs: dict[str, list[Tensor]] = {}
-        self.no_sum: dict[str, str] = {}
+        self.unknown_sum: dict[str, str] = {}
         self.structures: set[Hashable] = set()  # of the layers that were run whole
 
 
@@ -119,7 +119,7 @@ def _seen(model: Model, positions: int | None) -> _Pass:
         _check_block(block, where, whole=structure not in seen.structures)
         seen.structures.add(structure)
         if reason := _sum_unconfirmed(block, entered, where):
-            seen.no_sum[name] = reason
+            seen.unknown_sum[name] = reason
         seen.layers[name].add(block.layer)
         if block.layer == len(block.stack) - 1:
             seen.last[name] = block.states(
@@ -134,7 +134,7 @@ def _seen(model: Model, positions: int | None) -> _Pass:
     with (
         model.in_use(wide),
         torch.no_grad(),
-        attention_readable(model.module, model.readable_attention),
+        use_attention(model.module, model.readable_attention),
         _entering(model) as entered,
         _stack_outputs(model, seen.outputs),
         Capture(list(model.stacks.values()), on_block, max_positions=positions),
@@ -207,12 +207,12 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
             "give the others what its "
             "forward pass gave them, so something besides attention mixes positions (name a "
             "convolution in the table: "
-            "StackPlan.convolution), or the table's paths are wrong. Value Zeroing cannot be "
+            "StackSpec.convolution), or the table's paths are wrong. Value Zeroing cannot be "
             "replayed"
         )
     if moved <= 4 * torch.finfo(before.dtype).eps * before.abs().max():
         raise ModelError(
-            f"{where}: zeroing the value vectors changes nothing; is {block.stack.plan.name!r} the "
+            f"{where}: zeroing the value vectors changes nothing; is {block.stack.spec.name!r} the "
             "right block?"
         )
     if block.modules.rest is None:
@@ -256,9 +256,9 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     (the next norm, or nothing: then it is the layer's output). A full description that is wrong
     here is an error.
     """
-    attention, pre_norm = block.modules.attention, block.stack.plan.norm_order == "pre"
+    attention, pre_norm = block.modules.attention, block.stack.spec.norm_order == "pre"
     if block.modules.parallel or (attention.norm is None and attention.branch_norm is None):
-        return block.stack.no_sum
+        return block.stack.unknown_sum
     rows = _rows(block)
     branch = block.attention_output(rows)
     if attention.branch_norm is not None:

@@ -12,15 +12,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...errors import InputError
-
 if TYPE_CHECKING:
-    from ...inputs.clips.clip import Clip
-    from ..model import Model
+    pass
 
 # Bytes of features, on the host, and of encoder states, on the device: those of some 120 clips for
 # a Whisper, and the states of ten for a Whisper-medium.
@@ -28,21 +25,13 @@ FEATURES_BYTES = 2**27
 STATES_BYTES = 2**26
 
 
-class Features(NamedTuple):
-    """What a feature extractor made of a sound: tensors by name, and the sound's hash (None if
-    nobody will ask again)."""
-
-    tensors: dict[str, Tensor]
-    sound: str | None
-
-
-class Remembered:
+class LRUCache:
     """A few results by key, the last used, within a number of bytes; for several threads.
 
     Examples
     --------
     >>> import torch
-    >>> remembered = Remembered(limit=8)
+    >>> remembered = LRUCache(limit=8)
     >>> for name in "abc":
     ...     remembered.keep(name, {"x": torch.zeros(1)})
     >>> [name for name in "abc" if remembered.get(name)]
@@ -77,120 +66,9 @@ def _size(result: Mapping[str, Tensor]) -> int:
     return sum(tensor.nbytes for tensor in result.values())
 
 
-class HeardSounds:
+class ActivationCache:
     """What a model made of the sounds it heard last."""
 
     def __init__(self):
-        self.features = Remembered(FEATURES_BYTES)
-        self.encoder_states = Remembered(STATES_BYTES)
-
-
-def features_of(model: Model, clip: Clip) -> Features:
-    """What the model's feature extractor makes of a clip; within `Model.unchanged` once for clips
-    of one sound.
-
-    The tensors are not to be written to.
-
-    Raises
-    ------
-    ModelError
-        As `Model.features`.
-    InputError
-        If the clip's audio cannot be read, or what is made of it is not finite.
-    """
-    heard = (
-        model.heard
-    )  # once: a thread that is late must not give what it made to the next `unchanged`
-    if heard is None:
-        return Features(_made_of(model, clip), None)
-    sound = clip.sound
-    features = heard.features.get(sound)
-    if features is None:
-        features = _made_of(model, clip)
-        if clip.sound != sound:  # the file was exchanged in between
-            return Features(features, None)
-        heard.features.keep(sound, features)
-    return Features(dict(features), sound)
-
-
-def _made_of(model: Model, clip: Clip) -> dict[str, Tensor]:
-    """Features of a clip; Speech2Text divides them by how much they vary, which in digital silence
-    is nothing."""
-    features = dict(model.features(clip.audio(model.sample_rate)))
-    for name, tensor in features.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise InputError(
-                f"{clip.name}: {name} that the feature extractor of {model.name} makes of this "
-                "sound are not all finite, as of "
-                "a sound that is silent throughout: leave the clip out, or use one with sound in it"
-            )
-    return features
-
-
-def encoder_output(
-    model: Model, inputs: Mapping[str, Tensor], sound: str | None, *, attention: str | None = None
-) -> Any:
-    """What an encoder gives for a sound's inputs: made now, or remembered from another question
-    about the same sound.
-
-    Only passes of one clip are remembered and used: in a batch the same numbers may be summed in
-    another order.
-
-    Parameters
-    ----------
-    model : Model
-        In use (`Model.in_use`), without gradients.
-    inputs : dict of str to Tensor
-        Of the encoder, the first of them the sound [1, ...]; on the model's device, in the
-        precision to compute in.
-    sound : str or None
-        Whose features these are (`Features.sound`).
-    attention : str, optional
-        The attention implementation that it is run under, if not the model's own.
-
-    Returns
-    -------
-    transformers.modeling_outputs.BaseModelOutput
-    """
-    key = _key(model, sound, next(iter(inputs.values())), attention)
-    states = None if model.heard is None or sound is None else model.heard.encoder_states.get(key)
-    if states is not None:
-        return as_encoder_output(states["states"])
-    output = model.family.run(model.base, inputs, ("encoder",))
-    remember_encoder_states(model, output[0], sound, attention=attention)
-    return output
-
-
-def as_encoder_output(states: Tensor) -> Any:
-    """States of an encoder [B, T, D] as a decoder takes them; all of them are sound.
-
-    Returns
-    -------
-    transformers.modeling_outputs.BaseModelOutput
-        With an attention mask of None, which Moonshine looks for there.
-    """
-    from transformers.modeling_outputs import BaseModelOutput
-
-    output: Any = BaseModelOutput(states)
-    output.attention_mask = None
-    return output
-
-
-def remember_encoder_states(
-    model: Model, states: Tensor, sound: str | None, *, attention: str | None = None
-) -> None:
-    """Keep an encoder's output [1, T, D] for the next question about the sound."""
-    if model.heard is not None and sound is not None and len(states) == 1:
-        key = _key(model, sound, states, attention)
-        model.heard.encoder_states.keep(key, {"states": states.detach()})
-
-
-def _key(model: Model, sound: str | None, made: Tensor, attention: str | None) -> tuple:
-    """What decides an encoder's output: the sound, where and how precisely it is computed, by which
-    attention."""
-    return (
-        sound,
-        made.device,
-        made.dtype,
-        attention or getattr(model.config, "_attn_implementation", None),
-    )
+        self.features = LRUCache(FEATURES_BYTES)
+        self.encoder_states = LRUCache(STATES_BYTES)

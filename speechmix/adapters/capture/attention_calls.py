@@ -43,7 +43,7 @@ class AttentionReader(TorchFunctionMode):
     def __init__(self, trace: Trace, number: int, attention: AttentionModules):
         super().__init__()
         self._trace, self._number, self._inner = trace, number, weight_of(attention.output).shape[1]
-        self._product = WeightedValues() if attention.softmax else None
+        self._product = WeightedValues() if attention.needs_eager else None
         self._blocks: list[
             AttentionCall
         ] = []  # of packed states, one call of torch's function for each

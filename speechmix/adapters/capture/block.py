@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer, bias_of, weight_of
-from .packed_states import packed_as, with_runs
+from .packed_states import pack_like, unpack_states
 from .trace import AttentionCall, Trace
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Block:
 
     @property
     def causal(self) -> bool:
-        return self.stack.plan.causal
+        return self.stack.spec.causal
 
     @property
     def n_targets(self) -> int:
@@ -129,12 +129,12 @@ class Block:
         Raises
         ------
         ModelError
-            If it is not certain to be that (`Stack.no_sum`), unless `confirmed` is False.
+            If it is not certain to be that (`Stack.unknown_sum`), unless `confirmed` is False.
         """
-        if confirmed and self.stack.no_sum:
+        if confirmed and self.stack.unknown_sum:
             raise ModelError(
                 f"the residual stream of the {self.stack.name} cannot be read: "
-                f"{self.stack.no_sum}. Measures that count it "
+                f"{self.stack.unknown_sum}. Measures that count it "
                 "(alti, mixing ratios, attention norms with the residual) need a table that says; "
                 "value_zeroing, attention and "
                 "attention_norm do not"
@@ -170,7 +170,7 @@ class Block:
 
     def call(self, index: int) -> AttentionCall:
         """Queries, keys and values of one of the layer's attention blocks, by its place in the
-        plan."""
+        spec."""
         return self._trace.calls[index][0]
 
     @property
@@ -287,7 +287,9 @@ class Block:
     def _run_layer(self, hidden: Tensor, kwargs: dict) -> Tensor:
         """Run the layer's own module on states [N, P, D]."""
         given = hidden.flatten(0, 1) if self._trace.packed else hidden
-        return with_runs(first_output(self.modules.module.forward(given, **kwargs)), len(hidden))
+        return unpack_states(
+            first_output(self.modules.module.forward(given, **kwargs)), len(hidden)
+        )
 
     def _kwargs_of(self, rows: Tensor) -> dict:
         """The layer's keyword arguments for chosen rows: what attention behind the studied block
@@ -315,7 +317,7 @@ def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
 def _like(before: Any, given: Tensor) -> Any:
     """What a module gave, a tensor alone or first among others, with something else [N, P, D] in
     the tensor's place."""
-    given = packed_as(first_output(before), given)
+    given = pack_like(first_output(before), given)
     return (given, *before[1:]) if isinstance(before, tuple) else given
 
 

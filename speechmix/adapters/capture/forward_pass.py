@@ -22,10 +22,10 @@ from torch import nn
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
-from ..families.specs import AttentionPlan
+from ..families.specs import AttentionSpec
 from .attention_calls import AttentionReader
 from .block import Block, first_output
-from .packed_states import with_runs
+from .packed_states import unpack_states
 from .trace import Trace
 
 
@@ -94,18 +94,20 @@ class Capture:
         def before_layer(module, args, kwargs):
             if not self._paused:
                 hidden, kwargs = arguments_by_name(module, args, kwargs)
-                traces.append(Trace(with_runs(hidden), kwargs, packed=hidden.ndim == 2))
+                traces.append(Trace(unpack_states(hidden), kwargs, packed=hidden.ndim == 2))
 
         def after_layer(module, args, kwargs, output):
             if self._paused:
                 return
             trace = traces.pop()
             for stack, index in asked:
-                if stack.plan.block not in trace.calls:
+                if stack.spec.block_index not in trace.calls:
                     raise ModelError(
-                        _unread(stack.plan.blocks[stack.plan.block], f"{stack.name} layer {index}")
+                        _unread(
+                            stack.spec.blocks[stack.spec.block_index], f"{stack.name} layer {index}"
+                        )
                     )
-                states = with_runs(first_output(output))
+                states = unpack_states(first_output(output))
                 for clip in range(len(states)):
                     block = Block(self, stack, index, trace.of(clip), states[clip], clip)
                     with self.paused():
@@ -114,7 +116,7 @@ class Capture:
         self._hook(module.register_forward_pre_hook(before_layer, with_kwargs=True))
         self._hook(module.register_forward_hook(after_layer, with_kwargs=True))
         stack, index = asked[0]
-        self._watch_parts(stack.layers[index], stack.plan.norm_order == "pre", traces)
+        self._watch_parts(stack.layers[index], stack.spec.norm_order == "pre", traces)
 
     def _watch_parts(self, layer: Layer, pre_norm: bool, traces: list[Trace]) -> None:
         """Hook what is in a layer; stacks that share its module share these."""
@@ -157,7 +159,7 @@ class Capture:
         def keep(projection, args, output):
             if not self._paused:
                 traces[-1].projections[projection] = (
-                    with_runs(output) if traces[-1].packed else output
+                    unpack_states(output) if traces[-1].packed else output
                 )
 
         for projection in projections:
@@ -178,7 +180,7 @@ class Capture:
 
         def before(module, args, kwargs):
             if not self._paused:
-                traces[-1].residuals[number] = with_runs(_bare(args, kwargs)[0][0])
+                traces[-1].residuals[number] = unpack_states(_bare(args, kwargs)[0][0])
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
 
@@ -191,28 +193,28 @@ class Capture:
         return (args[0][:, : self.max_positions], *args[1:]), kwargs
 
 
-def _unread(plan: AttentionPlan, where: str) -> str:
+def _unread(spec: AttentionSpec, where: str) -> str:
     """Why a module's attention was not seen."""
-    if plan.softmax:
+    if spec.needs_eager:
         return (
-            f"{where}: in {plan.module!r} no product of a softmax and values was seen, though the "
+            f"{where}: in {spec.module!r} no product of a softmax and values was seen, though the "
             "model was run as "
             "attn_implementation='eager': either this is not the attention module, or it computes "
             "attention in a way that "
             "cannot be read"
         )
     return (
-        f"{where}: {plan.module!r} called neither scaled_dot_product_attention nor "
+        f"{where}: {spec.module!r} called neither scaled_dot_product_attention nor "
         "multi_head_attention_forward, though the "
         "model was run as attn_implementation='sdpa': either this is not the attention module, or "
         "the architecture computes "
-        "attention by code of its own, which cannot be read there; AttentionPlan(softmax=True) "
+        "attention by code of its own, which cannot be read there; AttentionSpec(needs_eager=True) "
         "reads it off its softmax"
     )
 
 
 @contextmanager
-def attention_readable(
+def use_attention(
     module: nn.Module, implementation: str = "sdpa", *, unless: Collection[str] = ()
 ) -> Iterator[None]:
     """Let a transformers model run under an attention implementation that can be read, whatever it

@@ -26,7 +26,7 @@ from ..model import Model
 from .block import first_output
 from .device_copy import inputs_to_device
 from .forward_pass import arguments_by_name
-from .packed_states import packed_as, with_runs
+from .packed_states import pack_like, unpack_states
 
 Read = TypeVar("Read")
 INPUT = -1  # where layers are counted from 0: what enters the first of them
@@ -117,13 +117,13 @@ def _watch(
                 f"the {stack.name} runs {batch} clips in one row of states, which do not say where "
                 "one ends: give one at a time"
             )
-        states = with_runs(entered) if entering is None else entering(with_runs(entered))
+        states = unpack_states(entered) if entering is None else entering(unpack_states(entered))
         kept.append(read(stack.name, states))
-        return None if entering is None else ((packed_as(entered, states),), named)
+        return None if entering is None else ((pack_like(entered, states),), named)
 
     def after(index):
         def hook(module, args, output):
-            states = with_runs(first_output(output))
+            states = unpack_states(first_output(output))
             if final_norm and index == last and stack.final_norm is not None:
                 states = stack.final_norm(states)
             kept.append(read(stack.name, states))

@@ -16,19 +16,19 @@ import torch
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..loading.model_description import ModelDescription
 
 # Measured: the widest moment of a forward pass holds 2.6 (group norm) to 3.5 (layer norm) times the
 # first layer's output.
 _COPIES = 3.5
 
 
-def check_fits(model: Model, n_samples: int) -> None:
+def check_fits(model: ModelDescription, n_samples: int) -> None:
     """Refuse a clip whose forward pass needs more memory than there is.
 
     Parameters
     ----------
-    model : Model
+    model : ModelDescription
     n_samples : int
         Of the clip, at the model's rate.
 
@@ -50,7 +50,7 @@ def check_fits(model: Model, n_samples: int) -> None:
     )
 
 
-def bytes_per_sample(model: Model) -> float:
+def bytes_per_sample(model: ModelDescription) -> float:
     """Memory that a forward pass takes for each sample of audio, in bytes; 0 where it does not grow
     with the audio."""
     widths, strides = (getattr(model.config, name, None) for name in ("conv_dim", "conv_stride"))

@@ -12,18 +12,18 @@ from __future__ import annotations
 from torch import Tensor
 
 
-def with_runs(states: Tensor, runs: int = 1) -> Tensor:
+def unpack_states(states: Tensor, runs: int = 1) -> Tensor:
     """States [runs, T, D] of packed ones [runs T, D].
 
     Examples
     --------
     >>> import torch
-    >>> with_runs(torch.zeros(6, 4), runs=2).shape, with_runs(torch.zeros(5, 3, 4)).shape
+    >>> unpack_states(torch.zeros(6, 4), runs=2).shape, unpack_states(torch.zeros(5, 3, 4)).shape
     (torch.Size([2, 3, 4]), torch.Size([5, 3, 4]))
     """
     return states.unflatten(0, (runs, -1)) if states.ndim == 2 else states
 
 
-def packed_as(before: Tensor, states: Tensor) -> Tensor:
+def pack_like(before: Tensor, states: Tensor) -> Tensor:
     """States [R, T, D] as a layer takes them that was given `before`: packed, if that is."""
     return states.flatten(0, 1) if before.ndim == 2 else states

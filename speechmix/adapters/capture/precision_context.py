@@ -25,7 +25,7 @@ _OWNERS: dict[int, int] = {}  # id of what is in use to its thread
 
 
 @contextmanager
-def alone(module: nn.Module) -> Iterator[None]:
+def exclusive_access(module: nn.Module) -> Iterator[None]:
     """Have a module for one thread: others that want it, or anything that it shares with it, wait.
 
     Hooks, parts, parameters and configs belong to the module and not to a thread. A model and its
@@ -52,7 +52,7 @@ def alone(module: nn.Module) -> Iterator[None]:
 def _held(module: nn.Module) -> Iterator[object]:
     """Everything in a module that measuring it changes for a while: parts, their weights and
     configs."""
-    for part in parts_of(module):
+    for part in list_modules(module):
         yield part
         yield from (parameter for parameter in part._parameters.values() if parameter is not None)
         config = getattr(part, "config", None)
@@ -61,7 +61,7 @@ def _held(module: nn.Module) -> Iterator[object]:
 
 
 @contextmanager
-def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
+def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
     """Have a module ready for measuring while the block lasts.
 
     Parameters
@@ -73,7 +73,7 @@ def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
     Examples
     --------
     >>> layer = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).to(torch.bfloat16)
-    >>> with lent(layer, torch.float32):
+    >>> with precision_context(layer, torch.float32):
     ...     print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
     False torch.float32 False
     >>> print(layer.training, layer[0].weight.dtype, layer[0].weight.requires_grad)
@@ -84,7 +84,7 @@ def lent(module: nn.Module, dtype: torch.dtype | None = None) -> Iterator[None]:
     ] = {}  # stand-ins by what they stand for: tied weights stay tied
     buffers: dict[int, Tensor] = {}
     with ExitStack() as undo:
-        for part in parts_of(module):
+        for part in list_modules(module):
             _set(undo, part, "training", False)
             _set(
                 undo, part, "chunk_size_feed_forward", 0
@@ -104,7 +104,12 @@ def _set(undo: ExitStack, part: nn.Module, name: str, value: bool | int) -> None
         undo.callback(part.__dict__.__setitem__, name, before)
 
 
-def parts_of(module: nn.Module) -> list[nn.Module]:
+def has_adapters(module: nn.Module) -> bool:
+    """True if some module of a model is PEFT's."""
+    return any(type(part).__module__.startswith("peft.") for part in list_modules(module))
+
+
+def list_modules(module: nn.Module) -> list[nn.Module]:
     """Return a module with all its parts, each once: its ``modules()``, several times as fast."""
     parts: dict[int, nn.Module] = {}
     waiting: list[nn.Module | None] = [module]

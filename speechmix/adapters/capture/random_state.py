@@ -26,14 +26,14 @@ _OPEN = threading.local()
 
 
 @contextmanager
-def own_random_numbers() -> Iterator[None]:
+def isolated_random_numbers() -> Iterator[None]:
     """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
     contexts may be nested.
 
     Examples
     --------
     >>> before = torch.get_rng_state()
-    >>> with own_random_numbers():
+    >>> with isolated_random_numbers():
     ...     drawn = torch.rand(3)
     >>> torch.equal(before, torch.get_rng_state())
     True

@@ -75,7 +75,7 @@ class Carrier:
         rest = block.modules.rest
         if rest is None:
             raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
-        self._pre = block.stack.plan.norm_order == "pre"
+        self._pre = block.stack.spec.norm_order == "pre"
         self._product = product or Product(block.values.dtype)
         self._product.enter(block.modules.module)
         self._out_module = block.modules.attention.output

@@ -24,9 +24,9 @@ from torch.utils.hooks import RemovableHandle
 from ...errors import InputError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules
-from ..capture.activation_cache import encoder_output
-from ..capture.forward_pass import arguments_by_name, attention_readable
-from ..capture.packed_states import packed_as, with_runs
+from ..capture.features import run_encoder
+from ..capture.forward_pass import arguments_by_name, use_attention
+from ..capture.packed_states import pack_like, unpack_states
 from ..model import Model
 from .patches import ChangedValues, Patch
 from .shared_encoder import project_once
@@ -108,7 +108,7 @@ def run_patches(
 def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
     """What the encoder gives, run under the attention that passes with patches have."""
     of_encoder = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
-    return encoder_output(model, of_encoder, sound, attention=model.readable_attention)
+    return run_encoder(model, of_encoder, sound, attention=model.readable_attention)
 
 
 def _chunks(numbers: list[int], size: int) -> Iterator[list[int]]:
@@ -162,7 +162,7 @@ def _growing(model: Model, patches: Sequence[Patch]) -> Iterator[_Growing]:
     """
     model.rebind()
     with ExitStack() as undo:
-        undo.enter_context(attention_readable(model.module, model.readable_attention))
+        undo.enter_context(use_attention(model.module, model.readable_attention))
         yield _Growing(model, patches, undo)
 
 
@@ -197,7 +197,7 @@ class _Growing:
     def _watch(self, module: nn.Module, blocks: list[tuple[Stack, int]]) -> None:
         """Let the batch grow where a layer begins, and change values where its attention runs."""
         names, first = [stack.name for stack, _ in blocks], blocks[0][0]
-        heads, shared = first.heads, first.plan.shared
+        heads, shared = first.heads, first.spec.shared
         leaving = [
             (row, b)
             for row, b in self._rows
@@ -208,11 +208,10 @@ class _Growing:
             module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             entered, kwargs = arguments_by_name(module, args, kwargs)
-            hidden = with_runs(entered, self._heard)
+            hidden = unpack_states(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
-            self.lengths |= {
-                name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names
-            }
+            sources = {"cross": hidden if memory is None else memory}
+            self.lengths |= {name: sources.get(name, hidden).shape[1] for name in names}
             batch = {1, len(hidden), 1 if memory is None else len(memory)}
             rows = max(*batch, *(row + 1 for row, _ in leaving), 1)
             hidden = _grown(hidden, rows, batch).clone() if leaving else _grown(hidden, rows, batch)
@@ -226,7 +225,7 @@ class _Growing:
             grown = {
                 name: x if name in shared else _grown(x, rows, batch) for name, x in kwargs.items()
             }
-            return (packed_as(entered, hidden),), {**grown, **given}
+            return (pack_like(entered, hidden),), {**grown, **given}
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
         for stack, index in blocks:
@@ -243,8 +242,8 @@ class _Growing:
     ) -> None:
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             states = arguments_by_name(module, args, kwargs)[0]
-            by_runs = with_runs(states, self._heard)
-            own_heads = heads if attention.softmax else None
+            by_runs = unpack_states(states, self._heard)
+            own_heads = heads if attention.needs_eager else None
             packed = by_runs.shape[1] if states.ndim == 2 else 0
             self._changing.enter_context(
                 ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed)

@@ -2,7 +2,7 @@
 reads sound among tokens.
 
 The encoder's frames pass a projector and take the place of audio tokens in the decoder's input
-(`heard.py`); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
+(`audio_tokens.py`); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
 Whisper's, that of Granite-speech is a Conformer; the decoders are Qwen2, Llama and Granite.
 Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm: frames of
 the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its
@@ -23,23 +23,25 @@ import torch
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..generation.audio_prompt import conversation, prepare_with_prompt
-from ..generation.audio_tokens import run_with_sound
+from ..generation.audio_prompt import prepare_with_prompt, write_chat_inputs
+from ..generation.audio_tokens import run_with_audio
+from ..generation.transcription import generate_answer
 from .conformers import GRANITE, granite_grid
-from .specs import Family, StackPlan
+from .family import Family
+from .specs import StackSpec
 from .text_decoders import LLAMA
 from .whisper import ENCODER
 
 
-def _granite_decoder(config: Any) -> StackPlan:
+def _granite_decoder(config: Any) -> StackSpec:
     """What blocks give is multiplied before it is added: then layers are replayed."""
     plain = config.text_config.residual_multiplier == 1
     return LLAMA.within("language_model", **({} if plain else {"feed_forwards": ()}))
 
 
 def _stacks(
-    encoder: StackPlan, decoder_of: Callable[[Any], StackPlan]
-) -> Callable[[Any], tuple[StackPlan, ...]]:
+    encoder: StackSpec, decoder_of: Callable[[Any], StackSpec]
+) -> Callable[[Any], tuple[StackSpec, ...]]:
     return lambda config: (encoder, decoder_of(config))
 
 
@@ -50,7 +52,7 @@ def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> 
             "input_features and input_ids: "
             "give all, as its processor makes them"
         )
-    return run_with_sound(base, inputs, stacks)
+    return run_with_audio(base, inputs, stacks)
 
 
 _TOWER = _stacks(ENCODER.within("audio_tower"), lambda config: LLAMA.within("language_model"))
@@ -98,7 +100,7 @@ def _granite_step(config):
     return config.window_size, config.window_size // config.downsample_rate
 
 
-def _converse_with_voxtral(
+def _voxtral_chat_inputs(
     processor: Any, audio: np.ndarray, text: str
 ) -> Mapping[str, torch.Tensor]:
     """Its tokenizer writes the conversation, and takes the sound in it as the bytes of a file."""
@@ -113,10 +115,10 @@ def _converse_with_voxtral(
     return processor.apply_chat_template(told, processor_kwargs={"return_tensors": "pt"})
 
 
-def _converse_with_omni(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+def _omni_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
     """Without the padding to a window of 300 s, which the model leaves out: many runs of an
     intervention would copy it."""
-    made = conversation(processor, audio, text)
+    made = write_chat_inputs(processor, audio, text)
     length = int(made["feature_attention_mask"].sum())
     padded = ("input_features", "feature_attention_mask")
     return {
@@ -182,11 +184,12 @@ FAMILIES = (
         stacks=_TOWER,
         grid=_qwen2_grid,
         prepare=prepare_with_prompt,
-        run=run_with_sound,
+        generate=generate_answer,
+        run=run_with_audio,
         tiny_inputs=_with_mask(_tiny(_qwen2_step, _tower_features, 8)),
         auto_class=lambda config: "Qwen2AudioForConditionalGeneration",
         heads=_heads,
-        projector=_qwen2_step,
+        projector_step=_qwen2_step,
     ),
     Family(
         "qwen2.5-omni",
@@ -197,14 +200,15 @@ FAMILIES = (
         ),
         grid=_omni_grid,
         prepare=prepare_with_prompt,
+        generate=generate_answer,
         run=_omni_run,
         tiny_inputs=lambda config: _with_mask(
             _tiny(_qwen2_step, _omni_features, _omni_frames(config))
         )(config),
         auto_class=lambda config: "Qwen2_5OmniThinkerForConditionalGeneration",
         heads=_heads,
-        projector=_qwen2_step,
-        converse=_converse_with_omni,
+        projector_step=_qwen2_step,
+        build_chat_inputs=_omni_chat_inputs,
     ),
     Family(
         "voxtral",
@@ -212,12 +216,13 @@ FAMILIES = (
         stacks=_TOWER,
         grid=_voxtral_grid,
         prepare=prepare_with_prompt,
-        run=run_with_sound,
+        generate=generate_answer,
+        run=run_with_audio,
         tiny_inputs=_tiny(_voxtral_step, _tower_features, 8),
         auto_class=lambda config: "VoxtralForConditionalGeneration",
         heads=_heads,
-        projector=_voxtral_step,
-        converse=_converse_with_voxtral,
+        projector_step=_voxtral_step,
+        build_chat_inputs=_voxtral_chat_inputs,
     ),
     Family(
         "granite-speech",
@@ -225,11 +230,12 @@ FAMILIES = (
         stacks=_stacks(GRANITE.within("encoder"), _granite_decoder),
         grid=granite_grid,
         prepare=prepare_with_prompt,
-        run=run_with_sound,
+        generate=generate_answer,
+        run=run_with_audio,
         tiny_inputs=_tiny(_granite_step, lambda config: (1, 9, config.encoder_config.input_dim), 8),
         auto_class=lambda config: "GraniteSpeechForConditionalGeneration",
         heads=_heads,
-        projector=_granite_step,
+        projector_step=_granite_step,
         feature_rows=(320, -160),
     ),
 )

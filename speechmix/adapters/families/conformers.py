@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import features_of
+from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
 from . import wav2vec2
-from .specs import AttentionPlan, ConvolutionPlan, Family, FeedForwardPlan, StackPlan
+from .family import Family
+from .specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 
-_CONVOLUTION = ConvolutionPlan(
+_CONVOLUTION = ConvolutionSpec(
     norm="conv_module.layer_norm",
     expand="conv_module.pointwise_conv1",
     depthwise="conv_module.depthwise_conv",
@@ -29,11 +30,11 @@ _CONVOLUTION = ConvolutionPlan(
     activation="conv_module.activation",
     contract="conv_module.pointwise_conv2",
 )
-_FAIRSEQ = StackPlan(
+_FAIRSEQ = StackSpec(
     name="encoder",
     layers="encoder.layers",
     blocks=(
-        AttentionPlan.of(
+        AttentionSpec.of(
             "self_attn",
             value="linear_v",
             key="linear_k",
@@ -44,7 +45,7 @@ _FAIRSEQ = StackPlan(
     norm_order="pre",
     convolution=_CONVOLUTION,
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="ffn2_layer_norm",
             up="ffn2.intermediate_dense",
             down="ffn2.output_dense",
@@ -60,12 +61,12 @@ _CAUSAL = replace(
         _CONVOLUTION, depthwise_norm="conv_module.depthwise_layer_norm", causal=True
     ),
 )
-_PARAKEET = StackPlan(
+_PARAKEET = StackSpec(
     name="encoder",
     layers="layers",
-    blocks=(AttentionPlan.of("self_attn", output="o_proj", norm="norm_self_att"),),
+    blocks=(AttentionSpec.of("self_attn", output="o_proj", norm="norm_self_att"),),
     norm_order="pre",
-    convolution=ConvolutionPlan(
+    convolution=ConvolutionSpec(
         norm="norm_conv",
         expand="conv.pointwise_conv1",
         depthwise="conv.depthwise_conv",
@@ -74,7 +75,7 @@ _PARAKEET = StackPlan(
         contract="conv.pointwise_conv2",
     ),
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="norm_feed_forward2",
             up="feed_forward2.linear1",
             down="feed_forward2.linear2",
@@ -84,14 +85,14 @@ _PARAKEET = StackPlan(
     ),
     closing_norm="norm_out",
 )
-GRANITE = StackPlan(
+GRANITE = StackSpec(
     name="encoder",
     layers="layers",
     blocks=(
-        AttentionPlan.of("attn", value="to_kv", key="to_kv", output="to_out", norm="attn.pre_norm"),
+        AttentionSpec.of("attn", value="to_kv", key="to_kv", output="to_out", norm="attn.pre_norm"),
     ),
     norm_order="pre",
-    convolution=ConvolutionPlan(
+    convolution=ConvolutionSpec(
         norm="conv.norm",
         expand="conv.up_conv",
         depthwise="conv.depth_conv.conv",
@@ -100,7 +101,7 @@ GRANITE = StackPlan(
         contract="conv.down_conv",
     ),
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="ff2.pre_norm",
             up="ff2.up_proj",
             down="ff2.down_proj",
@@ -113,14 +114,14 @@ GRANITE = StackPlan(
 
 
 def _stacks(
-    plan: StackPlan, *roots: str, final_norm: str | None = None
-) -> Callable[[Any], tuple[StackPlan, ...]]:
-    """Plans of an encoder that may lie at one of several places: in a whole model, or alone."""
-    plans = tuple(
-        replace(plan, layers=root + plan.layers, final_norm=final_norm and root + final_norm)
+    spec: StackSpec, *roots: str, final_norm: str | None = None
+) -> Callable[[Any], tuple[StackSpec, ...]]:
+    """Specs of an encoder that may lie at one of several places: in a whole model, or alone."""
+    specs = tuple(
+        replace(spec, layers=root + spec.layers, final_norm=final_norm and root + final_norm)
         for root in roots or ("",)
     )
-    return lambda config: plans
+    return lambda config: specs
 
 
 def _mel_grid(config, n_samples):
@@ -146,7 +147,7 @@ def granite_grid(config, n_samples):
 
 
 def _prepare(model, clip, stacks):
-    features = features_of(model, clip)
+    features = extract_features(model, clip)
     return Prepared(dict(features.tensors), sound=features.sound)
 
 
@@ -204,7 +205,7 @@ FAMILIES = (
         run=_run,
         tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=_of_ctc,
-        batches=lambda config: (
+        can_batch=lambda config: (
             config.position_embeddings_type != "rotary"
         ),  # a table for all, not one for each clip
         feature_rows=(320, 240),
@@ -214,7 +215,7 @@ FAMILIES = (
         name="wav2vec2-conformer",
         model_types=("wav2vec2-conformer",),
         stacks=_stacks(_FAIRSEQ, final_norm="encoder.layer_norm"),
-        batches=lambda config: False,  # its convolutions mix a clip with its padding
+        can_batch=lambda config: False,  # its convolutions mix a clip with its padding
     ),
     Family(
         "seamless-m4t-v2",
@@ -226,7 +227,7 @@ FAMILIES = (
         tiny_inputs=_tiny_mel(lambda config: config.feature_projection_input_dim, 9),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: config.speech_encoder_attention_heads,
-        batches=lambda config: True,
+        can_batch=lambda config: True,
         feature_rows=(320, 240),
     ),
     Family(
@@ -241,7 +242,7 @@ FAMILIES = (
             config.model_type, "AutoModel"
         ),
         heads=lambda config, stack: _encoder_config(config).num_attention_heads,
-        batches=lambda config: True,
+        can_batch=lambda config: True,
         feature_rows=(160, 0),
     ),
     Family(

@@ -8,38 +8,38 @@ Which order a checkpoint has is in its config.
 
 from __future__ import annotations
 
-from .specs import AttentionPlan, FeedForwardPlan, StackPlan
-from .text_decoders import text_decoder
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+from .text_decoders import decoder_only_family
 
 
-def _fused(module: str, norm: str) -> AttentionPlan:
+def _fused(module: str, norm: str) -> AttentionSpec:
     """Attention whose queries, keys and values come from one projection."""
-    return AttentionPlan.of(
+    return AttentionSpec.of(
         module, value="query_key_value", key="query_key_value", output="dense", norm=norm
     )
 
 
-def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardPlan:
-    return FeedForwardPlan(norm, up=f"mlp.{up}", down=f"mlp.{down}", activation=f"mlp.{activation}")
+def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForwardSpec:
+    return FeedForwardSpec(norm, up=f"mlp.{up}", down=f"mlp.{down}", activation=f"mlp.{activation}")
 
 
 def _opt(config):
     final = config.do_layer_norm_before and not getattr(config, "_remove_final_layer_norm", False)
-    return StackPlan(
+    return StackSpec(
         name="decoder",
         layers="decoder.layers",
-        blocks=(AttentionPlan.of("self_attn", norm="self_attn_layer_norm"),),
+        blocks=(AttentionSpec.of("self_attn", norm="self_attn_layer_norm"),),
         norm_order="pre" if config.do_layer_norm_before else "post",
         final_norm="decoder.final_layer_norm" if final else None,
         causal=True,
         feed_forwards=(
-            FeedForwardPlan("final_layer_norm", up="fc1", down="fc2", activation="activation_fn"),
+            FeedForwardSpec("final_layer_norm", up="fc1", down="fc2", activation="activation_fn"),
         ),
     )
 
 
 def _gpt_neox(config):
-    return StackPlan(
+    return StackSpec(
         name="decoder",
         layers="layers",
         blocks=(_fused("attention", norm="input_layernorm"),),
@@ -54,10 +54,10 @@ def _gpt_neox(config):
 
 
 def _phi(config):
-    return StackPlan(
+    return StackSpec(
         name="decoder",
         layers="layers",
-        blocks=(AttentionPlan.of("self_attn", output="dense", norm="input_layernorm"),),
+        blocks=(AttentionSpec.of("self_attn", output="dense", norm="input_layernorm"),),
         norm_order="pre",
         final_norm="final_layernorm",
         causal=True,
@@ -77,7 +77,7 @@ def _falcon(config):
         if config.parallel_attn
         else "post_attention_layernorm"
     )
-    return StackPlan(
+    return StackSpec(
         name="decoder",
         layers="h",
         blocks=(_fused("self_attention", norm=before),),
@@ -90,8 +90,8 @@ def _falcon(config):
 
 
 FAMILIES = (
-    text_decoder("opt", _opt, "opt"),
-    text_decoder("gpt-neox", _gpt_neox, "gpt_neox"),
-    text_decoder("phi", _phi, "phi"),
-    text_decoder("falcon", _falcon, "falcon"),
+    decoder_only_family("opt", _opt, "opt"),
+    decoder_only_family("gpt-neox", _gpt_neox, "gpt_neox"),
+    decoder_only_family("phi", _phi, "phi"),
+    decoder_only_family("falcon", _falcon, "falcon"),
 )

@@ -15,7 +15,7 @@ from . import (
     wav2vec2,
     whisper,
 )
-from .specs import Family
+from .family import Family
 
 _FAMILIES: dict[str, Family] = {}
 
@@ -33,12 +33,12 @@ def register(family: Family) -> None:
     An encoder built like wav2vec2, with other names for its parts:
 
     >>> from dataclasses import replace
-    >>> from speechmix.adapters import AttentionPlan, StackPlan, family_of_type
-    >>> plan = StackPlan(
-    ...     name="encoder", layers="blocks", blocks=(AttentionPlan.of("mixer", value="v", key="k", output="o"),),
+    >>> from speechmix.adapters import AttentionSpec, StackSpec, family_of_type
+    >>> spec = StackSpec(
+    ...     name="encoder", layers="blocks", blocks=(AttentionSpec.of("mixer", value="v", key="k", output="o"),),
     ...     norm_order="pre", final_norm="norm",
     ... )
-    >>> register(replace(family_of_type("wav2vec2"), name="mine", model_types=("mine",), stacks=lambda config: (plan,)))
+    >>> register(replace(family_of_type("wav2vec2"), name="mine", model_types=("mine",), stacks=lambda config: (spec,)))
     """
     for model_type in family.model_types:
         _FAMILIES[model_type] = family

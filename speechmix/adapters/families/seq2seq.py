@@ -11,17 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import InputError
-from ..generation.text_tokens import architecture, prepare_translation, tiny_ids
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..generation.text_tokens import checkpoint_class, prepare_translation, tiny_ids
+from ..generation.transcription import generate_translation, translate_sentence
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
-_SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
-_CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
-_FEED_FORWARD = FeedForwardPlan(
+_SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
+_CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
+_FEED_FORWARD = FeedForwardSpec(
     norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn"
 )
 
 
-_BART_ENCODER = StackPlan(
+_BART_ENCODER = StackSpec(
     name="encoder",
     layers="encoder.layers",
     blocks=(_SELF,),
@@ -30,22 +32,22 @@ _BART_ENCODER = StackPlan(
 )
 
 
-def _with_decoder(encoder: StackPlan, decoder: StackPlan) -> tuple[StackPlan, ...]:
+def _seq2seq_stacks(encoder: StackSpec, decoder: StackSpec) -> tuple[StackSpec, ...]:
     decoder = replace(decoder, name="decoder", causal=True)
-    return encoder, decoder, replace(decoder, name="cross", block=1, causal=False)
+    return encoder, decoder, replace(decoder, name="cross", block_index=1, causal=False)
 
 
-BART = _with_decoder(
+BART = _seq2seq_stacks(
     _BART_ENCODER, replace(_BART_ENCODER, layers="decoder.layers", blocks=(_SELF, _CROSS))
 )
 MBART = tuple(
-    replace(plan, norm_order="pre", final_norm=plan.layers.replace("layers", "layer_norm"))
-    for plan in BART
+    replace(spec, norm_order="pre", final_norm=spec.layers.replace("layers", "layer_norm"))
+    for spec in BART
 )
 
 
-def _t5_attention(number: int, name: str) -> AttentionPlan:
-    return AttentionPlan.of(
+def _t5_attention(number: int, name: str) -> AttentionSpec:
+    return AttentionSpec.of(
         f"layer.{number}.{name}",
         value="v",
         key="k",
@@ -58,17 +60,17 @@ def _t5_attention(number: int, name: str) -> AttentionPlan:
 def _t5_stacks(config):
     up, gate = ("wi_1", "wi_0") if config.is_gated_act else ("wi", None)
 
-    def stack(name: str, *blocks: AttentionPlan) -> StackPlan:
+    def stack(name: str, *blocks: AttentionSpec) -> StackSpec:
         layer = f"layer.{len(blocks)}"
         inner = f"{layer}.DenseReluDense"
-        feed_forward = FeedForwardPlan(
+        feed_forward = FeedForwardSpec(
             norm=f"{layer}.layer_norm",
             up=f"{inner}.{up}",
             gate=gate and f"{inner}.{gate}",
             down=f"{inner}.wo",
             activation=f"{inner}.act",
         )
-        return StackPlan(
+        return StackSpec(
             name=name,
             layers=f"{name}.block",
             blocks=blocks,
@@ -78,7 +80,7 @@ def _t5_stacks(config):
         )
 
     own = _t5_attention(0, "SelfAttention")
-    return _with_decoder(
+    return _seq2seq_stacks(
         stack("encoder", own), stack("decoder", own, _t5_attention(1, "EncDecAttention"))
     )
 
@@ -117,9 +119,11 @@ def _family(name, *model_types, stacks, heads=heads_by_side):
         grid=None,
         prepare=prepare_translation,
         run=run_seq2seq,
+        generate=generate_translation,
+        translate=translate_sentence,
         tiny_inputs=_tiny_inputs,
-        auto_class=architecture,
-        batches=lambda config: True,
+        auto_class=checkpoint_class,
+        can_batch=lambda config: True,
         heads=heads,
     )
 

@@ -2,27 +2,19 @@
 nobody changed.
 
 A *stack* is a run of layers of which one attention block is studied: "encoder", "decoder" (causal
-self-attention) or "cross" (the same decoder layers, attention from tokens to audio). A `StackPlan`
-is one row of a family's table; layers.py binds it to a loaded model. A `Family` is the table with
+self-attention) or "cross" (the same decoder layers, attention from tokens to audio). A `StackSpec`
+is one row of a family's table; bound_layers.py binds it to a loaded model. A `Family` is the table with
 the few things that cannot be data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ...inputs.audio.frame_grid import FrameGrid
-    from ..generation.model_inputs import Prepared
-    from ..model import Model
+from typing import Any
 
 
 @dataclass(frozen=True)
-class AttentionPlan:
+class AttentionSpec:
     """Paths, from a layer, of one attention block.
 
     Parameters
@@ -40,7 +32,7 @@ class AttentionPlan:
         Query projection, where it is a module of its own.
     branch_norm : str, optional
         A norm of the block's output before the residual sum (Gemma 3).
-    softmax : bool
+    needs_eager : bool
         True for attention that torch's function cannot compute (capped scores, positions of its
         own): it is run "eager", its weights are read off the softmax and its values off the product
         behind it.
@@ -53,7 +45,7 @@ class AttentionPlan:
     norm: str | None = None
     query: str | None = None
     branch_norm: str | None = None
-    softmax: bool = False
+    needs_eager: bool = False
 
     @classmethod
     def of(
@@ -64,17 +56,17 @@ class AttentionPlan:
         key: str = "k_proj",
         output: str = "out_proj",
         query: str | None = None,
-        softmax: bool = False,
+        needs_eager: bool = False,
         **norms: str,
-    ) -> AttentionPlan:
+    ) -> AttentionSpec:
         """Plan of a block whose projections are attributes of the attention module itself."""
         value, key, output = (f"{module}.{path}" for path in (value, key, output))
         query = None if query is None else f"{module}.{query}"
-        return cls(module, value, key, output, query=query, softmax=softmax, **norms)
+        return cls(module, value, key, output, query=query, needs_eager=needs_eager, **norms)
 
 
 @dataclass(frozen=True)
-class FeedForwardPlan:
+class FeedForwardSpec:
     """Paths, from a layer, of one feed-forward block: down(activation(up x)), or
     down(activation(gate x) * up x).
 
@@ -84,7 +76,7 @@ class FeedForwardPlan:
     gate : str, optional
         Where one projection gives both, ``path:0`` and ``path:1`` are its halves.
     branch_norm : str, optional
-        As for `AttentionPlan`.
+        As for `AttentionSpec`.
     scale : float
         What the block's output is multiplied by before it is added (a Conformer's halves count one
         half).
@@ -100,7 +92,7 @@ class FeedForwardPlan:
 
 
 @dataclass(frozen=True)
-class ConvolutionPlan:
+class ConvolutionSpec:
     """Paths, from a layer, of a convolution over positions behind attention, as Conformers have it.
 
     What it adds to the residual stream is
@@ -124,7 +116,7 @@ class ConvolutionPlan:
 
 
 @dataclass(frozen=True)
-class StackPlan:
+class StackSpec:
     """Where one stack is, as paths from the base model, and what is known of its layers.
 
     Parameters
@@ -132,9 +124,9 @@ class StackPlan:
     name : {"encoder", "decoder", "cross"}
     layers : str
         Path of the list of layers.
-    blocks : tuple of AttentionPlan
+    blocks : tuple of AttentionSpec
         All attention blocks of a layer in the order they run.
-    block : int
+    block_index : int
         Which of `blocks` this stack studies.
     norm_order : {"pre", "post"}
         Where the layer norms are: before attention and feed-forward, or after the residual sums.
@@ -143,10 +135,10 @@ class StackPlan:
         it.
     causal : bool
         True if a position sees only itself and what is before it.
-    feed_forwards : tuple of FeedForwardPlan
+    feed_forwards : tuple of FeedForwardSpec
         What follows the attention blocks, in order (an adapter is one more of them). Empty where it
         is not described: Value Zeroing then replays the layer's own modules.
-    convolution : ConvolutionPlan, optional
+    convolution : ConvolutionSpec, optional
         What mixes positions between attention and `feed_forwards` (pre-norm layers). A change of
         one row's attention then reaches other rows of the same layer, and replay runs all rows.
     closing_norm : str, optional
@@ -165,85 +157,27 @@ class StackPlan:
 
     name: str
     layers: str
-    blocks: tuple[AttentionPlan, ...]
+    blocks: tuple[AttentionSpec, ...]
     norm_order: str
-    block: int = 0
+    block_index: int = 0
     final_norm: str | None = None
     causal: bool = False
-    feed_forwards: tuple[FeedForwardPlan, ...] = ()
-    convolution: ConvolutionPlan | None = None
+    feed_forwards: tuple[FeedForwardSpec, ...] = ()
+    convolution: ConvolutionSpec | None = None
     closing_norm: str | None = None
     parallel: bool = False
     shared: tuple[str, ...] = ()
     between: str = ""
 
-    def within(self, root: str, **changes: Any) -> StackPlan:
+    def within(self, root: str, **changes: Any) -> StackSpec:
         """The same layers where a larger model holds them: list of layers and final norm are parts
         of the module `root`.
 
         Examples
         --------
-        >>> StackPlan("decoder", "layers", (AttentionPlan.of("self_attn"),), "pre", final_norm="norm").within("text").final_norm
+        >>> StackSpec("decoder", "layers", (AttentionSpec.of("self_attn"),), "pre", final_norm="norm").within("text").final_norm
         'text.norm'
         """
         layers, norm = self.layers.rpartition(".")[2], self.final_norm
         norm = norm and f"{root}.{norm.rpartition('.')[2]}"
         return replace(self, **{"layers": f"{root}.{layers}", "final_norm": norm, **changes})
-
-
-@dataclass(frozen=True)
-class Family:
-    """A model family: the table of its stacks and the few things that cannot be data.
-
-    Parameters
-    ----------
-    name : str
-    model_types : tuple of str
-        The ``config.model_type`` values this family covers.
-    stacks : callable
-        ``stacks(config)`` gives the `StackPlan`s.
-    grid : callable or None
-        ``grid(config, n_samples)`` gives the `FrameGrid` of a clip of that many samples. None: the
-        model reads text.
-    prepare : callable
-        ``prepare(model, clip, stacks)`` gives the model inputs for a clip, or a `Sentence`
-        (`Prepared`).
-    run : callable
-        ``run(base, inputs, stacks)`` runs the base model forward, no further than the stacks need.
-    tiny_inputs : callable
-        ``tiny_inputs(config)`` gives the smallest inputs the model takes, for the self-check.
-    auto_class : callable
-        ``auto_class(config)`` names the transformers class that loads a checkpoint with this
-        config.
-    heads : callable
-        ``heads(config, stack_name)`` gives the number of attention heads.
-    batches : callable
-        ``batches(config)`` says whether clips of several lengths can share a forward pass without
-        changing its result.
-    feature_rows : tuple of int, optional
-        Where ``input_features`` [1, rows, bins] grow with the clip: samples from one row to the
-        next, and samples that the first takes beyond that.
-    projector : callable, optional
-        Of an audio language model, whose decoder reads sound among its tokens:
-        ``projector(config)`` gives how many frames of the encoder become how many positions of the
-        decoder (`heard.py`).
-    converse : callable, optional
-        ``converse(processor, audio, text)`` gives the inputs of a prompt with a sound, where
-        `prompt.conversation` does not.
-    """
-
-    name: str
-    model_types: tuple[str, ...]
-    stacks: Callable[[Any], tuple[StackPlan, ...]]
-    grid: Callable[[Any, int], FrameGrid] | None
-    prepare: Callable[
-        [Model, Any, tuple[str, ...]], Prepared
-    ]  # a Clip where there is a grid, else a Sentence
-    run: Callable[[nn.Module, Mapping[str, Tensor], tuple[str, ...]], Any]
-    tiny_inputs: Callable[[Any], dict[str, Tensor]]
-    auto_class: Callable[[Any], str]
-    heads: Callable[[Any, str], int] = lambda config, stack: config.num_attention_heads
-    batches: Callable[[Any], bool] = lambda config: False
-    feature_rows: tuple[int, int] | None = None
-    projector: Callable[[Any], tuple[int, int]] | None = None
-    converse: Callable[[Any, Any, str], Mapping[str, Tensor]] | None = None

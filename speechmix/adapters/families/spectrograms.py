@@ -10,17 +10,18 @@ from __future__ import annotations
 import torch
 
 from ...errors import InputError
-from ..generation.text_tokens import architecture
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..generation.text_tokens import checkpoint_class
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
-_AST = StackPlan(
+_AST = StackSpec(
     name="encoder",
     layers="layers",
-    blocks=(AttentionPlan.of("attention", output="o_proj", norm="layernorm_before"),),
+    blocks=(AttentionSpec.of("attention", output="o_proj", norm="layernorm_before"),),
     norm_order="pre",
     final_norm="layernorm",
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="layernorm_after", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"
         ),
     ),
@@ -53,6 +54,6 @@ FAMILIES = (
         prepare=_prepare,
         run=lambda base, inputs, stacks: base(**inputs),
         tiny_inputs=_tiny_inputs,
-        auto_class=architecture,
+        auto_class=checkpoint_class,
     ),
 )

@@ -16,21 +16,22 @@ import torch
 
 from ...errors import ModelError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import features_of
+from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
-from ..generation.transcription import with_decoder_tokens
+from ..generation.transcription import add_decoder_tokens, generate_transcript
+from .family import Family
 from .seq2seq import MBART, heads_by_side, run_seq2seq
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .wav2vec2 import FEED_FORWARD, convolution_grid
 
-_SELF = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
-_CROSS = AttentionPlan.of(
+_SELF = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
+_CROSS = AttentionSpec.of(
     "encoder_attn", output="o_proj", query="q_proj", norm="post_attention_layernorm"
 )
-_PLAIN = FeedForwardPlan(
+_PLAIN = FeedForwardSpec(
     "post_attention_layernorm", up="mlp.fc1", down="mlp.fc2", activation="mlp.activation_fn"
 )
-_ENCODER = StackPlan(
+_ENCODER = StackSpec(
     name="encoder",
     layers="encoder.layers",
     blocks=(_SELF,),
@@ -47,11 +48,11 @@ _DECODER = replace(
     causal=True,
     feed_forwards=(replace(_PLAIN, norm="final_layernorm", gate="mlp.fc1:1", up="mlp.fc1:0"),),
 )
-_MOONSHINE = (_ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False))
-_SPEECHT5_ENCODER = StackPlan(
+_MOONSHINE = (_ENCODER, _DECODER, replace(_DECODER, name="cross", block_index=1, causal=False))
+_SPEECHT5_ENCODER = StackSpec(
     name="encoder",
     layers="encoder.wrapped_encoder.layers",
-    blocks=(AttentionPlan.of("attention", norm="layer_norm", softmax=True),),
+    blocks=(AttentionSpec.of("attention", norm="layer_norm", needs_eager=True),),
     norm_order="post",
     feed_forwards=(FEED_FORWARD,),
     shared=("position_bias",),
@@ -61,15 +62,15 @@ _SPEECHT5_DECODER = replace(
     name="decoder",
     layers="decoder.wrapped_decoder.layers",
     blocks=(
-        AttentionPlan.of("self_attn", norm="self_attn_layer_norm", softmax=True),
-        AttentionPlan.of("encoder_attn", norm="encoder_attn_layer_norm", softmax=True),
+        AttentionSpec.of("self_attn", norm="self_attn_layer_norm", needs_eager=True),
+        AttentionSpec.of("encoder_attn", norm="encoder_attn_layer_norm", needs_eager=True),
     ),
     causal=True,
 )
 _SPEECHT5 = (
     _SPEECHT5_ENCODER,
     _SPEECHT5_DECODER,
-    replace(_SPEECHT5_DECODER, name="cross", block=1, causal=False),
+    replace(_SPEECHT5_DECODER, name="cross", block_index=1, causal=False),
 )
 _SPEECH_TO_TEXT = "SpeechT5ForSpeechToText"
 _KERNELS, _STRIDES = (127, 7, 3), (64, 3, 2)
@@ -97,9 +98,9 @@ def _prepare(*names: str):
         model.grid(
             len(clip.audio(model.sample_rate))
         )  # says what is too short, where extractors stumble
-        features = features_of(model, clip)
+        features = extract_features(model, clip)
         inputs = {name: features.tensors[name] for name in names if name in features.tensors}
-        return with_decoder_tokens(model, clip, stacks, Prepared(inputs, sound=features.sound))
+        return add_decoder_tokens(model, clip, stacks, Prepared(inputs, sound=features.sound))
 
     return prepare
 
@@ -147,6 +148,7 @@ FAMILIES = (
         grid=_moonshine_grid,
         prepare=_prepare("input_values"),
         run=run_seq2seq,
+        generate=generate_transcript,
         tiny_inputs=_tiny("input_values", 1, 4_000),
         auto_class=lambda config: "AutoModelForSpeechSeq2Seq",
         heads=lambda config, stack: (
@@ -162,6 +164,7 @@ FAMILIES = (
         grid=_speech2text_grid,
         prepare=_prepare("input_features", "attention_mask"),
         run=run_seq2seq,
+        generate=generate_transcript,
         tiny_inputs=lambda config: _tiny("input_features", 1, 33, config.input_feat_per_channel)(
             config
         ),
@@ -176,6 +179,7 @@ FAMILIES = (
         grid=convolution_grid,
         prepare=_prepare("input_values"),
         run=_run_speecht5,
+        generate=generate_transcript,
         tiny_inputs=_tiny("input_values", 1, 5_000),
         auto_class=_speecht5_class,
         heads=heads_by_side,

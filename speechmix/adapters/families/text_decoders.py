@@ -15,29 +15,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import InputError
-from ..generation.text_tokens import architecture, prepare_sentence, tiny_ids
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..generation.text_tokens import checkpoint_class, prepare_sentence, tiny_ids
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
-_GPT2 = StackPlan(
+_GPT2 = StackSpec(
     name="decoder",
     layers="h",
-    blocks=(AttentionPlan.of("attn", value="c_attn", key="c_attn", output="c_proj", norm="ln_1"),),
+    blocks=(AttentionSpec.of("attn", value="c_attn", key="c_attn", output="c_proj", norm="ln_1"),),
     norm_order="pre",
     final_norm="ln_f",
     causal=True,
     feed_forwards=(
-        FeedForwardPlan(norm="ln_2", up="mlp.c_fc", down="mlp.c_proj", activation="mlp.act"),
+        FeedForwardSpec(norm="ln_2", up="mlp.c_fc", down="mlp.c_proj", activation="mlp.act"),
     ),
 )
-_ATTENTION = AttentionPlan.of("self_attn", output="o_proj", norm="input_layernorm")
-_GATED = FeedForwardPlan(
+_ATTENTION = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
+_GATED = FeedForwardSpec(
     norm="post_attention_layernorm",
     up="mlp.up_proj",
     down="mlp.down_proj",
     activation="mlp.act_fn",
     gate="mlp.gate_proj",
 )
-LLAMA = StackPlan(
+LLAMA = StackSpec(
     name="decoder",
     layers="layers",
     blocks=(_ATTENTION,),
@@ -56,7 +57,7 @@ _GEMMA3 = replace(
 _PHI3 = replace(
     LLAMA,
     blocks=(
-        AttentionPlan.of(
+        AttentionSpec.of(
             "self_attn", value="qkv_proj", key="qkv_proj", output="o_proj", norm="input_layernorm"
         ),
     ),
@@ -90,18 +91,18 @@ def _run_on_text(base, inputs, stacks):
     return _run(base, inputs, stacks)
 
 
-def text_decoder(name, plan_of, *model_types):
-    """Family of a language model: ``plan_of(config)`` gives its one stack."""
+def decoder_only_family(name, spec_for, *model_types):
+    """Family of a language model: ``spec_for(config)`` gives its one stack."""
 
     def stacks(config):
-        plan = plan_of(config)
+        spec = spec_for(config)
         if getattr(
             getattr(config, "text_config", config), "attn_logit_softcapping", None
         ):  # which torch's attention function cannot do
-            plan = replace(
-                plan, blocks=tuple(replace(block, softmax=True) for block in plan.blocks)
+            spec = replace(
+                spec, blocks=tuple(replace(block, needs_eager=True) for block in spec.blocks)
             )
-        return (plan,)
+        return (spec,)
 
     return Family(
         name,
@@ -111,13 +112,13 @@ def text_decoder(name, plan_of, *model_types):
         prepare=prepare_sentence,
         run=_run,
         tiny_inputs=tiny_ids,
-        auto_class=architecture,
-        batches=lambda config: True,
+        auto_class=checkpoint_class,
+        can_batch=lambda config: True,
     )
 
 
-def _family(name, plan, *model_types):
-    return text_decoder(name, lambda config: plan, *model_types)
+def _family(name, spec, *model_types):
+    return decoder_only_family(name, lambda config: spec, *model_types)
 
 
 FAMILIES = (
@@ -130,7 +131,7 @@ FAMILIES = (
     _family("gemma", LLAMA, "gemma"),
     _family("gemma3", _GEMMA3, "gemma3_text", "gemma2"),
     replace(
-        text_decoder(
+        decoder_only_family(
             "gemma3-multimodal", lambda config: _GEMMA3.within("language_model"), "gemma3"
         ),
         run=_run_on_text,

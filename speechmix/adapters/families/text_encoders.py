@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..generation.text_tokens import architecture, prepare_sentence, tiny_ids
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from ..generation.text_tokens import checkpoint_class, prepare_sentence, tiny_ids
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
-_BERT = StackPlan(
+_BERT = StackSpec(
     name="encoder",
     layers="encoder.layer",
     blocks=(
-        AttentionPlan(
+        AttentionSpec(
             module="attention.self",
             value="attention.self.value",
             key="attention.self.key",
@@ -27,7 +28,7 @@ _BERT = StackPlan(
     ),
     norm_order="post",
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="output.LayerNorm",
             up="intermediate.dense",
             down="output.dense",
@@ -43,34 +44,34 @@ _DEBERTA = replace(
             _BERT.blocks[0],
             value="attention.self.value_proj",
             key="attention.self.key_proj",
-            softmax=True,
+            needs_eager=True,
         ),
     ),
     shared=("relative_pos", "rel_embeddings"),
 )
-_DISTILBERT = StackPlan(
+_DISTILBERT = StackSpec(
     name="encoder",
     layers="transformer.layer",
     blocks=(
-        AttentionPlan.of(
+        AttentionSpec.of(
             "attention", value="v_lin", key="k_lin", output="out_lin", norm="sa_layer_norm"
         ),
     ),
     norm_order="post",
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="output_layer_norm", up="ffn.lin1", down="ffn.lin2", activation="ffn.activation"
         ),
     ),
 )
-_MODERNBERT = StackPlan(
+_MODERNBERT = StackSpec(
     name="encoder",
     layers="layers",
-    blocks=(AttentionPlan.of("attn", value="Wqkv", key="Wqkv", output="Wo", norm="attn_norm"),),
+    blocks=(AttentionSpec.of("attn", value="Wqkv", key="Wqkv", output="Wo", norm="attn_norm"),),
     norm_order="pre",
     final_norm="final_norm",
     feed_forwards=(
-        FeedForwardPlan(
+        FeedForwardSpec(
             norm="mlp_norm", gate="mlp.Wi:0", up="mlp.Wi:1", down="mlp.Wo", activation="mlp.act"
         ),
     ),
@@ -88,17 +89,17 @@ def _run(base, inputs, stacks):
     return base(**inputs)
 
 
-def _family(name, plan, *model_types):
+def _family(name, spec, *model_types):
     return Family(
         name,
         model_types,
-        stacks=lambda config: (plan(config) if callable(plan) else plan,),
+        stacks=lambda config: (spec(config) if callable(spec) else spec,),
         grid=None,
         prepare=prepare_sentence,
         run=_run,
         tiny_inputs=tiny_ids,
-        auto_class=architecture,
-        batches=lambda config: True,
+        auto_class=checkpoint_class,
+        can_batch=lambda config: True,
     )
 
 

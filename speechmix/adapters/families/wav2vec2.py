@@ -11,18 +11,19 @@ from __future__ import annotations
 import torch
 
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import features_of
+from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from .family import Family
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
-_ATTENTION = AttentionPlan.of("attention", norm="layer_norm")
-FEED_FORWARD = FeedForwardPlan(
+_ATTENTION = AttentionSpec.of("attention", norm="layer_norm")
+FEED_FORWARD = FeedForwardSpec(
     norm="final_layer_norm",
     up="feed_forward.intermediate_dense",
     down="feed_forward.output_dense",
     activation="feed_forward.intermediate_act_fn",
 )
-_ADAPTER = FeedForwardPlan(
+_ADAPTER = FeedForwardSpec(
     norm="adapter_layer.norm",
     up="adapter_layer.linear_1",
     down="adapter_layer.linear_2",
@@ -36,7 +37,7 @@ def _stacks(config):
         getattr(config, "adapter_attn_dim", None),
     )
     return (
-        StackPlan(
+        StackSpec(
             name="encoder",
             layers="encoder.layers",
             blocks=(_ATTENTION,),
@@ -60,7 +61,7 @@ def _sew_grid(config, n_samples):
 
 
 def _prepare(model, clip, stacks):
-    features = features_of(model, clip)
+    features = extract_features(model, clip)
     return Prepared({"input_values": features.tensors["input_values"]}, sound=features.sound)
 
 
@@ -96,10 +97,10 @@ def _family(name, *model_types, **options):
 
 
 FAMILIES = (
-    _family("wav2vec2", "wav2vec2", batches=_batches),
-    _family("hubert", "hubert", batches=_batches),
+    _family("wav2vec2", "wav2vec2", can_batch=_batches),
+    _family("hubert", "hubert", can_batch=_batches),
     _family("wavlm", "wavlm"),
     _family("data2vec-audio", "data2vec-audio"),
-    _family("unispeech", "unispeech", "unispeech-sat", batches=_batches),
+    _family("unispeech", "unispeech", "unispeech-sat", can_batch=_batches),
     _family("sew", "sew", grid=_sew_grid),
 )

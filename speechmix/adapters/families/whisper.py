@@ -14,20 +14,22 @@ import torch
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..capture.activation_cache import features_of
+from ..capture.features import extract_features
+from ..generation.decoder_prefix import check_prefix
 from ..generation.model_inputs import Prepared
-from ..generation.transcription import with_decoder_tokens
+from ..generation.transcription import add_decoder_tokens, generate_transcript
+from .family import Family
 from .seq2seq import heads_by_side
-from .specs import AttentionPlan, Family, FeedForwardPlan, StackPlan
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
-_SELF = AttentionPlan.of("self_attn", norm="self_attn_layer_norm")
-_CROSS = AttentionPlan.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
-_FEED_FORWARD = FeedForwardPlan(
+_SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
+_CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
+_FEED_FORWARD = FeedForwardSpec(
     norm="final_layer_norm", up="fc1", down="fc2", activation="activation_fn"
 )
 
 
-ENCODER = StackPlan(
+ENCODER = StackSpec(
     name="encoder",
     layers="encoder.layers",
     blocks=(_SELF,),
@@ -46,7 +48,7 @@ _DECODER = replace(
 
 
 def _stacks(config):
-    return ENCODER, _DECODER, replace(_DECODER, name="cross", block=1, causal=False)
+    return ENCODER, _DECODER, replace(_DECODER, name="cross", block_index=1, causal=False)
 
 
 def _grid(config, n_samples):
@@ -64,11 +66,11 @@ def _prepare(model, clip, stacks):
             "the command line) "
             "keeps the words that lie between, where their times are known"
         )
-    features = features_of(model, clip)
+    features = extract_features(model, clip)
     prepared = Prepared(
         {"input_features": features.tensors["input_features"]}, sound=features.sound
     )
-    return with_decoder_tokens(model, clip, stacks, prepared)
+    return add_decoder_tokens(model, clip, stacks, prepared)
 
 
 def _run(base, inputs, stacks):
@@ -104,6 +106,8 @@ FAMILIES = (
         _tiny_inputs,
         lambda config: "WhisperForConditionalGeneration",
         heads_by_side,
-        batches=lambda config: True,
+        can_batch=lambda config: True,
+        generate=generate_transcript,
+        check_prefix=check_prefix,
     ),
 )

@@ -11,8 +11,7 @@ same, and `Model.fingerprint` holds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,11 +19,13 @@ import torch
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..capture.memory import check_fits
-from .audio_tokens import heard_among
+from .audio_tokens import AudioTokens
+from .decoder_text import check_ends_once, provided_text, text_with_foil
+from .generated_texts import generate_text
 from .model_inputs import Prepared
-from .token_words import located_tokens
-from .tokens import Tokens, check_ends_once, given_text, text_with_foil
-from .transcription import Written, written_about
+from .prompts import GeneratedText
+from .token_words import align_tokens_to_words
+from .tokens import Tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,50 +33,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
 
-TRANSCRIBE = "Transcribe the speech."
 _OF_TEXT = ("input_ids", "attention_mask")
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """What an audio language model is asked.
-
-    Parameters
-    ----------
-    text : str
-        Written behind the sound; one that holds the model's audio token is taken as it is, without
-        a chat template.
-    answer : str, optional
-        What the decoder is fed as the answer, to every clip.
-    transcribes : bool
-        True if the answer is the clip's text, where neither is an `answer` given nor a clip without
-        one.
-
-    Without either, the model writes its answer itself (greedy).
-
-    Examples
-    --------
-    >>> Prompt("How many speakers are there?").described
-    'How many speakers are there?'
-    """
-
-    text: str = TRANSCRIBE
-    answer: str | None = None
-    transcribes: bool = True
-
-    @property
-    def described(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prompt."""
-        parts = [
-            self.text if self.text != TRANSCRIBE else "",
-            f"answer: {self.answer}" if self.answer else "",
-        ]
-        return "; ".join(part for part in parts if part)
-
-    @property
-    def facts(self) -> tuple[Any, ...]:
-        """For hashes."""
-        return astuple(self)
 
 
 def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
@@ -90,22 +48,25 @@ def prepare_with_prompt(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Pr
     ModelError
         If the model was loaded without its processor.
     """
-    asked = prompted(model, clip)
+    asked = prepare_prompt(model, clip)
     ids, written = asked["input_ids"][0].tolist(), None
     if "decoder" not in stacks:
-        return Prepared(dict(asked), heard=heard_among(model, ids))
-    text = given_answer(model, clip)
+        return Prepared(dict(asked), audio_tokens=locate_audio_tokens(model, ids))
+    text = provided_answer(model, clip)
     if text is None:
-        written = written_about(model, clip)
+        written = generate_text(model, clip)
     tokens = _tokens_of(model, clip, ids, text, written)
     inputs = {**asked, "input_ids": torch.tensor([tokens.ids])}
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     return Prepared(
-        inputs, tokens, written=written, heard=heard_among(model, tokens.ids, answer=len(ids))
+        inputs,
+        tokens,
+        generated_text=written,
+        audio_tokens=locate_audio_tokens(model, tokens.ids, answer=len(ids)),
     )
 
 
-def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
+def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     """Inputs of the prompt with the clip's sound, a batch of one, as the model's processor makes
     them.
 
@@ -138,7 +99,9 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         )
     check_fits(model, len(audio))
     with phase("features"):
-        made = (model.family.converse or conversation)(model.processor, audio, model.prompt.text)
+        made = (model.family.build_chat_inputs or write_chat_inputs)(
+            model.processor, audio, model.prompt.text
+        )
     inputs = {name: torch.as_tensor(value) for name, value in made.items()}
     if not bool((inputs["input_ids"] == model.config.audio_token_id).any()):
         raise InputError(
@@ -146,13 +109,13 @@ def prompted(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
             f"{model.name} makes no position "
             "for its decoder: use a longer clip"
         )
-    heard_among(model, inputs["input_ids"][0].tolist()).check(
+    locate_audio_tokens(model, inputs["input_ids"][0].tolist()).check(
         grid.n_frames, f"{model.name}, {clip.name}"
     )
     return inputs
 
 
-def conversation(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
     """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but
     Voxtral's).
 
@@ -198,15 +161,15 @@ def _rate_of(processor: Any) -> dict[str, Any]:
     return {} if extractor is None else {"sampling_rate": extractor.sampling_rate}
 
 
-def of_the_sound(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs that the sound is in, without those of the text."""
     return {name: tensor for name, tensor in inputs.items() if name not in _OF_TEXT}
 
 
-def asked_and_answered(model: Model, prepared: Prepared) -> dict[str, Any]:
+def describe_prompt_and_answer(model: Model, prepared: Prepared) -> dict[str, Any]:
     """What a map says of the decoder's text: the prompt, where sound and answer are among its
     positions, whose answer it is."""
-    tokens, heard, written = prepared.tokens, prepared.heard, prepared.written
+    tokens, heard, written = prepared.tokens, prepared.audio_tokens, prepared.generated_text
     if tokens is None or heard is None:
         return {}
     told: dict[str, Any] = {"sound_positions": [heard.start, heard.stop]}
@@ -233,20 +196,20 @@ def asked_and_answered(model: Model, prepared: Prepared) -> dict[str, Any]:
     return {**told, "prompt": model.prompt.text, "answer_position": heard.answer, **answer}
 
 
-def given_answer(model: Model, clip: Clip) -> str | None:
+def provided_answer(model: Model, clip: Clip) -> str | None:
     """The answer that is fed to the decoder where the model need not write it: one given, or what
     is said."""
     prompt = model.prompt
     answer = (
         prompt.answer
         if prompt.answer is not None or not prompt.transcribes
-        else given_text(model, clip)
+        else provided_text(model, clip)
     )
     return answer.strip() if answer and answer.strip() else None
 
 
 def _tokens_of(
-    model: Model, clip: Clip, prompt: list[int], text: str | None, written: Written | None
+    model: Model, clip: Clip, prompt: list[int], text: str | None, written: GeneratedText | None
 ) -> Tokens:
     """All tokens of the decoder: the prompt's, of no word, and the answer's, of those words of the
     clip that are in it."""
@@ -278,13 +241,55 @@ def _tokens_of(
 
 
 def _spelled(model: Model, clip: Clip, text: str) -> Tokens:
-    tokens = Tokens(*located_tokens(model.tokenizer, text, clip.words or ()), kinds=[])
+    tokens = Tokens(*align_tokens_to_words(model.tokenizer, text, clip.words or ()), kinds=[])
     check_ends_once(model, clip, text, tokens.ids)
     return tokens
 
 
-def _as_written(model: Model, written: Written | None) -> Tokens:
+def _as_written(model: Model, written: GeneratedText | None) -> Tokens:
     ids = [] if written is None else list(written.ids)
     return Tokens(
         ids, [model.tokenizer.decode([i]).strip() or "␣" for i in ids], [None] * len(ids), []
     )
+
+
+def locate_audio_tokens(
+    model: Model, ids: Sequence[int], *, answer: int | None = None
+) -> AudioTokens:
+    """Where sound is among the tokens that an audio language model is fed.
+
+    Parameters
+    ----------
+    model : Model
+        Of a family with a projector.
+    ids : sequence of int [T]
+    answer : int, optional
+        As in `AudioTokens`.
+
+    Raises
+    ------
+    InputError
+        If there is no sound, or more than one.
+    """
+    token = getattr(model.config, "audio_token_id", None)
+    places = [place for place, i in enumerate(ids) if i == token]
+    if not places:
+        raise InputError(
+            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its "
+            "decoder: the prompt must hold "
+            "one for each position of the sound, as the model's processor makes them"
+        )
+    start, stop = places[0], places[-1] + 1
+    if stop - start != len(places):
+        raise InputError(
+            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip "
+            "has them; they lie between "
+            f"{start} and {stop} with others among them"
+        )
+    frames, positions = model.projector_step
+    if len(places) % positions:
+        raise InputError(
+            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
+            f"found {len(places)}"
+        )
+    return AudioTokens(start, stop, frames, positions, answer)

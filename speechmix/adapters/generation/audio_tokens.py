@@ -4,7 +4,7 @@ encoder.
 In an audio language model what the encoder gives goes through a projector and takes the place of
 audio tokens in the decoder's input. In: the ids that are fed, and the projector's step: so many
 frames become so many positions (Qwen2-Audio and Qwen2.5-Omni 2 and 1, Voxtral 4 and 1,
-Granite-speech 15 and 3). Out: a `Heard`, read off the ids, which turns words and frames of the
+Granite-speech 15 and 3). Out: a `AudioTokens`, read off the ids, which turns words and frames of the
 sound into units of the decoder, by the rule of frames: a position belongs to the word that the
 centre of its frames lies in.
 """
@@ -22,12 +22,11 @@ from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.words.spans import Span
 
 if TYPE_CHECKING:
-    from ..model import Model
     from .tokens import Tokens
 
 
 @dataclass(frozen=True)
-class Heard:
+class AudioTokens:
     """Positions of a decoder that stand for sound.
 
     Parameters
@@ -43,7 +42,7 @@ class Heard:
 
     Examples
     --------
-    >>> heard = Heard(3, 103, frames=2, positions=1)
+    >>> heard = AudioTokens(3, 103, frames=2, positions=1)
     >>> [(span.start, span.stop) for span in heard.of_frames([Span(0, 10), Span(11, 20)])]
     [(3, 8), (8, 13)]
     """
@@ -149,51 +148,11 @@ class Heard:
         )
 
 
-def heard_among(model: Model, ids: Sequence[int], *, answer: int | None = None) -> Heard:
-    """Where sound is among the tokens that an audio language model is fed.
-
-    Parameters
-    ----------
-    model : Model
-        Of a family with a projector.
-    ids : sequence of int [T]
-    answer : int, optional
-        As in `Heard`.
-
-    Raises
-    ------
-    InputError
-        If there is no sound, or more than one.
-    """
-    token = getattr(model.config, "audio_token_id", None)
-    places = [place for place, i in enumerate(ids) if i == token]
-    if not places:
-        raise InputError(
-            f"{model.name}: no audio token ({token}) is among the {len(ids)} tokens fed to its "
-            "decoder: the prompt must hold "
-            "one for each position of the sound, as the model's processor makes them"
-        )
-    start, stop = places[0], places[-1] + 1
-    if stop - start != len(places):
-        raise InputError(
-            f"{model.name}: the {len(places)} audio tokens should stand side by side, as one clip "
-            "has them; they lie between "
-            f"{start} and {stop} with others among them"
-        )
-    frames, positions = model.projector_step
-    if len(places) % positions:
-        raise InputError(
-            f"{model.name}: audio tokens should come by {positions}, as its projector gives them; "
-            f"found {len(places)}"
-        )
-    return Heard(start, stop, frames, positions, answer)
-
-
 class _HeardEnough(Exception):
     """Raised where the decoder would begin, when only the encoder is asked about."""
 
 
-def run_with_sound(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     """Run an audio language model's base, no further than the stacks need.
 
     Raises

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import astuple, dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -27,49 +26,11 @@ from ...inputs.clips.clip_metadata import TASKS
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ..model import Model
+    from .prompts import DecoderPrefix
 
 TICK = 0.02  # seconds from one timestamp token to the next
 _LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 _NO_TIMESTAMPS = "<|notimestamps|>"
-
-
-@dataclass(frozen=True)
-class DecoderPrefix:
-    """What a Whisper's decoder is told.
-
-    Parameters
-    ----------
-    task : {"transcribe", "translate"}
-        Write what is said, or its translation into English.
-    language : str, optional
-        Language the decoder is told that is spoken ("fr"); by default the clip's own, or the one
-        the model detects.
-    timestamps : bool
-        Text between timestamp tokens, instead of behind <|notimestamps|>.
-
-    Examples
-    --------
-    >>> DecoderPrefix("translate", timestamps=True).described
-    'translate, timestamps'
-    """
-
-    task: str = "transcribe"
-    language: str | None = None
-    timestamps: bool = False
-
-    @property
-    def described(self) -> str:
-        """What is not as usual, for names in tables and files; empty for the usual prefix."""
-        parts = [
-            self.task if self.task != "transcribe" else "",
-            f"as {self.language}" if self.language else "",
-        ]
-        return ", ".join(part for part in (*parts, "timestamps" if self.timestamps else "") if part)
-
-    @property
-    def facts(self) -> tuple[str, str | None, bool] | None:
-        """For hashes; None for the usual prefix."""
-        return astuple(self) if self.described else None
 
 
 def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
@@ -83,13 +44,6 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
-    if model.family.name != "whisper" or model.tokenizer is None:
-        raise InputError(
-            f"{model.name}: task=, language= and timestamps= are told to the decoder of a Whisper "
-            "with its tokenizer; this is "
-            f"a {model.family.name} model"
-            + ("" if model.tokenizer is not None else " without a tokenizer")
-        )
     vocabulary, languages = model.tokenizer.get_vocab(), languages_of(model)
     if not languages and (prefix.task != "transcribe" or prefix.language):
         raise InputError(
@@ -113,7 +67,7 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     text (the language that a multilingual Speech2Text writes). A clip's language that the decoder
     is not told is warned of, once for each model.
     """
-    if model.family.name != "whisper":
+    if model.family.check_prefix is None:
         _warn_of_language(model, clip, told=getattr(model.tokenizer, "tgt_lang", None))
         return _started(model)
     vocabulary = model.tokenizer.get_vocab()

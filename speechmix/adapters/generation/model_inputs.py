@@ -14,9 +14,9 @@ import torch
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from .audio_tokens import Heard
+    from .audio_tokens import AudioTokens
+    from .prompts import GeneratedText
     from .tokens import Tokens
-    from .transcription import Written
 
 
 @dataclass
@@ -30,21 +30,21 @@ class Prepared:
         The decoder's, where there is a decoder.
     source_tokens : Tokens, optional
         The encoder's, where it reads text.
-    written : Written, optional
+    generated_text : GeneratedText, optional
         What the model wrote itself, where that is what its decoder is fed.
     sound : str, optional
         Hash of the sound that the inputs were made of, where what is made of them is remembered
-        (remembering.py).
-    heard : Heard, optional
+        (activation_cache.py).
+    audio_tokens : AudioTokens, optional
         Where sound is among the decoder's tokens, in an audio language model.
     """
 
     inputs: dict[str, torch.Tensor]
     tokens: Tokens | None = None
     source_tokens: Tokens | None = None
-    written: Written | None = None
+    generated_text: GeneratedText | None = None
     sound: str | None = None
-    heard: Heard | None = None
+    audio_tokens: AudioTokens | None = None
 
     @property
     def decoder_tokens(self) -> Tokens:
@@ -65,7 +65,7 @@ class Prepared:
         return self.decoder_tokens if self.source_tokens is None else self.source_tokens
 
 
-class InputsOfSound(dict):
+class HashedInputs(dict):
     """Prepared inputs that say of which sound they are, so that what is remembered of it serves
     them too.
 

@@ -27,7 +27,7 @@ _POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions")
 _SPACE = "▁"  # how sentencepiece marks the start of a word
 
 
-def architecture(config) -> str:
+def checkpoint_class(config) -> str:
     """Name the transformers class a checkpoint was saved from; the bare model where that is not
     known."""
     names = [name for name in config.architectures or [] if hasattr(transformers, name)]
@@ -42,7 +42,7 @@ def tiny_ids(config) -> dict[str, torch.Tensor]:
 
 def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
     """Inputs of a model with one stack of tokens, encoder or decoder."""
-    inputs, tokens = encoded(model, sentence)
+    inputs, tokens = encode_sentence(model, sentence)
     if "decoder" in model.stacks:
         return Prepared(inputs, tokens=_with_foil(model, sentence, tokens))
     return Prepared(inputs, source_tokens=tokens)
@@ -50,7 +50,7 @@ def prepare_sentence(model: Model, sentence: Sentence, stacks: tuple[str, ...]) 
 
 def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...]) -> Prepared:
     """Inputs of a sequence-to-sequence model; the decoder is fed the sentence's translation."""
-    inputs, tokens = encoded(model, sentence)
+    inputs, tokens = encode_sentence(model, sentence)
     prepared = Prepared(inputs, source_tokens=tokens)
     if not set(stacks) & {"decoder", "cross"}:
         return prepared
@@ -68,7 +68,7 @@ def prepare_translation(model: Model, sentence: Sentence, stacks: tuple[str, ...
     return prepared
 
 
-def encoded(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
+def encode_sentence(model: Model, sentence: Sentence) -> tuple[dict[str, torch.Tensor], Tokens]:
     """What the model is fed for a sentence's text (and pair), a batch of one, and its tokens."""
     tokenizer = _tokenizer_of(model)
     texts = [_with_mask(model, text) for text in (sentence.text, sentence.pair) if text is not None]
@@ -210,7 +210,7 @@ def _with_foil(model: Model, sentence: Sentence, tokens: Tokens) -> Tokens:
         return tokens
     text = _with_other_spelling(sentence, target, "text")
     other = replace(sentence, text=text, cue=None, target=None, foil=None)
-    return _decided(tokens, tokens.ids, encoded(model, other)[1].ids, sentence)
+    return _decided(tokens, tokens.ids, encode_sentence(model, other)[1].ids, sentence)
 
 
 def _target_of(sentence: Sentence) -> TextWord | None:

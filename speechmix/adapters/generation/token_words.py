@@ -14,12 +14,12 @@ from ...inputs.words.timed_words import Word
 from .word_positions import places_in_text, word_at
 
 
-def located_tokens(
+def align_tokens_to_words(
     tokenizer: Any, text: str, words: Sequence[Word]
 ) -> tuple[list[int], list[str], list[int | None]]:
     """Tokens of a text without special ones: ids, labels as they are written, and which of the
     words each is of."""
-    ids, offsets, text = tokens_with_offsets(tokenizer, text)
+    ids, offsets, text = tokenize_with_offsets(tokenizer, text)
     places = places_in_text(words, text)
     labels = [
         text[a:b].strip() or tokenizer.decode([i]).strip() or "␣"
@@ -28,7 +28,9 @@ def located_tokens(
     return ids, labels, [word_at(place, places) for place in offsets]
 
 
-def tokens_with_offsets(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]], str]:
+def tokenize_with_offsets(
+    tokenizer: Any, text: str
+) -> tuple[list[int], list[tuple[int, int]], str]:
     """Tokens of a text without special ones: ids, the characters of each, and the text that these
     are counted in.
 

@@ -1,9 +1,8 @@
-"""What a model writes by itself: the greedy transcript or translation of a clip, the greedy
-translation of a text.
+"""Generate text greedily: the transcript or translation of a clip, the translation of a sentence.
 
 In: a trained model with its language-model head, and a clip without a text (or a sentence without a
 translation). Out: what it wrote, as ids and as text, to be fed to its decoder again. It is written
-once: `Model.written` remembers it for a model as it is (its `fingerprint`), and a run keeps it in
+once: `Model.generated_texts` remembers it for a model as it is (its `fingerprint`), and a run keeps it in
 its folder. A random twin writes nothing; it is fed what the trained model wrote.
 """
 
@@ -11,21 +10,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...errors import InputError
-from ...files.cache_keys import digest
-from ...inputs.clips.clip import Clip
-from ..capture.activation_cache import encoder_output
+from ...inputs.sentences.sentence import Sentence
 from ..capture.device_copy import inputs_to_device
+from ..capture.features import run_encoder
+from .audio_prompt import prepare_prompt, provided_answer
 from .decoder_prefix import TICK, decoder_prefix, first_timestamp, timestamp
-from .tokens import Tokens, check_tokenizer, decoder_tokens, given_text, most_tokens
+from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
+from .generated_texts import generate_text
+from .prompts import GeneratedText
+from .text_tokens import encode_sentence
+from .tokens import Tokens
 
 if TYPE_CHECKING:
-    from ...inputs.sentences.sentence import Sentence
+    from ...inputs.clips.clip import Clip
     from ..model import Model
     from .model_inputs import Prepared
 
@@ -33,72 +35,20 @@ LONGEST = 224  # tokens of a transcript: half of Whisper's decoder, as its autho
 _LONGEST_TRANSLATION = 256
 
 
-@dataclass(frozen=True)
-class Written:
-    """What a model wrote.
-
-    Parameters
-    ----------
-    ids : tuple of int
-        As the decoder is fed them again: with the prefix, without the end of text.
-    n_prefix : int
-        How many of them were given and not written.
-    text : str
-        What they spell, special tokens left out.
-    by : str
-        The model, and that its choice was greedy.
-    ended : bool
-        False if it would have gone on.
-    """
-
-    ids: tuple[int, ...]
-    n_prefix: int
-    text: str
-    by: str
-    ended: bool = True
+def provided_decoder_text(model: Model, clip: Clip) -> str | None:
+    """The text that a clip, or the model's prompt, brings for the decoder; None if there is none."""
+    provided = provided_answer if model.capabilities.has_audio_tokens else provided_text
+    return provided(model, clip)
 
 
-def can_write(model: Model) -> bool:
-    """True for a trained model with a decoder fed by an encoder, a language-model head and a
-    tokenizer."""
-    headed = getattr(model.module, "can_generate", lambda: False)()
-    fed = "cross" in model.stacks or (model.converses and model.processor is not None)
-    return headed and fed and model.tokenizer is not None and model.init == "trained"
+def needs_generated_text(model: Model, clip: Clip) -> bool:
+    """Whether a model has a decoder to be fed and the clip brings no text for it."""
+    needs = model.processor if model.capabilities.has_audio_tokens else model.tokenizer
+    reads_audio_apart = model.capabilities.decoding in ("cross-attention", "audio tokens")
+    return reads_audio_apart and needs is not None and provided_decoder_text(model, clip) is None
 
 
-def key_of(model: Model, item: Clip | Sentence) -> str:
-    """Hash of what decides what a model writes about an item."""
-    question = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
-    return digest([model.fingerprint, *question])
-
-
-def written_about(model: Model, item: Clip | Sentence) -> Written:
-    """What the model writes about a clip without a text or a sentence without a translation;
-    written now or remembered.
-
-    Raises
-    ------
-    InputError
-        If it cannot write: a random twin, a model without a head.
-    """
-    key = key_of(model, item)
-    if key not in model.written:
-        if not can_write(model):
-            remedy = "text= (translation= where it translates)" if model.hears else "translation="
-            remedy = "answer=" if model.converses else remedy
-            raise InputError(
-                f"{item.name} has no text to feed the decoder, and {model.label} writes none "
-                "itself (a trained model with "
-                f"its head does): give {remedy}, or ask for stacks=['encoder']"
-            )
-        write: Any = (
-            _answer if model.converses else _transcript if isinstance(item, Clip) else _translation
-        )
-        model.written[key] = write(model, item)
-    return model.written[key]
-
-
-def with_decoder_tokens(
+def add_decoder_tokens(
     model: Model, clip: Clip, stacks: Sequence[str], prepared: Prepared
 ) -> Prepared:
     """Add what the decoder behind a speech encoder is fed, if it is asked about.
@@ -106,40 +56,40 @@ def with_decoder_tokens(
     Raises
     ------
     InputError
-        As `tokens_of_clip`.
+        As `tokenize_clip`.
     """
     if set(stacks) & {"decoder", "cross"}:
-        prepared.tokens, prepared.written = tokens_of_clip(model, clip)
+        prepared.tokens, prepared.generated_text = tokenize_clip(model, clip)
         prepared.inputs["decoder_input_ids"] = torch.tensor([prepared.tokens.ids])
     return prepared
 
 
-def tokens_of_clip(model: Model, clip: Clip) -> tuple[Tokens, Written | None]:
+def tokenize_clip(model: Model, clip: Clip) -> tuple[Tokens, GeneratedText | None]:
     """What a decoder behind a speech encoder is fed for a clip: its text, or else what the model
     itself writes.
 
     Raises
     ------
     InputError
-        As `decoder_tokens` and `written_about`.
+        As `decoder_tokens` and `generate_text`.
     """
     check_tokenizer(model, clip)
-    if given_text(model, clip) is not None:
+    if provided_text(model, clip) is not None:
         return decoder_tokens(model, clip), None
-    written = written_about(model, clip)
+    written = generate_text(model, clip)
     return _tokens_of(model, written), written
 
 
-def feed_as_written(model: Model, prepared: Prepared, written: Written) -> None:
+def feed_generated_text(model: Model, prepared: Prepared, written: GeneratedText) -> None:
     """Have a decoder fed the very tokens of the translation that the model wrote, where its text
     has other tokens."""
-    prepared.written = written
+    prepared.generated_text = written
     if prepared.decoder_tokens.ids != list(written.ids):
         prepared.tokens = _tokens_of(model, written)
         prepared.inputs["decoder_input_ids"] = torch.tensor([written.ids])
 
 
-def greedy_ids(
+def generate_greedily(
     model: Model, clip: Clip, *, max_tokens: int = LONGEST
 ) -> tuple[list[int], int, bool]:
     """Ids of the likeliest token after the other, by the rules of the model's generation config.
@@ -158,10 +108,10 @@ def greedy_ids(
     inputs = inputs_to_device(heard.inputs, model.device, model.state_dtype)
     ids = decoder_prefix(model, clip)
     n_prefix, end = len(ids), model.tokenizer.eos_token_id
-    limit = min(max_tokens + n_prefix, *most_tokens(model))
+    limit = min(max_tokens + n_prefix, *decoder_lengths(model))
     rules = _rules(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad():
-        memory, new, past = encoder_output(model, inputs, heard.sound), ids, None
+        memory, new, past = run_encoder(model, inputs, heard.sound), ids, None
         while len(ids) < limit:
             tokens = torch.tensor([new], device=model.device)
             output = model.module(
@@ -180,26 +130,27 @@ def greedy_ids(
     return ids, n_prefix, False
 
 
-def spelled(model: Model, ids: Sequence[int]) -> str:
+def decode_ids(model: Model, ids: Sequence[int]) -> str:
     """Text of ids, special tokens and timestamps left out."""
     first = first_timestamp(model) if model.prefix.timestamps else model.config.vocab_size
     return model.tokenizer.decode([i for i in ids if i < first], skip_special_tokens=True).strip()
 
 
-def translated(model: Model, sentence: Sentence) -> Sentence:
-    """The sentence with the translation that the model itself writes; as it is if it has one.
+def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
+    """The sentence with the translation that the model itself generates; as it is if it has one.
 
     Raises
     ------
     InputError
-        As `written_about`.
+        As `generate_text`.
     """
+    sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
     if sentence.translation is not None:
         return sentence
-    written = written_about(model, sentence)
-    if not written.text:
+    generated = generate_text(model, sentence)
+    if not generated.text:
         raise InputError(f"{sentence.name!r}: {model.label} writes no text: give translation=")
-    return sentence.replace(translation=written.text)
+    return sentence.replace(translation=generated.text)
 
 
 def _rules(model: Model, n_prefix: int) -> list[Any]:
@@ -229,21 +180,19 @@ def _rules(model: Model, n_prefix: int) -> list[Any]:
     return rules
 
 
-def _transcript(model: Model, clip: Clip) -> Written:
+def generate_transcript(model: Model, clip: Clip) -> GeneratedText:
     what = "translation" if model.prefix.task == "translate" else "transcript"
-    ids, n_prefix, ended = greedy_ids(model, clip)
-    text = spelled(model, ids[n_prefix:])
-    return Written(
+    ids, n_prefix, ended = generate_greedily(model, clip)
+    text = decode_ids(model, ids[n_prefix:])
+    return GeneratedText(
         tuple(ids), n_prefix, text, f"{what} of the model ({model.label}, greedy)", ended
     )
 
 
-def _answer(model: Model, clip: Clip) -> Written:
+def generate_answer(model: Model, clip: Clip) -> GeneratedText:
     """What an audio language model answers, by transformers' own greedy `generate`; the ids of the
     answer alone."""
-    from .audio_prompt import prompted
-
-    inputs = inputs_to_device(prompted(model, clip), model.device, model.state_dtype)
+    inputs = inputs_to_device(prepare_prompt(model, clip), model.device, model.state_dtype)
     greedy = {"num_beams": 1, "do_sample": False, "max_new_tokens": LONGEST}
     unheard = [model.config.audio_token_id]  # fed again, it would ask for a sound of its own
     with model.in_use(model.state_dtype), torch.no_grad():
@@ -253,10 +202,10 @@ def _answer(model: Model, clip: Clip) -> Written:
     ended = bool(ids) and ids[-1] in ([ends] if isinstance(ends, int) else ends or ())
     ids = ids[:-1] if ended else ids
     text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
-    return Written(tuple(ids), 0, text, f"answer of the model ({model.label}, greedy)", ended)
+    return GeneratedText(tuple(ids), 0, text, f"answer of the model ({model.label}, greedy)", ended)
 
 
-def _tokens_of(model: Model, written: Written) -> Tokens:
+def _tokens_of(model: Model, written: GeneratedText) -> Tokens:
     """Decoder input of what a model wrote, token by token as it wrote it; they are of no word of
     the clip or sentence."""
     tokenizer, special = model.tokenizer, set(model.tokenizer.all_special_ids)
@@ -275,12 +224,13 @@ def _tokens_of(model: Model, written: Written) -> Tokens:
     return Tokens(ids, [*labels, end], [None] * (len(ids) + 1), [*kinds, "special"], ahead=1)
 
 
-def _translation(model: Model, sentence: Sentence) -> Written:
+def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
     """Greedy search of transformers' own `generate`, which knows the family's rules (a language to
     begin with, no padding)."""
-    from .text_tokens import encoded
-
-    inputs = {name: tensor.to(model.device) for name, tensor in encoded(model, sentence)[0].items()}
+    inputs = {
+        name: tensor.to(model.device)
+        for name, tensor in encode_sentence(model, sentence)[0].items()
+    }
     with model.in_use(model.state_dtype), torch.no_grad():
         limit = min(
             _LONGEST_TRANSLATION,
@@ -298,4 +248,4 @@ def _translation(model: Model, sentence: Sentence) -> Written:
     text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
     by = f"translation of the model ({model.label}, greedy)"
     ended = at_end and len(ids) <= limit  # an end that is forced at the limit is none
-    return Written(tuple(ids[:-1] if at_end else ids), 1, text, by, ended)
+    return GeneratedText(tuple(ids[:-1] if at_end else ids), 1, text, by, ended)

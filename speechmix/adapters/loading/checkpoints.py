@@ -19,10 +19,10 @@ import transformers
 from transformers.utils import logging
 
 from ...errors import InputError, MissingExtraError, ModelError
-from ..families.specs import Family
+from ..families.family import Family
 from .hub import hub_options, hub_problem
-from .model_references import quantised
-from .torchaudio_version import what_is_wrong
+from .model_references import quantised_message
+from .torchaudio_version import torchaudio_problem
 
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and
 # pre-training heads.
@@ -31,7 +31,7 @@ _UNUSED_WEIGHTS = ("masked_spec_embed", "mask_emb", "quantizer", "project_q", "p
 # For every from_pretrained and from_config of an Auto class: without it transformers asks on the
 # terminal whether to run the Python code that a model folder brings, and runs it after a "y" on
 # standard input.
-NO_OWN_CODE = {"trust_remote_code": False}
+NO_CUSTOM_CODE = {"trust_remote_code": False}
 
 _PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
 
@@ -41,15 +41,15 @@ def config_of(source: str, options: dict[str, str]) -> Any:
     thinker."""
     try:
         config = transformers_class("AutoConfig").from_pretrained(
-            source, **options, **hub_options(source), **NO_OWN_CODE
+            source, **options, **hub_options(source), **NO_CUSTOM_CODE
         )
         _refuse_kernels(source, config)
         return getattr(config, "thinker_config", config)
     except ModelError:
         raise
     except Exception as error:  # whatever the hub's client or a damaged file makes of it
-        if needs_own_code(error):
-            raise ModelError(own_code(source)) from error
+        if needs_custom_code(error):
+            raise ModelError(custom_code_message(source)) from error
         if problem := hub_problem(source):
             raise ModelError(f"cannot load {source!r}: {problem}") from error
         beside, name = Path(source).parent, Path(source).name
@@ -66,12 +66,12 @@ def config_of(source: str, options: dict[str, str]) -> Any:
         ) from error
 
 
-def trained(
+def load_trained(
     cls: Any, source: str, config: Any, dtype: torch.dtype, options: dict[str, str]
 ) -> torch.nn.Module:
     """Trained weights of a folder or hub id, as transformers reads them."""
     if getattr(config, "quantization_config", None) is not None:
-        raise ModelError(quantised(source, config.quantization_config))
+        raise ModelError(quantised_message(source, config.quantization_config))
     if getattr(config, "has_lora_adapter", False) and find_spec("peft") is None:
         raise MissingExtraError("peft", "peft", f"the adapter that {source!r} hears with")
     try:
@@ -83,11 +83,11 @@ def trained(
                 output_loading_info=True,
                 **options,
                 **hub_options(source),
-                **NO_OWN_CODE,
+                **NO_CUSTOM_CODE,
             )
     except Exception as error:  # damaged files raise the errors of many libraries
-        if needs_own_code(error):
-            raise ModelError(own_code(source)) from error
+        if needs_custom_code(error):
+            raise ModelError(custom_code_message(source)) from error
         raise ModelError(f"cannot load the weights of {source!r}: {brief(error)}") from error
     _refuse_missing(source, report["missing_keys"])
     return module
@@ -130,7 +130,7 @@ def transformers_class(name: str) -> Any:
             f"transformers {transformers.__version__} has no {name}: a newer one may"
         ) from error
     except (ImportError, OSError, RuntimeError) as error:
-        broken = what_is_wrong()  # transformers imports it before any model
+        broken = torchaudio_problem()  # transformers imports it before any model
         raise ModelError(broken or f"transformers cannot import {name}: {brief(error)}") from error
 
 
@@ -151,13 +151,14 @@ def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
         return transformers_class(auto_class).from_pretrained(
-            source, **options, **hub_options(source), **NO_OWN_CODE
+            source, **options, **hub_options(source), **NO_CUSTOM_CODE
         )
     except Exception as error:  # a damaged file, the hub's client, a library that is not installed
-        if needs_own_code(error):
+        if needs_custom_code(error):
             what = auto_class.removeprefix("Auto").lower()
             warnings.warn(
-                f"no {what}: {own_code(source)}, and its {what} as processor=", stacklevel=4
+                f"no {what}: {custom_code_message(source)}, and its {what} as processor=",
+                stacklevel=4,
             )
             return None
         if Path(source).is_dir():
@@ -168,7 +169,7 @@ def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
         return None
 
 
-def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any]:
+def split_processor(processor: Any, family: Family, config: Any) -> tuple[Any, Any]:
     """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from
     its config alone."""
     if processor is not None and not any(hasattr(processor, name) for name in _PROCESSOR):
@@ -192,18 +193,22 @@ def processors_of(processor: Any, family: Family, config: Any) -> tuple[Any, Any
     return extractor, tokenizer
 
 
-def prompting(processor: Any, family: Family) -> Any:
+def chat_processor(processor: Any, family: Family) -> Any:
     """The whole processor, where an audio language model needs it to write a prompt around a
     sound."""
-    return processor if family.projector is not None and hasattr(processor, "audio_token") else None
+    return (
+        processor
+        if family.projector_step is not None and hasattr(processor, "audio_token")
+        else None
+    )
 
 
-def needs_own_code(error: Exception) -> bool:
+def needs_custom_code(error: Exception) -> bool:
     """Whether transformers refused to run the Python code that a model brings."""
     return "trust_remote_code" in str(error)
 
 
-def own_code(source: str) -> str:
+def custom_code_message(source: str) -> str:
     """Message for a model that transformers loads only with the model's own Python code."""
     return (
         f"{source!r} needs Python code of its own (auto_map in its config), which speechmix never "

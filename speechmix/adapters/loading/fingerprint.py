@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..capture.precision_context import parts_of
+from ..capture.precision_context import list_modules
 
 _PLAIN = (int, float, str, type(None))  # bool is an int
 _CHUNK = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
@@ -85,7 +85,7 @@ def _layers(module: nn.Module) -> list[str]:
     ]
 
 
-class Seen:
+class WeightsSnapshot:
     """The tensors a fingerprint was made of, as they were: has one been exchanged or written to
     since?
 
@@ -96,13 +96,13 @@ class Seen:
     def __init__(self, module: nn.Module, *others: Any):
         self._parts = [
             (part, [(name, *_state(tensor)) for name, tensor in _own_tensors(part)])
-            for part in parts_of(module)
+            for part in list_modules(module)
         ]
         self._others = [_state_of_other(other) for other in others]
 
     def still(self, module: nn.Module, *others: Any) -> bool:
         """Return True if nothing has changed."""
-        parts = parts_of(module)
+        parts = list_modules(module)
         return (
             self._others == [_state_of_other(other) for other in others]
             and len(parts) == len(self._parts)

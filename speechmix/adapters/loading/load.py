@@ -2,7 +2,7 @@
 initialised twin.
 
 No modelling code: the model is what transformers builds. After loading, a self-check on a tiny
-input (check.py) makes sure that the family's table fits it, so that a wrong path is an error now
+input (self_check.py) makes sure that the family's table fits it, so that a wrong path is an error now
 and not wrong science later. An object given stays as it is: it is evaluated within `Model.in_use`,
 and what has to be converted is a copy.
 """
@@ -19,30 +19,30 @@ import torch
 from ...errors import InputError, ModelError
 from ..binding.fidelity_check import measure_as_given
 from ..binding.self_check import self_check
-from ..capture.precision_context import dtype_named
+from ..capture.precision_context import dtype_named, has_adapters
 from ..families.registry import family_of_type
 from ..model import Model
 from .checkpoints import (
-    NO_OWN_CODE,
+    NO_CUSTOM_CODE,
     brief,
+    chat_processor,
     config_of,
-    needs_own_code,
-    own_code,
+    custom_code_message,
+    load_trained,
+    needs_custom_code,
     processor_at,
-    processors_of,
-    prompting,
-    trained,
+    split_processor,
     transformers_class,
 )
 from .model_references import (
-    check_source,
+    check_model_reference,
     check_weights,
     is_pipeline,
-    named_as_in_transformers,
-    place_of,
-    unwrapped,
+    resolve_path_or_id,
+    resolve_transformers_options,
+    unwrap_module,
 )
-from .peft_adapters import base_of, has_adapters, merged, with_adapter
+from .peft_adapters import adapter_base, load_adapter, merge_adapters
 
 INITS = ("trained", "random")
 
@@ -120,12 +120,12 @@ def load(
     if seed is not None and init != "random":
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
     seed = (0 if seed is None else seed) if init == "random" else None
-    dtype, device = named_as_in_transformers(named_otherwise, dtype=dtype, device=device)
+    dtype, device = resolve_transformers_options(named_otherwise, dtype=dtype, device=device)
     precision = None if dtype is None or dtype == "auto" else dtype_named(dtype)
     device = _device(device)
     if is_pipeline(source):
         source, processor = source.model, source if processor is None else processor
-    check_source(source)
+    check_model_reference(source)
     with torch.random.fork_rng(
         devices=[]
     ):  # transformers draws numbers on the way; the caller's state stays as it is
@@ -133,9 +133,9 @@ def load(
             seed or 0
         )  # not torch.manual_seed, which sets every GPU's too
         if isinstance(source, torch.nn.Module):
-            model = _from_object(unwrapped(source), init, seed, precision, device, processor)
+            model = _from_object(unwrap_module(source), init, seed, precision, device, processor)
         else:
-            place = place_of(source)
+            place = resolve_path_or_id(source)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
             precision = torch.float32 if dtype is None else precision  # None for "auto"
             model = _from_source(place, init, seed, precision, device, revision, processor)
@@ -170,7 +170,7 @@ def _from_object(
     name = getattr(module, "name_or_path", "") or type(module).__name__
     owned = module
     if has_adapters(module):
-        module = merged(module)
+        module = merge_adapters(module)
     config = getattr(module, "config", None)
     if config is None:
         raise ModelError(
@@ -189,7 +189,7 @@ def _from_object(
         module = _converted(_copied(module) if module is owned else module, dtype, device)
     if module is not owned:
         module.eval().requires_grad_(False)
-    extractor, tokenizer = processors_of(processor, family, config)
+    extractor, tokenizer = split_processor(processor, family, config)
     return Model(
         module,
         family,
@@ -198,7 +198,7 @@ def _from_object(
         seed,
         extractor,
         tokenizer,
-        processor=prompting(processor, family),
+        processor=chat_processor(processor, family),
     )
 
 
@@ -214,8 +214,8 @@ def _drawn(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         with torch.device("cpu"):
             return build()
     except Exception as error:  # a config that fits no model
-        if needs_own_code(error):
-            raise ModelError(own_code("the model")) from error
+        if needs_custom_code(error):
+            raise ModelError(custom_code_message("the model")) from error
         raise ModelError(
             f"cannot build a random twin from the model's config: {brief(error)}"
         ) from error
@@ -273,8 +273,8 @@ def _from_source(
     processor: Any,
 ) -> Model:
     options = {"revision": revision} if revision else {}
-    base = base_of(source)
-    place = source if base is None else place_of(base)
+    base = adapter_base(source)
+    place = source if base is None else resolve_path_or_id(base)
     config = config_of(place, options if base is None else {})
     family = family_of_type(config.model_type)
     cls = transformers_class(family.auto_class(config))
@@ -284,23 +284,23 @@ def _from_source(
     if init == "random":
         module = _drawn(
             lambda: (
-                cls.from_config(config, dtype=torch.float32, **NO_OWN_CODE)
+                cls.from_config(config, dtype=torch.float32, **NO_CUSTOM_CODE)
                 if hasattr(cls, "from_config")
                 else cls(config)
             )
         )
         module = _converted(module, dtype, device)
     else:
-        module = trained(cls, place, config, dtype, options if base is None else {})
-        module = module if base is None else with_adapter(module, source)
-        module = (merged(module) if has_adapters(module) else module).to(
+        module = load_trained(cls, place, config, dtype, options if base is None else {})
+        module = module if base is None else load_adapter(module, source)
+        module = (merge_adapters(module) if has_adapters(module) else module).to(
             device
         )  # Granite-speech comes with one
         check_weights(module, source)
     module.eval().requires_grad_(False)
-    if processor is None and family.projector is not None:
+    if processor is None and family.projector_step is not None:
         processor = processor_at("AutoProcessor", place, options)
-    extractor, tokenizer = processors_of(processor, family, config)
+    extractor, tokenizer = split_processor(processor, family, config)
     if processor is None:
         if family.grid is not None:
             extractor = processor_at("AutoFeatureExtractor", place, options) or extractor
@@ -319,5 +319,5 @@ def _from_source(
         seed,
         extractor,
         tokenizer,
-        processor=prompting(processor, family),
+        processor=chat_processor(processor, family),
     )

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import ModelError
+from ...errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from ...inputs.audio.frame_grid import FrameGrid
     from ..binding.bound_layers import Stack
-    from ..families.specs import Family
+    from ..families.capabilities import Capabilities
 
 
 _SPELLING = (
@@ -26,11 +25,11 @@ _SPELLING = (
 )  # how names of recognisers end
 
 
-class Described:
+class ModelDescription:
     """What a `Model` says of itself."""
 
     module: Any
-    family: Family
+    capabilities: Capabilities
     name: str
     init: str
     seed: int | None
@@ -52,28 +51,33 @@ class Described:
     @property
     def readable_attention(self) -> str:
         """The attention implementation of transformers that the model is run under to be read."""
-        plans = [block for stack in self.stacks.values() for block in stack.plan.blocks]
-        return "eager" if any(plan.softmax for plan in plans) else "sdpa"
+        specs = [block for stack in self.stacks.values() for block in stack.spec.blocks]
+        return "eager" if any(spec.needs_eager for spec in specs) else "sdpa"
 
     @property
     def hears(self) -> bool:
         """True for a speech model, False for a text model."""
-        return self.family.grid is not None
+        return self.capabilities.input_kind == "audio"
 
     @property
     def converses(self) -> bool:
         """True for an audio language model, whose decoder reads sound among its tokens."""
-        return self.family.projector is not None and "decoder" in self.stacks
+        return self.capabilities.has_audio_tokens
 
     @property
     def projector_step(self) -> tuple[int, int]:
         """How many frames of the encoder become how many positions of an audio language model's
         decoder."""
-        if self.family.projector is None:
+        if self.capabilities.projector_step is None:
             raise ModelError(
                 f"{self.name} is no audio language model: no sound is among its decoder's tokens"
             )
-        return self.family.projector(self.config)
+        return self.capabilities.projector_step
+
+    def refuse_audio_tokens(self, reason: str) -> None:
+        """Raise `InputError` for an audio language model, whose decoder reads audio among tokens."""
+        if self.capabilities.has_audio_tokens:
+            raise InputError(reason)
 
     @property
     def can_spell(self) -> bool:
@@ -127,33 +131,21 @@ class Described:
         """Name for tables and files: the model, and the seed of a random twin."""
         return self.name if self.init == "trained" else f"{self.name} random {self.seed}"
 
-    def grid(self, n_samples: int) -> FrameGrid:
-        """Frames of a clip of `n_samples` samples at the model's rate.
-
-        Raises
-        ------
-        ModelError
-            For a model that reads text.
-        """
-        if self.family.grid is None:
-            raise ModelError(f"{self.name} reads text: there are no frames")
-        return self.family.grid(self.config, n_samples)
-
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order,
         final norm."""
         origin = self.init if self.seed is None else f"{self.init}, seed {self.seed}"
         lines = [
-            f"{self.name} ({origin}): {type(self.module).__name__}, family {self.family.name}, "
+            f"{self.name} ({origin}): {type(self.module).__name__}, family {self.capabilities.family}, "
             f"{self.dtype}, {self.device}"
         ]
         for stack in self.stacks.values():
-            plan = stack.plan
-            last = plan.final_norm or "none"
+            spec = stack.spec
+            last = spec.final_norm or "none"
             lines.append(
                 f"  {stack.name:<8} {len(stack):>2} layers x {stack.heads} heads, width "
                 f"{stack.width}, "
-                f"{plan.norm_order}-norm, final norm: {last}"
+                f"{spec.norm_order}-norm, final norm: {last}"
             )
         return "\n".join(lines)
 

@@ -48,7 +48,7 @@ _NO_OPTION = {  # by how their names begin
 }
 
 
-def named_as_in_transformers(
+def resolve_transformers_options(
     options: dict[str, Any], *, dtype: Any, device: Any
 ) -> tuple[Any, Any]:
     """Precision and device out of `torch_dtype` and `device_map`; every other option is refused.
@@ -104,7 +104,7 @@ def is_pipeline(source: Any) -> TypeGuard[transformers.Pipeline]:
     )
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
+def unwrap_module(module: nn.Module) -> nn.Module:
     """Return the model inside torch.compile's or a data-parallel wrapper; of one that thinks and
     talks, the thinker."""
     while True:
@@ -116,7 +116,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
             return getattr(module, "thinker", module)
 
 
-def check_source(source: Any) -> None:
+def check_model_reference(source: Any) -> None:
     """Refuse what is neither a module nor a place, and say what to pass.
 
     Raises
@@ -162,7 +162,7 @@ def check_source(source: Any) -> None:
     )
 
 
-def place_of(source: str | os.PathLike) -> str:
+def resolve_path_or_id(source: str | os.PathLike) -> str:
     """Return the folder a path names (as an absolute or relative path that is there), or the hub
     id.
 
@@ -252,11 +252,11 @@ def check_weights(module: nn.Module, name: str) -> None:
         ):
             method = method or type(part).__name__
     if method is not None or getattr(module, "is_quantized", False):
-        raise ModelError(quantised(name, method))
+        raise ModelError(quantised_message(name, method))
     devices = set()
     for weight_name, weight in module.named_parameters():
         if not weight.is_floating_point() and not weight.is_complex():
-            raise ModelError(quantised(name, f"{weight_name} is {weight.dtype}"))
+            raise ModelError(quantised_message(name, f"{weight_name} is {weight.dtype}"))
         devices.add(weight.device)
     if not devices:
         raise ModelError(
@@ -270,7 +270,7 @@ def check_weights(module: nn.Module, name: str) -> None:
         )
 
 
-def quantised(name: str, method: Any) -> str:
+def quantised_message(name: str, method: Any) -> str:
     """Return what to say of a quantised model."""
     kind = (
         method.get("quant_method")

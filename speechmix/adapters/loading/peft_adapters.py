@@ -19,16 +19,11 @@ from torch import nn
 
 from ...errors import MissingExtraError, ModelError
 from ...files.bounded_reads import read_bounded
-from ..capture.precision_context import parts_of
+from ..capture.precision_context import has_adapters
 from .checkpoints import brief
 
 
-def has_adapters(module: nn.Module) -> bool:
-    """True if some part of a model is PEFT's."""
-    return any(type(part).__module__.startswith("peft.") for part in parts_of(module))
-
-
-def merged(module: nn.Module) -> nn.Module:
+def merge_adapters(module: nn.Module) -> nn.Module:
     """Return a copy of a model with its active adapters merged.
 
     Raises
@@ -72,7 +67,7 @@ def _without_traces(module: nn.Module) -> nn.Module:
     return module
 
 
-def base_of(folder: str) -> str | None:
+def adapter_base(folder: str) -> str | None:
     """Return the model that an adapter in a folder was trained on; None for a folder with a model.
 
     Raises
@@ -100,7 +95,7 @@ def base_of(folder: str) -> str | None:
     return str(beside) if not Path(base).exists() and beside.is_dir() else base
 
 
-def with_adapter(module: nn.Module, folder: str) -> nn.Module:
+def load_adapter(module: nn.Module, folder: str) -> nn.Module:
     """Return a model with the adapter in a folder merged into it (the module itself is used up).
 
     Raises

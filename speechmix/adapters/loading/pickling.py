@@ -7,8 +7,9 @@ before. In: a model. Out: what it is made of again.
 
 from __future__ import annotations
 
+import copyreg
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +17,24 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ModelError
 from ..binding.bound_layers import bind
-
-if TYPE_CHECKING:
-    from ..families.specs import StackPlan
-    from ..model import Model
+from ..families.registry import family_of_type
+from ..families.specs import StackSpec
+from ..model import Model
 
 # Fields that are made again, or belong to the process.
-_NOT_PICKLED = ("module", "family", "stacks", "weight_products", "heard", "_parts", "_fingerprint")
+_NOT_PICKLED = (
+    "module",
+    "family",
+    "stacks",
+    "weight_products",
+    "activation_cache",
+    "_modules",
+    "_fingerprint",
+)
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class ModuleRecipe:
     """A transformers model by its class, config, weights, and the buffers that no checkpoint
     stores.
 
@@ -43,7 +51,7 @@ class Rebuilt:
     generation_config: Any = None
 
     @classmethod
-    def of(cls, module: Any) -> Rebuilt:
+    def of(cls, module: Any) -> ModuleRecipe:
         """What a module is built again from."""
         with_gradients = tuple(
             name for name, weight in module.named_parameters() if weight.requires_grad
@@ -98,21 +106,25 @@ def _cannot_be_pickled(part: nn.Module) -> bool:
     return is_parametrized(part) or bool(part._forward_hooks or part._forward_pre_hooks)
 
 
-def contents(model: Model) -> tuple[Any, dict[str, tuple[StackPlan, int, str]], dict[str, Any]]:
-    """The module (or what it is built again from), each stack's plan, heads and `no_sum`, and the
+def model_contents(
+    model: Model,
+) -> tuple[Any, dict[str, tuple[StackSpec, int, str]], dict[str, Any]]:
+    """The module (or what it is built again from), each stack's spec, heads and `unknown_sum`, and the
     other fields."""
     module = (
-        Rebuilt.of(model.module)
+        ModuleRecipe.of(model.module)
         if any(map(_cannot_be_pickled, model.module.modules()))
         else model.module
     )
-    stacks = {name: (stack.plan, stack.heads, stack.no_sum) for name, stack in model.stacks.items()}
+    stacks = {
+        name: (stack.spec, stack.heads, stack.unknown_sum) for name, stack in model.stacks.items()
+    }
     fields = {name: value for name, value in model.__dict__.items() if name not in _NOT_PICKLED}
     return module, stacks, fields
 
 
-def restored(
-    module: Any, stacks: dict[str, tuple[StackPlan, int, str]], fields: dict[str, Any]
+def restore_model(
+    module: Any, stacks: dict[str, tuple[StackSpec, int, str]], fields: dict[str, Any]
 ) -> Model:
     """Make a model of its contents.
 
@@ -122,16 +134,20 @@ def restored(
         If its architecture is not registered in this process, or a module with parametrized weights
         cannot be built again.
     """
-    from ..families.registry import family_of_type
-    from ..model import Model
-
-    module = module.build() if isinstance(module, Rebuilt) else module
+    module = module.build() if isinstance(module, ModuleRecipe) else module
     model = Model(
         module, family_of_type(getattr(module.config, "model_type", None)), fields["name"]
     )
     model.__dict__.update(fields)
-    for name, (plan, heads, no_sum) in stacks.items():
-        bound = bind(plan, model.base, heads)
+    for name, (spec, heads, unknown_sum) in stacks.items():
+        bound = bind(spec, model.base, heads)
         if bound is not None:
-            model.stacks[name] = replace(bound, no_sum=no_sum)
+            model.stacks[name] = replace(bound, unknown_sum=unknown_sum)
     return model
+
+
+def _reduce_model(model: Model) -> tuple[Any, ...]:
+    return restore_model, model_contents(model)
+
+
+copyreg.pickle(Model, _reduce_model)

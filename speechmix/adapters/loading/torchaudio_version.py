@@ -32,11 +32,11 @@ def torchaudio_function(name: str, purpose: str) -> Callable:
         raise ModelError(
             f"{purpose} needs torchaudio, which is not installed: {_PAIR} as docs/start.md says"
             if missing
-            else f"{purpose} needs torchaudio: {what_is_wrong() or error}"
+            else f"{purpose} needs torchaudio: {torchaudio_problem() or error}"
         ) from error
 
 
-def what_is_wrong() -> str | None:
+def torchaudio_problem() -> str | None:
     """Say why torchaudio cannot be imported and what to do; None if it can, or is not installed."""
     try:
         importlib.import_module("torchaudio")

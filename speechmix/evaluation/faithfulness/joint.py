@@ -66,7 +66,7 @@ def joint_blank_out(
     InputError
         If the model hears, there is no target, or an option cannot be.
     """
-    if model.hears or value not in VALUES:
+    if model.capabilities.input_kind != "text" or value not in VALUES:
         raise InputError(
             f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}"
         )

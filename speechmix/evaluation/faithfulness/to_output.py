@@ -100,7 +100,7 @@ def _of_margin(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.
     )
     for side in decision.sources:
         stack = _stack_of(decision, side)
-        if side == "cross" or (side == "decoder" and decision.model.converses):
+        if side not in decision.model.capabilities.input_stacks:
             continue
         words = source_words(decision, stack)
         values = values_at(columns, [(side, word.positions) for word in words])[0]

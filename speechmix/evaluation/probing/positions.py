@@ -110,11 +110,7 @@ def states_at(
         item = masked_target(item)[0]
     view = seen_by(model, item, Question(rounding=rounding))
     has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
-    names = [
-        name
-        for name in has
-        if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder
-    ]
+    names = [name for name in has if name == model.capabilities.input_stack or view.feeds_decoder]
     if not names:
         raise InputError(
             f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"

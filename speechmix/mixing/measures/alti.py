@@ -60,7 +60,7 @@ def alti(
 
 def parts_of_block(block: Block, rows: Tensor) -> Parts:
     """Parts of the attention block's output: behind its layer norm in a post-norm stack."""
-    return decompose(block, rows, norms=1 if block.stack.plan.norm_order == "post" else 0)
+    return decompose(block, rows, norms=1 if block.stack.spec.norm_order == "post" else 0)
 
 
 def part_vectors(

@@ -25,21 +25,21 @@ def check_defined(facts: Facts, stack: Stack) -> None:
             "or use attention_norm "
             "or alti"
         )
-    if facts.norms and stack.plan.norm_order != "post":
+    if facts.norms and stack.spec.norm_order != "post":
         raise InputError(
             f"{facts.name} is defined for post-norm stacks, where a layer norm follows the "
             "residual sum; this "
             f"{stack.name} is pre-norm. Use attention_norm_residual"
         )
-    if facts.norms == 2 and len(stack.plan.blocks) > 1:
+    if facts.norms == 2 and len(stack.spec.blocks) > 1:
         raise InputError(
             f"{facts.name} is defined for encoder layers, attention and feed-forward; a layer of "
             f"this {stack.name} has "
             "cross-attention between them. Use attention_norm_residual_layernorm"
         )
-    if stack.plan.between and facts.scope == "layer":
+    if stack.spec.between and facts.scope == "layer":
         warnings.warn(
-            f"the {stack.name} of this model has {stack.plan.between}, which mixes positions "
+            f"the {stack.name} of this model has {stack.spec.between}, which mixes positions "
             "between layers. A map of one "
             "layer is right; a rollout or a composed map leaves that mixing out",
             stacklevel=2,
@@ -49,8 +49,8 @@ def check_defined(facts: Facts, stack: Stack) -> None:
 def mixing_between_layers(model: Model) -> str:
     """What mixes positions between a model's layers, as a sentence; empty if nothing does."""
     found = [
-        f"the {stack.name} of {model.name} has {stack.plan.between}"
+        f"the {stack.name} of {model.name} has {stack.spec.between}"
         for stack in model.stacks.values()
-        if stack.plan.between
+        if stack.spec.between
     ]
     return f"{'; '.join(found)}, which mixes positions between layers" if found else ""

@@ -73,7 +73,7 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
 
 def check_covered(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
-    if any(stack.plan.convolution for stack in model.stacks.values()):
+    if any(stack.spec.convolution for stack in model.stacks.values()):
         raise InputError(
             f"chefer: a layer of {model.name} mixes positions behind attention, by a convolution, "
             "for which there is no rule. "
@@ -84,12 +84,11 @@ def check_covered(model: Model) -> None:
             f"chefer: {between}, for which there is no rule. Use gradient_input or "
             "integrated_gradients"
         )
-    if model.converses:
-        raise InputError(
-            f"chefer: in {model.name} sound enters the decoder among its tokens, for which there "
-            "is no rule: an encoder's "
-            "relevance reaches a decoder by cross-attention alone. Use gradient_input"
-        )
+    model.refuse_audio_tokens(
+        f"chefer: in {model.name} sound enters the decoder among its tokens, for which there "
+        "is no rule: an encoder's "
+        "relevance reaches a decoder by cross-attention alone. Use gradient_input"
+    )
 
 
 def position_read(run: GradientPass) -> int:
@@ -278,7 +277,7 @@ def _check_positions(
     model: Model, n_logits: list[int], calls: Mapping[tuple[str, int], AttentionCall]
 ) -> None:
     """Raise `InputError` if logits are not read one from each position of the stack that reads."""
-    n_positions = calls["decoder" if "decoder" in model.stacks else "encoder", 0].query.shape[1]
+    n_positions = calls[model.capabilities.output_stack, 0].query.shape[1]
     if n_logits and n_logits[-1] != n_positions:
         raise InputError(
             f"chefer: {model.name} gives {n_logits[-1]} logits for {n_positions} positions of its "
@@ -292,7 +291,7 @@ def _check_read_alone(
 ) -> None:
     """Raise `InputError` if the number depends on what the last layer attends to at other positions
     too."""
-    reading = "decoder" if "decoder" in model.stacks else "encoder"
+    reading = model.capabilities.output_stack
     of_last = gradient_of[reading, len(model.stacks[reading]) - 1]
     rows = of_last[0].any(dim=-1).nonzero().flatten().tolist()
     if set(rows) - {position}:

@@ -89,7 +89,7 @@ def pass_layer(block: Block, vectors: Tensor) -> Tensor:
     ModelError
         If the table of the stack names no norm of its attention.
     """
-    pre, norm = block.stack.plan.norm_order == "pre", block.modules.attention.norm
+    pre, norm = block.stack.spec.norm_order == "pre", block.modules.attention.norm
     if norm is None:
         raise ModelError(
             f"the table of the {block.stack.name} names no norm of its attention, through which "

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...adapters.capture.activation_cache import as_encoder_output
 from ...adapters.capture.device_copy import to_host
-from ...adapters.capture.packed_states import packed_as, with_runs
+from ...adapters.capture.features import wrap_encoder_states
+from ...adapters.capture.packed_states import pack_like, unpack_states
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -240,11 +240,11 @@ class PassesTogether:
         """Objectives [n] each, all or those at some places, with other states [n, K, D] entering a
         layer."""
         inputs: dict[str, Any] = dict(self.inputs)
-        if (
-            stack != "encoder" and "cross" in self.model.stacks
-        ):  # then the encoder need not run again
+        if stack in self.model.capabilities.decoder_stacks:  # the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
-            inputs["encoder_outputs"] = as_encoder_output(self._memory.expand(len(states), -1, -1))
+            inputs["encoder_outputs"] = wrap_encoder_states(
+                self._memory.expand(len(states), -1, -1)
+            )
         for name, value in inputs.items():
             if isinstance(value, Tensor):
                 inputs[name] = torch.cat([value] * len(states))
@@ -269,13 +269,7 @@ class PassesTogether:
         return values
 
     def _run(self, inputs: Mapping[str, Any]) -> Any:
-        if "cross" in self.model.stacks and "decoder_input_ids" not in inputs:
-            raise InputError(
-                f"{self.model.name} predicts nothing without decoder_input_ids: give them with the "
-                "inputs"
-            )
-        options = {"use_cache": False} if "decoder" in self.model.stacks else {}
-        return self.model.module(**inputs, **options, return_dict=True)
+        return self.model.run_with_head(inputs)
 
 
 @contextmanager
@@ -299,7 +293,7 @@ def _replacing(stack: str, index: int, change: Callable) -> Callable:
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
         before = kwargs[name] if name in kwargs else args[names.index(name)]
-        changed = packed_as(before, change(stack, index, with_runs(before)))
+        changed = pack_like(before, change(stack, index, unpack_states(before)))
         if name in kwargs:
             return args, {**kwargs, name: changed}
         place = names.index(name)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...adapters.capture.block import first_output
-from ...adapters.capture.packed_states import with_runs
+from ...adapters.capture.packed_states import unpack_states
 from ...errors import InputError
 from .gradient_pass import entering
 
@@ -127,7 +127,7 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
     with ExitStack() as hooks:
         for layer in stack.layers:
             handle = layer.module.register_forward_hook(
-                lambda _, args, y: outputs.append(with_runs(first_output(y))[0])
+                lambda _, args, y: outputs.append(unpack_states(first_output(y))[0])
             )
             hooks.callback(handle.remove)
         hooks.enter_context(

@@ -68,7 +68,7 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
             f"labels for a contrast; found {kind!r} of {list(names)}"
         )
     classes = [labels.index(name) for name in names] or [label_given(model, prepared)]
-    row = None if model.hears else row_read(model, prepared)
+    row = row_read(model, prepared)
 
     def function(output: Any) -> Tensor:
         logits = logits_of_labels(output)
@@ -125,9 +125,10 @@ def logits_of_labels(output: Any) -> Tensor:
     return logits
 
 
-def row_read(model: Model, prepared: Prepared) -> int:
-    """Position whose state the head reads."""
-    if "decoder" not in model.stacks:
-        return 0
+def row_read(model: Model, prepared: Prepared) -> int | None:
+    """Position whose state the head reads; None where it reads a mean of several."""
+    pooling = model.capabilities.label_pooling
+    if pooling != "last":
+        return 0 if pooling == "first" else None
     ids, padding = prepared.text_tokens.ids, getattr(model.text_config, "pad_token_id", None)
     return max((place for place, token in enumerate(ids) if token != padding), default=len(ids) - 1)

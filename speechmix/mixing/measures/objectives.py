@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...adapters.generation.tokens import first_difference, text_with_foil
+from ...adapters.generation.decoder_text import text_with_foil
+from ...adapters.generation.tokens import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import refuse_parts, spoken_text
@@ -105,14 +106,15 @@ def objective_of(
             "model's output"
         )
     kind, words = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
-    if isinstance(clip, Clip) and "decoder" not in model.stacks:
+    decoding = model.capabilities.decoding
+    if isinstance(clip, Clip) and decoding == "frames":
         return _of_transcript(kind, words, model, clip)
     if kind == "ctc":
         raise InputError(
             f"objective='ctc' is for models with a CTC head; {model.name} has tokens: 'logit', "
             "'contrast'"
         )
-    if isinstance(clip, Clip) or {"encoder", "decoder"} <= set(model.stacks):
+    if isinstance(clip, Clip) or decoding == "cross-attention":
         return _of_decoder_target(kind, words, model, clip, prepared)
     return _of_text_target(kind, words, model, clip, prepared)
 
@@ -138,7 +140,7 @@ def ask_at_one_position(model: Model) -> str:
             "integrated_gradients, or "
             "speechmix.logit_contributions(model, item, measure='lrp')"
         )
-    if "decoder" not in model.stacks and model.hears:
+    if model.capabilities.decoding == "frames":
         return (
             "Give (frame, token id) or (frame, token id, foil's id), or explain letter by "
             "letter with speechmix.explain"
@@ -276,7 +278,7 @@ def _of_text_target(
 ) -> Objective:
     """Masked language models: at the target's (or the mask's) own place. Causal ones: one position
     earlier."""
-    causal = "decoder" in model.stacks
+    causal = model.capabilities.decoding == "causal"
     tokens = prepared.text_tokens
     masks = [
         p

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from ...adapters.binding.layer_components import Half, bias_of
+from ...adapters.binding.layer_components import ProjectionHalf, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
 from ...errors import InputError
 from .lrp import (
@@ -58,11 +58,11 @@ def check_covered(model: Model) -> None:
     """Raise `InputError` if the rules do not cover a model."""
     what = None
     layers = [stack.layers[0] for stack in model.stacks.values()]
-    if any(stack.plan.convolution for stack in model.stacks.values()):
+    if any(stack.spec.convolution for stack in model.stacks.values()):
         what = "has Conformer layers, for whose convolution there is no rule"
-    elif any(attention.softmax for layer in layers for attention in layer.attentions):
+    elif any(attention.needs_eager for layer in layers for attention in layer.attentions):
         what = "computes attention by code of its own, whose softmax is not reached"
-    elif model.converses:
+    elif model.capabilities.has_audio_tokens:
         what = (
             "reads sound among its decoder's tokens, and relevance would be counted on both sides"
         )
@@ -184,7 +184,7 @@ class RelevanceRules(TorchFunctionMode):
                     part.activation.register_forward_hook,
                     lambda m, args, output: pass_product_factor(output),
                 )
-                if isinstance(part.up, Half):
+                if isinstance(part.up, ProjectionHalf):
                     whole, number = part.up.projection
                     self._hook(whole.register_forward_hook, _halving(number))
                 else:

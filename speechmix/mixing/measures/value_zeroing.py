@@ -63,7 +63,7 @@ def value_zeroing(
     heads : {"mean", "each"}
         "mean" zeroes a source in all heads at once; "each" in one head at a time.
     engine : {"delta", "replay"}
-        "replay" is used for layers that are not described (`StackPlan.feed_forwards`).
+        "replay" is used for layers that are not described (`StackSpec.feed_forwards`).
     product : Product, optional
         Does the delta form's matrix products; in the precision of the states if not given.
     batch_size : int

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.norms import Norm
 from ...adapters.binding.output_head import head_projection, output_head
-from ...adapters.capture.activation_cache import encoder_output
 from ...adapters.capture.device_copy import to_host
+from ...adapters.capture.features import reuse_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
 from ...errors import InputError, ModelError
@@ -41,15 +41,15 @@ def writing_stack(model: Model) -> Stack:
         If it is post-norm, or made of Conformer layers: sums are normed, so the last state is no
         sum of what layers added.
     """
-    stack = model.stacks["decoder" if "decoder" in model.stacks else "encoder"]
-    if stack.plan.norm_order != "pre":
+    stack = model.stacks[model.capabilities.output_stack]
+    if stack.spec.norm_order != "pre":
         raise InputError(
             "alti_logit is defined for pre-norm stacks, where the last state is the sum of what "
             "the layers added; the "
             f"{stack.name} of {model.name} is post-norm. Use speechmix.knock_out, or "
             "mix(measures='gradient_input')"
         )
-    if stack.plan.convolution or stack.plan.closing_norm:
+    if stack.spec.convolution or stack.spec.closing_norm:
         raise InputError(
             "alti_logit is defined for layers that add to a residual stream and leave it as it is; "
             "those of the "
@@ -75,12 +75,8 @@ def by_layers(
 ) -> list[dict[str, Any]]:
     """ALTI-Logit: values of `LogitContributions` for each objective."""
     taken = PartsByLayer(model, view, question, inputs, objectives, {}, reference=reference)
-    read_into = [
-        stack for name, stack in model.stacks.items() if name != "encoder" or not model.converses
-    ]
-    with Capture(
-        read_into, taken.on_block
-    ):  # of an audio language model up to where sound enters its decoder
+    followed = [model.stacks[name] for name in model.capabilities.stacks_to_output]
+    with Capture(followed, taken.on_block):
         model.family.run(model.base, inputs, tuple(model.stacks))
     return taken.values()
 
@@ -192,14 +188,8 @@ def _read(
             projection.register_forward_pre_hook(lambda module, args: into_head.append(args[0]))
         )
     try:
-        options: dict[str, Any] = {"use_cache": False} if "decoder" in model.stacks else {}
-        of_sound = {
-            name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")
-        }
-        if sound is not None and "cross" in model.stacks and len(of_sound) == 1:
-            options["encoder_outputs"] = encoder_output(model, of_sound, sound)
-            inputs = {name: tensor for name, tensor in inputs.items() if name not in of_sound}
-        output = model.module(**inputs, **options, return_dict=True)
+        inputs = reuse_encoder_states(model, inputs, sound)
+        output = model.run_with_head(inputs)
     finally:
         for hook in hooks:
             hook.remove()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...adapters.binding.layer_components import weight_of
-from ...adapters.capture.activation_cache import features_of
+from ...adapters.capture.features import extract_features
 from ...errors import InputError
 from ...inputs.audio.prefetch import Item, ahead, read_ahead
 
@@ -36,7 +36,7 @@ def clips_together(model: Model) -> int:
 
     As many as take half of the memory that is free, eight at most.
     """
-    if model.device.type != "cuda" or not model.family.batches(model.config):
+    if model.device.type != "cuda" or not model.family.can_batch(model.config):
         return 1
     free, _ = torch.cuda.mem_get_info(model.device)
     return max(1, min(_GPU_CLIPS, free // 2 // bytes_of_a_clip(model)))
@@ -78,7 +78,7 @@ def prepare_ahead(
     makes the model's features.
 
     Within `Model.unchanged` the features are found by whoever asks next
-    (`adapters.remembering.features_of`); outside it only the sound is read. What is no clip passes
+    (`adapters.capture.activation_cache.extract_features`); outside it only the sound is read. What is no clip passes
     through, and a clip that cannot be read is no error here. Texts are not tokenised in the thread:
     tokenizers may be asked by one thread at a time.
 
@@ -96,9 +96,13 @@ def prepare_ahead(
     ...     for group in in_groups(prepare_ahead(model, clips, count=8), 8):
     ...         mix(model, group, clips_at_once=8)
     """
-    if model.heard is None or model.feature_extractor is None or not model.hears or model.converses:
+    if (
+        model.activation_cache is None
+        or model.feature_extractor is None
+        or not model.capabilities.has_shared_features
+    ):
         return read_ahead(items, sample_rate=model.sample_rate, count=count)
-    return ahead(items, lambda clip: features_of(model, clip), count=count)
+    return ahead(items, lambda clip: extract_features(model, clip), count=count)
 
 
 def in_groups(clips: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -126,7 +130,7 @@ def padded_together(model: Model, inputs: list[dict[str, torch.Tensor]]) -> dict
     encoder is padded."""
     if len(inputs) == 1:
         return inputs[0]
-    if not model.family.batches(model.config):
+    if not model.family.can_batch(model.config):
         raise InputError(
             f"{model.name} gives other results when clips are padded: clips_at_once must be 1"
         )

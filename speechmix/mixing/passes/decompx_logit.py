@@ -40,15 +40,17 @@ def check_carried(model: Model) -> None:
     what = None
     if stack is None or len(model.stacks) > 1:
         what = "has a decoder: its rules are for encoders. Use alti_logit (pre-norm)"
-    elif stack.plan.convolution or stack.plan.closing_norm:
+    elif stack.spec.convolution or stack.spec.closing_norm:
         what = "has Conformer layers, for whose convolution it has no rule. Use speechmix.knock_out"
-    elif stack.plan.between:
+    elif stack.spec.between:
         what = (
-            f"has {stack.plan.between}, which mixes positions between layers. Use "
+            f"has {stack.spec.between}, which mixes positions between layers. Use "
             "speechmix.knock_out"
         )
     elif (
-        stack.no_sum or not stack.layers[0].feed_forwards or stack.layers[0].attention.norm is None
+        stack.unknown_sum
+        or not stack.layers[0].feed_forwards
+        or stack.layers[0].attention.norm is None
     ):
         what = (
             "has a table that does not describe its norms and feed-forwards. Use "

@@ -314,7 +314,7 @@ def _held(model: Model) -> int:
     made = sum(
         4 * len(stack) * _inner(stack) * stack.width
         for stack in model.stacks.values()
-        if stack.plan.feed_forwards
+        if stack.spec.feed_forwards
     )
     sounds = FEATURES_BYTES + STATES_BYTES if model.hears else 0
     return CPU_BATCH_BYTES + 4 * ATTENTION_FLOATS + min(made, STORED_BYTES) + sounds

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.activation_cache import remember_encoder_states
 from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
-from ...adapters.capture.forward_pass import Capture, attention_readable
+from ...adapters.capture.features import store_encoder_states
+from ...adapters.capture.forward_pass import Capture, use_attention
 from ...adapters.capture.precision_context import dtype_named
 from ...adapters.delta.products import TF32, Product, usable_products
 from ...adapters.model import Model
@@ -181,7 +181,7 @@ def run_forward(
         )
     states = getattr(output, "encoder_last_hidden_state", None)
     if states is not None:
-        remember_encoder_states(
+        store_encoder_states(
             model, states, views[0].prepared.sound, attention=model.readable_attention
         )
 
@@ -194,7 +194,7 @@ def running(model: Model, precision: Precision) -> Iterator[None]:
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
         model.in_use(precision.states),
         torch.no_grad(),
-        attention_readable(model.module, model.readable_attention),
+        use_attention(model.module, model.readable_attention),
     ):
         yield
 

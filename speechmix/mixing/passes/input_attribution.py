@@ -89,8 +89,8 @@ def check_reaches_the_sound(model: Model, measure: str) -> None:
     ------
     InputError
     """
-    if model.converses and not facts_of(measure).reaches_the_sound:
-        raise InputError(
+    if not facts_of(measure).reaches_the_sound:
+        model.refuse_audio_tokens(
             f"{measure} of {model.name} ends where its sound enters the decoder, behind the "
             "projector, and would name "
             "places and not words of the sound; ask occlusion, shapley or gradient_input, or each "

@@ -74,7 +74,6 @@ def _run(
         view.units(block)  # which frames of prepared audio are sources is known now
 
     layers = {name: range(len(stack)) for name, stack in model.stacks.items()}
-    options = {"use_cache": False} if "decoder" in model.stacks else {}
     read = [stack for name, stack in model.stacks.items() if name != "cross"]
     with (
         torch.enable_grad(),
@@ -82,7 +81,7 @@ def _run(
         Capture(read, on_block, layers={0}),
         RelevanceRules(model) as rules,
     ):
-        output = model.module(**inputs, **options, return_dict=True)
+        output = model.run_with_head(inputs)
         values = [
             objective.function(output)[0] for objective in objectives
         ]  # refuses positions that are not there

@@ -118,12 +118,11 @@ def clip_of(model: Model, seconds: float) -> tuple[dict[str, Tensor], list[tuple
     InputError
         If the model cannot hear or read as much at a time.
     """
-    if model.converses:
-        raise InputError(
-            f"{model.name}: what an audio language model takes cannot be told beforehand: its "
-            "decoder reads sound, prompt and "
-            "answer. Time a few clips instead"
-        )
+    model.refuse_audio_tokens(
+        f"{model.name}: what an audio language model takes cannot be told beforehand: its "
+        "decoder reads sound, prompt and "
+        "answer. Time a few clips instead"
+    )
     words = max(2, round(WORDS_PER_SECOND * seconds))
     n_tokens = max(6, _PREFIX + round(TOKENS_PER_WORD * words))
     inputs, rows = {}, model.family.feature_rows
@@ -165,10 +164,8 @@ def rows_of_target(
         n_words // 2,
         inputs["decoder_input_ids"].shape[1] // 2 if "decoder_input_ids" in inputs else 0,
     )
-    alone = "encoder" not in model.stacks
-    return {
-        name: [word] if alone or name == "encoder" else [token - 1, token] for name in model.stacks
-    }
+    before = model.capabilities.input_stack
+    return {name: [word] if name == before else [token - 1, token] for name in model.stacks}
 
 
 def counted_operations(

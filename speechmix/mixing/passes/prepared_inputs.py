@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ...adapters.generation.audio_tokens import heard_among
-from ...adapters.generation.model_inputs import InputsOfSound, Prepared
+from ...adapters.generation.audio_prompt import locate_audio_tokens
+from ...adapters.generation.model_inputs import HashedInputs, Prepared
 from ...adapters.generation.tokens import Tokens
 from ...adapters.model import Model
 from ...errors import InputError
@@ -24,13 +24,13 @@ def prepared_from(inputs: Mapping[str, Any], model: Model) -> Prepared:
     """Prepared inputs of one clip or text, checked, with their tokens."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
-    prepared = Prepared(tensors, sound=inputs.sound if isinstance(inputs, InputsOfSound) else None)
+    prepared = Prepared(tensors, sound=inputs.sound if isinstance(inputs, HashedInputs) else None)
     if model.converses and "input_ids" in tensors:
         ids = tensors["input_ids"][0].tolist()
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        prepared.tokens, prepared.heard = (
+        prepared.tokens, prepared.audio_tokens = (
             Tokens.from_ids(ids, model.tokenizer, mask=mask),
-            heard_among(model, ids),
+            locate_audio_tokens(model, ids),
         )
     if not model.hears:
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None

@@ -16,10 +16,14 @@ from functools import partial
 from typing import Any
 
 from ...adapters.capture.block import Block
-from ...adapters.generation.audio_prompt import asked_and_answered, given_answer
+from ...adapters.generation.audio_prompt import describe_prompt_and_answer
+from ...adapters.generation.generated_texts import (
+    can_generate_text,
+    generate_text,
+    generated_text_key,
+)
 from ...adapters.generation.model_inputs import Prepared
-from ...adapters.generation.tokens import given_text
-from ...adapters.generation.transcription import can_write, feed_as_written, key_of, written_about
+from ...adapters.generation.transcription import feed_generated_text, provided_decoder_text
 from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
@@ -45,20 +49,15 @@ def seen_by(model: Model, item: Item, question: Question) -> View:
     if isinstance(item, Mapping):
         return InputsView(model, item, question)
     item = Sentence(item) if isinstance(item, str) else item
-    expected, kind = (Clip, ClipView) if model.hears else (Sentence, SentenceView)
-    if not isinstance(item, expected):
-        takes = (
-            "a Clip (speechmix.Clip.from_file)"
-            if model.hears
-            else "a text (a string or speechmix.Sentence)"
-        )
+    kind = _VIEWS[model.capabilities.input_kind]
+    if not isinstance(item, kind.item_type):
         raise InputError(
-            f"{model.name} takes {takes} or prepared inputs, found {type(item).__name__}"
+            f"{model.name} takes {kind.takes} or prepared inputs, found {type(item).__name__}"
         )
-    allowed = AUDIO_UNITS if model.hears else TEXT_UNITS
-    if question.units not in allowed:
+    if question.units not in kind.allowed_units:
         raise InputError(
-            f"units should be one of {allowed} for {model.name}, found {question.units!r}"
+            f"units should be one of {kind.allowed_units} for {model.name}, found "
+            f"{question.units!r}"
         )
     return kind(model, item, question)
 
@@ -103,16 +102,21 @@ class View(ABC):
     def _is_written(self) -> bool:
         """Whether the model writes itself what its decoder is fed: it can, or it is remembered what
         its trained model wrote."""
-        return can_write(self._model) or (
-            self.item is not None and key_of(self._model, self.item) in self._model.written
+        return can_generate_text(self._model) or (
+            self.item is not None
+            and generated_text_key(self._model, self.item) in self._model.generated_texts
         )
 
     def _fed_to_decoder(self) -> dict[str, Any]:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the
         prefix, another text."""
-        tokens, written, prefix = self.prepared.tokens, self.prepared.written, self._model.prefix
-        if self.prepared.heard is not None:
-            return asked_and_answered(self._model, self.prepared)
+        tokens, written, prefix = (
+            self.prepared.tokens,
+            self.prepared.generated_text,
+            self._model.prefix,
+        )
+        if self.prepared.audio_tokens is not None:
+            return describe_prompt_and_answer(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
             return {}
         told: dict[str, Any] = {}
@@ -143,8 +147,8 @@ class View(ABC):
         stack = block.stack.name
         if self._encoder is None and stack != "decoder":
             self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
-        if stack == "encoder" and self.prepared.heard is not None:
-            self.prepared.heard.check(len(block.unmasked), self._model.name)
+        if stack == "encoder" and self.prepared.audio_tokens is not None:
+            self.prepared.audio_tokens.check(len(block.unmasked), self._model.name)
         targets, sources = self._both_sides(stack)
         for spans, length, side in (
             (targets, block.n_targets, "target"),
@@ -177,8 +181,8 @@ class View(ABC):
     def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
         if stack == "decoder" and self._decoder is not None:
             return self._decoder, self._decoder
-        if stack == "decoder" and self.prepared.heard is not None:
-            return self.prepared.heard.units(self.prepared.decoder_tokens, self._heard)
+        if stack == "decoder" and self.prepared.audio_tokens is not None:
+            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._heard)
         encoder = self._encoder or []
         targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
@@ -223,20 +227,22 @@ class ClipView(View):
     """A clip, for a model that hears: frames or words of the sound, tokens of the text."""
 
     item: Clip
+    item_type = Clip
+    takes = "a Clip (speechmix.Clip.from_file)"
+    allowed_units = AUDIO_UNITS
 
     @property
     def feeds_decoder(self) -> bool:
         if self._model.tokenizer is None:
             return False
-        given = given_answer if self._model.converses else given_text
-        return given(self._model, self.item) is not None or self._is_written
+        return provided_decoder_text(self._model, self.item) is not None or self._is_written
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         grid, heard = (
             self._model.grid(len(self.item.audio(self._model.sample_rate))),
-            self.prepared.heard,
+            self.prepared.audio_tokens,
         )
         if heard is not None and "decoder" in stacks:
             spans_on = partial(audio_spans, self.item, question=self._question)
@@ -267,6 +273,9 @@ class SentenceView(View):
     """A text, for a model that reads: words or tokens, and those of its translation."""
 
     item: Sentence
+    item_type = Sentence
+    takes = "a text (a string or speechmix.Sentence)"
+    allowed_units = TEXT_UNITS
 
     @property
     def feeds_decoder(self) -> bool:
@@ -280,12 +289,12 @@ class SentenceView(View):
             and "cross" in self._model.stacks
         ):
             written, self.item = (
-                written_about(self._model, self.item),
+                generate_text(self._model, self.item),
                 self._model.translate(self.item),
             )
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         if written is not None:
-            feed_as_written(self._model, self.prepared, written)
+            feed_generated_text(self._model, self.prepared, written)
         self._label_tokens()
 
     def provenance(self) -> dict[str, Any]:
@@ -307,14 +316,14 @@ class InputsView(View):
 
     @property
     def feeds_decoder(self) -> bool:
-        return ("input_ids" if self._model.converses else "decoder_input_ids") in self._inputs
+        return self._model.capabilities.text_input in self._inputs
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self.prepared = prepared_from(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()
-        elif self.prepared.heard is not None and "decoder" in stacks:
-            heard = self.prepared.heard
+        elif self.prepared.audio_tokens is not None and "decoder" in stacks:
+            heard = self.prepared.audio_tokens
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
 
     def provenance(self) -> dict[str, Any]:
@@ -325,6 +334,7 @@ class InputsView(View):
         }
 
 
+_VIEWS: dict[str, type[ClipView] | type[SentenceView]] = {"audio": ClipView, "text": SentenceView}
 _NOTHING: dict[str, Any] = dict.fromkeys(
     (
         "clip",

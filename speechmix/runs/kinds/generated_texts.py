@@ -16,9 +16,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ...adapters.generation.audio_prompt import given_answer
-from ...adapters.generation.tokens import given_text
-from ...adapters.generation.transcription import Written, can_write, key_of, written_about
+from ...adapters.generation.audio_prompt import provided_answer
+from ...adapters.generation.decoder_text import provided_text
+from ...adapters.generation.generated_texts import (
+    can_generate_text,
+    generate_text,
+    generated_text_key,
+)
+from ...adapters.generation.prompts import GeneratedText
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.timing import phase
@@ -39,9 +44,9 @@ class GeneratedTextsKind(ResultKind):
         model, clip = item.model, item.clip
         stacks = item.options["stacks"]
         is_decoder_requested = stacks is None or {"decoder", "cross"} & set(stacks)
-        if not is_decoder_requested or not needs_text(model, clip) or not can_write(model):
+        if not is_decoder_requested or not needs_text(model, clip) or not can_generate_text(model):
             return []
-        return [Key(clip.name, WRITTEN, key_of(model, clip))]
+        return [Key(clip.name, WRITTEN, generated_text_key(model, clip))]
 
     def store(self, results: Results, items: Sequence[ResultItem]) -> list[Outcome]:
         """Have the model know the texts of some clips; those that it generates are stored."""
@@ -56,15 +61,15 @@ class GeneratedTextsKind(ResultKind):
                     if key not in results:
                         written = {
                             **_audio_facts(clip),
-                            "written": asdict(written_about(model, clip)),
+                            "written": asdict(generate_text(model, clip)),
                         }
                         results.put(key, content=json.dumps(written, ensure_ascii=False))
                     stored = json.loads(results.row(key)["content"])
                 if not keys:
                     stored = _text_of_trained(results, item)
-                if stored and key_of(model, clip) not in model.written:
+                if stored and generated_text_key(model, clip) not in model.generated_texts:
                     fields = {**stored["written"], "ids": tuple(stored["written"]["ids"])}
-                    model.written[key_of(model, clip)] = Written(**fields)
+                    model.generated_texts[generated_text_key(model, clip)] = GeneratedText(**fields)
         except StorageError:
             raise
         except SpeechmixError as error:
@@ -75,7 +80,7 @@ class GeneratedTextsKind(ResultKind):
 def _text_of_trained(results: Results, item: ResultItem) -> Mapping[str, Any]:
     """What the trained model of a twin's name generated for a clip; nothing of another recording."""
     model, clip = item.model, item.clip
-    if model.init != "random" or can_write(model) or not needs_text(model, clip):
+    if model.init != "random" or can_generate_text(model) or not needs_text(model, clip):
         return {}
     stacks = item.options["stacks"]
     if stacks is not None and not {"decoder", "cross"} & set(stacks):
@@ -97,9 +102,9 @@ GENERATED_TEXTS_KIND = GeneratedTextsKind(WRITTEN, _no_single_item)
 def needs_text(model: Model, clip: Clip) -> bool:
     """Whether a model has a decoder to be fed and the clip brings no text for it."""
     if model.converses:
-        return model.processor is not None and given_answer(model, clip) is None
+        return model.processor is not None and provided_answer(model, clip) is None
     has_decoder = "cross" in model.stacks and model.tokenizer is not None
-    return has_decoder and given_text(model, clip) is None
+    return has_decoder and provided_text(model, clip) is None
 
 
 def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
@@ -136,7 +141,7 @@ def generated_ids(model: Model, clip: Clip) -> dict[str, list[int]]:
     """What a stored map of a clip without a text depends on besides the clip: the ids fed to the decoder."""
     if not needs_text(model, clip):
         return {}
-    written = model.written.get(key_of(model, clip))
+    written = model.generated_texts.get(generated_text_key(model, clip))
     return {} if written is None else {"written": list(written.ids)}
 
 

@@ -170,7 +170,7 @@ def _choice_of(model: Model, sentence: Sentence) -> _Choice:
             "from"
         )
     inputs = {name: tensor[0] for name, tensor in decision.prepared.inputs.items()}
-    if "decoder" in model.stacks:
+    if model.capabilities.decoding == "causal":
         inputs = {name: tensor[: read["position"] + 1] for name, tensor in inputs.items()}
     return _Choice(inputs, read["position"], (read["token"], read["foil"]))
 

@@ -66,7 +66,7 @@ class CueAlignmentOptions:
 
 def studied_stack(model: Model) -> str:
     """The stack that is studied: the encoder of a masked model, the decoder of a causal one."""
-    return "encoder" if "encoder" in model.stacks else "decoder"
+    return model.capabilities.input_stack
 
 
 def decided_items(

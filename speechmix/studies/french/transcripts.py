@@ -137,15 +137,15 @@ def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200
 def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None] | None:
     """Characters of the transcript that each decoder input position holds; None for the prefix, or
     without a decoder."""
-    if "decoder" not in model.stacks:
+    if model.capabilities.decoding == "frames":
         return None
     from ...adapters.generation.decoder_prefix import decoder_prefix
-    from ...adapters.generation.token_words import tokens_with_offsets
-    from ...adapters.generation.tokens import behind_prefix
+    from ...adapters.generation.decoder_text import join_to_prefix
+    from ...adapters.generation.token_words import tokenize_with_offsets
 
-    text = behind_prefix(model, transcript)
+    text = join_to_prefix(model, transcript)
     ahead = len(text) - len(transcript)
-    _, offsets, _ = tokens_with_offsets(model.tokenizer, text)
+    _, offsets, _ = tokenize_with_offsets(model.tokenizer, text)
     places = [(max(0, start - ahead), max(0, stop - ahead)) for start, stop in offsets]
     return [*[None] * len(decoder_prefix(model, clip)), *places]
 

@@ -1,0 +1,151 @@
+"""Run a model: in evaluation mode, in a chosen precision, one thread at a time, as its owner has it.
+
+In: a model as `ModelDescription` describes it. Out: contexts in which it may be run, its features
+and outputs. Nothing of the module is changed when a context is left.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ...errors import InputError, ModelError
+from ...files.timing import phase
+from ..binding.bound_layers import bind, layer_modules
+from ..delta.products import WeightProducts
+from ..loading.model_description import ModelDescription
+from ..transformers_types import Inputs, ModelOutput
+from .activation_cache import ActivationCache
+from .memory import check_fits
+from .precision_context import exclusive_access, has_adapters, list_modules, precision_context
+from .random_state import isolated_random_numbers
+
+
+class MeasurableModel(ModelDescription):
+    """What runs a `Model`, and what it stores in the meantime."""
+
+    weight_products: WeightProducts | None
+    activation_cache: ActivationCache | None
+    _modules: list[torch.nn.Module]  # that the stacks are bound to
+
+    def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
+        """Return what the model's feature extractor makes of audio [samples] at the model's
+        rate."""
+        if self.feature_extractor is None:
+            raise ModelError(
+                f"{self.name} was loaded without a feature extractor, so it cannot be given audio: "
+                "load it with "
+                "processor=, or pass prepared inputs"
+            )
+        check_fits(self, len(audio))
+        with phase("features"):
+            return self.feature_extractor(
+                audio, sampling_rate=self.sample_rate, return_tensors="pt"
+            )
+
+    def run_with_head(self, inputs: Inputs, **options: object) -> ModelOutput:
+        """Run the whole module within `in_use`, with its head and without a cache of past tokens.
+
+        Parameters
+        ----------
+        inputs : mapping of str to Tensor
+            On the model's device.
+        **options
+            Further arguments of the module ("encoder_outputs" instead of the encoder's input).
+
+        Returns
+        -------
+        transformers.utils.ModelOutput
+
+        Raises
+        ------
+        InputError
+            If a decoder behind an encoder is fed nothing.
+        """
+        if self.capabilities.decoder_stacks and "decoder_input_ids" not in inputs:
+            raise InputError(
+                f"{self.name} predicts nothing without decoder_input_ids: give them with the inputs"
+            )
+        if "decoder" in self.stacks:
+            options = {"use_cache": False, **options}
+        return self.module(**inputs, **options, return_dict=True)
+
+    @contextmanager
+    def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
+        """Evaluate for a while: no dropout, no gradients of weights, in a given precision. Then all
+        is as before.
+
+        Whatever runs the module runs it in here, for the module may be its owner's, who trains it
+        in between. Threads that share a model, or a part of one, take turns. Random numbers that it
+        draws are no numbers of the caller's.
+
+        Parameters
+        ----------
+        dtype : torch.dtype, optional
+            Precision to compute in, the weights' own (`dtype`) or a finer one; by default nothing
+            is converted.
+        """
+        own = self.dtype
+        if dtype is not None and torch.finfo(dtype).eps > torch.finfo(own).eps:
+            raise ModelError(
+                f"cannot run a {own} model in {dtype} and give it back unchanged: load it with "
+                "dtype= instead"
+            )
+        with exclusive_access(self.module):
+            self.rebind()
+            with isolated_random_numbers(), precision_context(self.module, dtype):
+                yield
+
+    def rebind(self) -> None:
+        """Take in modules exchanged inside layers since the model was loaded.
+
+        Raises
+        ------
+        ModelError
+            If whole layers were exchanged, or the model was given adapters, or its table does not
+            fit the new parts.
+        """
+        parts = list_modules(self.module)
+        if len(parts) == len(self._modules) and all(map(operator.is_, parts, self._modules)):
+            return
+        for name, stack in self.stacks.items():
+            if layer_modules(stack.spec, self.base) != tuple(
+                layer.module for layer in stack.layers
+            ):
+                raise ModelError(
+                    f"{self.name}: layers of the {name} were exchanged after loading: load it again"
+                )
+        if has_adapters(self.module):
+            raise ModelError(
+                f"{self.name} was given adapters after loading: load it again, so that they are "
+                "merged"
+            )
+        for name, stack in self.stacks.items():
+            again = bind(stack.spec, self.base, stack.heads)
+            if again is not None:
+                self.stacks[name] = replace(again, unknown_sum=stack.unknown_sum)
+        self._modules = parts
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """For a while weights and feature extractor stay as they are: what is made of them is made
+        once.
+
+        What is made of the weights for one clip serves the next (on a CPU); what is made of a
+        clip's sound, features and the states of a Whisper's encoder, serves the next question about
+        it (activation_cache.py).
+        """
+        if self.activation_cache is not None:
+            yield
+            return
+        self.activation_cache = ActivationCache()
+        self.weight_products = WeightProducts() if self.device.type == "cpu" else None
+        try:
+            yield
+        finally:
+            self.weight_products = self.activation_cache = None

@@ -1,0 +1,121 @@
+"""What kind of model it is, as values that callers use instead of asking for the kind.
+
+In: what a family's table declares, and the stacks that a loaded model has. Out: `Capabilities`:
+which input it takes, how it predicts tokens, which stack reads which side of the input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+InputKind = Literal["audio", "text"]
+Decoding = Literal["frames", "masked", "causal", "cross-attention", "audio tokens"]
+Side = Literal["sound", "text"]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """The kind of a loaded model.
+
+    Parameters
+    ----------
+    family : str
+    input_kind : {"audio", "text"}
+    stacks : tuple of str
+        Stacks that the model has, in the order of its family's table.
+    projector_step : tuple of int, optional
+        How many frames of the encoder become how many positions of the decoder, where the decoder
+        reads audio among its tokens.
+
+    Examples
+    --------
+    >>> whisper = Capabilities("whisper", "audio", ("encoder", "decoder", "cross"))
+    >>> whisper.decoding, whisper.output_stack, whisper.stack_of_side
+    ('cross-attention', 'decoder', {'sound': 'encoder', 'text': 'decoder'})
+    """
+
+    family: str
+    input_kind: InputKind
+    stacks: tuple[str, ...]
+    projector_step: tuple[int, int] | None = None
+
+    @property
+    def has_audio_tokens(self) -> bool:
+        """True for an audio language model, whose decoder reads audio among its tokens."""
+        return self.projector_step is not None and "decoder" in self.stacks
+
+    @property
+    def decoding(self) -> Decoding:
+        """How tokens are predicted: at frames (CTC), in place of a mask, from the tokens before (of
+        a decoder alone, behind an encoder, or behind a prompt with audio tokens)."""
+        if self.has_audio_tokens:
+            return "audio tokens"
+        if "cross" in self.stacks:
+            return "cross-attention"
+        if "decoder" in self.stacks:
+            return "causal"
+        return "frames" if self.input_kind == "audio" else "masked"
+
+    @property
+    def input_stack(self) -> str:
+        """The stack that the input enters first."""
+        return "encoder" if "encoder" in self.stacks else "decoder"
+
+    @property
+    def output_stack(self) -> str:
+        """The stack whose last states are read by the model's head."""
+        return "decoder" if "decoder" in self.stacks else "encoder"
+
+    @property
+    def decoder_stacks(self) -> tuple[str, ...]:
+        """Stacks of a decoder behind an encoder by cross-attention; none of another model."""
+        return ("decoder", "cross") if "cross" in self.stacks else ()
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Sides of the input that words can be removed from."""
+        return tuple(self.stack_of_side)
+
+    @property
+    def stack_of_side(self) -> dict[Side, str]:
+        """The stack that reads each side of the input; of a text that is translated, the text."""
+        if self.input_kind == "text":
+            return {"text": self.input_stack}
+        text: dict[Side, str] = {"text": "decoder"} if "decoder" in self.stacks else {}
+        return {"sound": "encoder", **text}
+
+    @property
+    def input_stacks(self) -> tuple[str, ...]:
+        """Stacks whose sources are words of the input, each stack other words."""
+        first = self.stacks[:1] if self.has_audio_tokens else self.stacks
+        return tuple(name for name in first if name != "cross")
+
+    @property
+    def stacks_to_output(self) -> tuple[str, ...]:
+        """Stacks whose states are followed to a logit: of an audio language model the decoder, up
+        to where audio enters it."""
+        return ("decoder",) if self.has_audio_tokens else self.stacks
+
+    @property
+    def has_shared_features(self) -> bool:
+        """True if features are made of the audio alone, and serve every question about it."""
+        return self.input_kind == "audio" and not self.has_audio_tokens
+
+    @property
+    def label_pooling(self) -> Literal["mean", "first", "last"]:
+        """Which last states a classification head reads: their mean, or those of one token."""
+        if self.input_kind == "audio":
+            return "mean"
+        return "last" if "decoder" in self.stacks else "first"
+
+    @property
+    def text_input(self) -> str:
+        """Name of the input that holds the tokens of the text side."""
+        has_own_name = self.input_kind == "audio" and not self.has_audio_tokens
+        return "decoder_input_ids" if has_own_name else "input_ids"
+
+    @property
+    def is_single_text_stack(self) -> bool:
+        """True for a masked or causal language model, or a classifier of texts."""
+        return self.input_kind == "text" and len(self.stacks) == 1
