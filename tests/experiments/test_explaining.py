@@ -14,8 +14,9 @@ from speechmix.files.shards import Shard
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import _parser
 from speechmix.interfaces.cli.score_options import asked_of_run
-from speechmix.reporting.pages.explanation_section import explanation_part
+from speechmix.reporting.pages.explanation_section import EXPLANATIONS
 from speechmix.reporting.pages.html_page import render_page
+from speechmix.reporting.pages.page_sections import PageContent
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.kinds import explanations as explaining
 from speechmix.runs.kinds.explanations import ToExplain, first_shown, stored_explanations
@@ -105,7 +106,7 @@ def test_without_the_option_nothing_is_kept_and_nothing_is_shown(tmp_path, quick
     scored(tmp_path, count=0)
     assert quick == []
     assert contents(tmp_path) == {}
-    assert explanation_part(Study.of(tmp_path)) == []
+    assert EXPLANATIONS.parts(PageContent(Study.of(tmp_path))) == []
 
 
 def test_what_cannot_be_explained_is_said_and_the_clip_is_done(tmp_path, monkeypatch):
@@ -115,12 +116,12 @@ def test_what_cannot_be_explained_is_said_and_the_clip_is_done(tmp_path, monkeyp
     monkeypatch.setattr(explaining, "explain", refuse)
     run = scored(tmp_path)
     assert (run.done, run.skipped) == (3, [])
-    ((_, items),) = explanation_part(Study.of(tmp_path))
+    ((_, items),) = EXPLANATIONS.parts(PageContent(Study.of(tmp_path)))
     assert "left_00_sg, tiny-french-ctc: it writes nothing" in items
 
 
 def test_the_page_has_a_card_a_clip_and_says_all_as_text(whole):
-    part = explanation_part(Study.of(whole), clips=clips())
+    part = EXPLANATIONS.parts(PageContent(Study.of(whole), clips=clips()))
     html = render_page("a run", part)
     assert html.count('class="clip why-card"') == 2
     assert "gradient_input (size)" in html  # where no script runs
@@ -158,7 +159,8 @@ def test_the_target_against_its_foil_comes_first():
 def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
     path = tmp_path / "page.html"
     path.write_text(
-        render_page("a run", explanation_part(Study.of(whole), clips=clips())), encoding="utf-8"
+        render_page("a run", EXPLANATIONS.parts(PageContent(Study.of(whole), clips=clips()))),
+        encoding="utf-8",
     )
     words = "document.querySelectorAll('.w-words .w-word')"
     with Browser(width, 900) as browser:

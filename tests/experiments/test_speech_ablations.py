@@ -3,6 +3,8 @@ claim nothing, the page."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
@@ -12,7 +14,7 @@ from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.interfaces.cli.published_ablation import of_all_clips
-from speechmix.reporting.pages.speech_ablation_section import speech_ablation_part
+from speechmix.reporting.pages.speech_ablation_section import SPEECH_ABLATION
 from speechmix.runs import speech_ablations
 from speechmix.runs.kinds import speech_ablation as kind
 from speechmix.runs.speech_ablations import speech_ablation
@@ -82,16 +84,16 @@ def test_files_and_what_is_kept_is_not_read_again(run, monkeypatch):
 
 
 def test_the_page_shows_it(run, tmp_path):
-    ((title, items),) = speech_ablation_part(run.out)
+    ((title, items),) = SPEECH_ABLATION.parts(SimpleNamespace(folder=run.out))
     assert title.startswith("Without the cue")
     assert "no neutral blank" in items[0]
     assert {"without", "condition", "trained", "95 % interval"} <= set(items[1])
-    assert speech_ablation_part(tmp_path) == []
+    assert SPEECH_ABLATION.parts(SimpleNamespace(folder=tmp_path)) == []
     damaged = run.out / "speech_ablation_means.csv"
     content = damaged.read_text()
     try:
         damaged.write_text("model\nm\n")
-        assert "found no column" in speech_ablation_part(run.out)[0][1][0]
+        assert "found no column" in SPEECH_ABLATION.parts(SimpleNamespace(folder=run.out))[0][1][0]
     finally:
         damaged.write_text(content)
 
@@ -123,7 +125,7 @@ def test_where_all_clips_are_controls_nothing_is_compared_and_nothing_fails(tmp_
     assert len(result.table)
     assert of_all_clips(result.means).empty
     assert not (tmp_path / speech_ablations.MEANS).exists()
-    assert speech_ablation_part(tmp_path) == []
+    assert SPEECH_ABLATION.parts(SimpleNamespace(folder=tmp_path)) == []
 
 
 def test_the_command_prints_means_and_leaves_tables(tmp_path, capsys):

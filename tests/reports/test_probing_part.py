@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from speechmix.evaluation.probing import Probes
-from speechmix.reporting.pages.probing_section import probing_part
+from speechmix.reporting.pages.page_sections import PageContent
+from speechmix.reporting.pages.probing_section import PROBING
 from speechmix.reporting.pages.study_results import Study
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 from tests.reports.synthetic_runs import synthetic_run
@@ -25,7 +26,7 @@ def write(folder, *tables):
 
 def test_sentence_table_figure_and_agreement(folder, undrawn):
     write(folder, synthetic_probes())
-    ((title, items),) = probing_part(Study.of(folder))
+    ((title, items),) = PROBING.parts(PageContent(Study.of(folder)))
     assert title == "What can be read off the states?"
     assert "from layer 2 on" in items[0]
     tables = [item for item in items if isinstance(item, pd.DataFrame)]
@@ -50,7 +51,7 @@ def test_the_deciding_position_is_shown_and_the_published_one_beside_the_publish
         at_target,
         synthetic_probes(stack="decoder", position="deciding"),
     )
-    ((_, items),) = probing_part(Study.of(folder), published=True)
+    ((_, items),) = PROBING.parts(PageContent(Study.of(folder), published=True))
     table = next(item for item in items if isinstance(item, pd.DataFrame))
     assert list(zip(table["stack"], table["position"], strict=True)) == [
         ("encoder", "target"),
@@ -61,18 +62,20 @@ def test_the_deciding_position_is_shown_and_the_published_one_beside_the_publish
 
 def test_chance_has_numbers_and_no_sentence(folder, undrawn):
     write(folder, synthetic_probes((0.5,) * 6))
-    ((_, items),) = probing_part(Study.of(folder))
+    ((_, items),) = PROBING.parts(PageContent(Study.of(folder)))
     assert items[0].startswith("A logistic probe for number")
 
 
 def test_no_probes_no_part_and_damaged_ones_are_said(folder, undrawn):
     study = Study.of(folder)
-    assert probing_part(study) == []
+    assert PROBING.parts(PageContent(study)) == []
     write(folder, synthetic_probes())
     (folder / "probe_answers.csv").unlink()
-    assert "probe_answers.csv is not beside probes.csv" in probing_part(study)[0][1][0]
+    assert (
+        "probe_answers.csv is not beside probes.csv" in PROBING.parts(PageContent(study))[0][1][0]
+    )
     write(folder, synthetic_probes(), synthetic_probes())
-    assert "a row is there twice" in probing_part(study)[0][1][0]
+    assert "a row is there twice" in PROBING.parts(PageContent(study))[0][1][0]
     (folder / "probe_answers.csv").unlink()
     (folder / "probes.csv").write_text("model,init\nm,trained\n", encoding="utf-8")
-    assert "expected logistic probes" in probing_part(study)[0][1][0]
+    assert "expected logistic probes" in PROBING.parts(PageContent(study))[0][1][0]

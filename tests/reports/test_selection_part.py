@@ -10,8 +10,10 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.transcript_accuracy import character_error_rate
-from speechmix.reporting.pages.selection_section import selection_part, selection_sentence
+from speechmix.reporting.pages.page_sections import PageContent
+from speechmix.reporting.pages.selection_section import SELECTION, selection_sentence
 from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.transcription import transcription_notes
 from speechmix.runs.results.open_run import open_run
 from tests.reports.synthetic_runs import WORDS, synthetic_run
@@ -59,7 +61,7 @@ def test_the_whole_way_from_the_corpus_to_the_scored_clips_is_told(tmp_path):
     assert selection_sentence(run).startswith(
         "181 rows of the corpus, 60 with a pair of cue and target; of 60 pairs 7 were"
     )
-    ((_, items),) = selection_part(run)
+    ((_, items),) = SELECTION.parts(PageContent(Study(run)))
     steps, rates = items[1], items[3]
     assert steps[["before", "after", "left out"]].to_numpy().tolist() == [
         [181, 60, 121],
@@ -100,7 +102,11 @@ def test_a_model_that_does_not_transcribe_is_warned_of_before_any_number(tmp_pat
 
 def test_a_run_that_was_not_chosen_from_a_corpus_says_nothing_of_it(tmp_path):
     run = open_run(synthetic_run(tmp_path / "run"))
-    assert (selection_sentence(run), selection_part(run), transcription_notes(run)) == ("", [], [])
+    assert (
+        selection_sentence(run),
+        SELECTION.parts(PageContent(Study(run))),
+        transcription_notes(run),
+    ) == ("", [], [])
 
 
 @pytest.mark.parametrize(

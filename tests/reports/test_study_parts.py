@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import speechmix
+from speechmix.errors import InputError
 from speechmix.evaluation.length_baseline import length_exponent
-from speechmix.reporting.pages.study_sections import length_part, models_part
+from speechmix.reporting.pages.page_sections import PageContent, PageSection
+from speechmix.reporting.pages.study_results import Study
+from speechmix.reporting.pages.study_sections import LENGTH_ALONE, models_part
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
@@ -49,9 +52,19 @@ def test_the_table_of_models_has_each_with_its_weights_and_clips(run):
 
 def test_what_length_alone_does_is_read_off_the_maps_of_the_twin(run):
     out, models = run
-    [(_, [_, table])] = length_part(speechmix.open_run(out))
+    [(_, [_, table])] = LENGTH_ALONE.parts(PageContent(Study.of(out)))
     clips = [clip(name, words=WORDS, text="les livres verts") for name in ("a", "bb", "ccc")]
     maps = [speechmix.mix(models[1], one)["value_zeroing", "encoder"] for one in clips]
     assert table[["measure", "stack", "clips"]].values.tolist() == [["value_zeroing", "encoder", 3]]
     assert float(table["exponent"][0]) == pytest.approx(length_exponent(maps), abs=0.005)
     assert np.isfinite(length_exponent(maps))
+
+
+def test_a_section_is_left_out_without_items_and_shows_why_its_file_cannot_be_read():
+    def damaged(content):
+        raise InputError("means.csv: found no column p")
+
+    content = PageContent(study=None)
+    assert PageSection("A", lambda content: []).parts(content) == []
+    assert PageSection("A", lambda content: ["text"], lambda content: False).parts(content) == []
+    assert PageSection("A", damaged).parts(content) == [("A", ["means.csv: found no column p"])]

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
-from ...errors import InputError
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import wav
 from ...runs.kinds.explanations import stored_explanations
 from ...runs.results.part_files import Owner
+from .html_page import Item
+from .page_sections import PageContent, PageSection
 from .study_clips import PAGE_BYTES, audible_clip
 from .study_results import Study
 
-_TITLE = "Why did the model write this?"
 _WHAT = (
     "What trained models wrote about the first clips of the run, and about clips in whose "
     "transcript the target is missing. "
@@ -60,38 +60,27 @@ class WhyCard:
         object.__setattr__(self, "why", f"why-{safe_name(self.name)}")
 
 
-def explanation_part(
-    study: Study, *, audio: str | PathLike | None = None, clips: Sequence[Clip] = ()
-) -> list[tuple[str, list[str | WhyCard]]]:
-    """Cards of the clips that were explained, in the order of the run; nothing if none was.
-
-    Parameters
-    ----------
-    study : Study
-    audio, clips
-        As of `write_study`.
-    """
-    try:
-        kept = list(stored_explanations(study.run.parts))
-    except InputError as error:
-        return [(_TITLE, [str(error)])]
+def _items(content: PageContent) -> list[Item]:
+    """Cards of the clips that were explained, in the order of the run; nothing if none was."""
+    study = content.study
+    kept = list(stored_explanations(content.run.parts))
     if not kept:
         return []
     by_clip: dict[str, list[tuple[Owner, dict[str, Any]]]] = defaultdict(list)
     reasons = []
-    for owner, name, content in kept:
-        if "view" in content:
-            by_clip[name].append((owner, content))
+    for owner, name, stored in kept:
+        if "view" in stored:
+            by_clip[name].append((owner, stored))
         else:
-            reasons.append(f"{name}, {owner.label}: {content['reason']}")
-    at_hand = {clip.name: clip for clip in clips}
+            reasons.append(f"{name}, {owner.label}: {stored['reason']}")
+    at_hand = {clip.name: clip for clip in content.clips}
     cards, size = list[WhyCard](), 0
     for name in study.run.clips["clip"]:
         if name not in by_clip:
             continue
-        sound = _sound(study, name, at_hand.get(name), audio)
+        sound = _sound(study, name, at_hand.get(name), content.audio)
         card = _card(name, by_clip[name], sound)
-        size += len(sound) + sum(len(str(content["view"])) for _, content in by_clip[name])
+        size += len(sound) + sum(len(str(stored["view"])) for _, stored in by_clip[name])
         if cards and size > _BYTES:
             reasons.append(
                 f"{len(by_clip) - len(cards)} more are left out: the page would grow too large to "
@@ -99,7 +88,7 @@ def explanation_part(
             )
             break
         cards.append(card)
-    return [(_TITLE, [_WHAT, *cards, *reasons])]
+    return [_WHAT, *cards, *reasons]
 
 
 def _sound(study: Study, name: str, at_hand: Clip | None, audio: str | PathLike | None) -> str:
@@ -112,3 +101,6 @@ def _card(name: str, found: Sequence[tuple[Owner, Mapping[str, Any]]], sound: st
     text = "\n\n".join(str(content["text"]) for _, content in found)
     views = [{"model": owner.label, "view": content["view"]} for owner, content in found]
     return WhyCard(name, f"{name}: {written}", text, {"views": views, "sound": sound})
+
+
+EXPLANATIONS = PageSection("Why did the model write this?", _items)

@@ -15,9 +15,9 @@ from ...errors import InputError
 from ...evaluation.faithfulness.leaderboard import is_measure, sentence
 from ...evaluation.faithfulness.results import FILE
 from ...files.text_files import read_csv
-from .html_page import Item, Part
+from .html_page import Item
+from .page_sections import PageContent, PageSection
 
-_TITLE = "Which measure can be believed here?"
 _WHAT = (
     "Measures on trial: how well each ranks the words that the decision needs (Spearman with what "
     "a judge says: 1 the same "
@@ -56,15 +56,9 @@ _SHOWN = {
 }
 
 
-def faithfulness_part(folder: Path) -> list[Part]:
-    """The leaderboards of a run's trials by rank correlation, each with its sentence; nothing if
-    there was no trial."""
-    if not (folder / FILE).is_file():
-        return []
-    try:
-        table = _read(folder / FILE)
-    except InputError as error:
-        return [(_TITLE, [str(error)])]
+def _items(content: PageContent) -> list[Item]:
+    """The leaderboards of a run's trials by rank correlation, each with its sentence."""
+    table = _read(content.folder / FILE)
     items: list[Item] = [_WHAT]
     for key, board in table[table["metric"] == _METRIC].groupby(
         ["model", "init", "judge"], sort=False
@@ -75,7 +69,7 @@ def faithfulness_part(folder: Path) -> list[Part]:
         seen = board[(measures & (measures.cumsum() <= _MOST)) | ~measures]
         rounded = seen[list(_SHOWN)].rename(columns=_SHOWN).map(_rounded)
         items += [f"{model} ({init}). {sentence(board, judge=judge, metric=_METRIC)}", rounded]
-    return [(_TITLE, items)] if len(items) > 1 else []
+    return items if len(items) > 1 else []
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -95,3 +89,10 @@ def _rounded(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.2f}"
     return str(value).replace("_", " ")
+
+
+FAITHFULNESS = PageSection(
+    "Which measure can be believed here?",
+    _items,
+    lambda content: (content.folder / FILE).is_file(),
+)

@@ -22,15 +22,15 @@ from ...files.text_files import read_csv
 from ...mixing.maps.measure_facts import measure_label
 from ..plots.panels import model_name
 from ..plots.probe_curves import probe_and_mixing, probe_figure
-from .html_page import Item, Part
+from .html_page import Item
 from .page_figures import side_suffixes
+from .page_sections import PageContent, PageSection
 from .study_figures import write_page_figure
 from .study_tables import format_p, without_control
 
 if TYPE_CHECKING:
     from .study_results import Study
 
-_TITLE = "What can be read off the states?"
 _WHAT = (
     "A logistic probe for {label}, trained on some words and tried on others: accuracy in %, by "
     "layer. Encoder: mean over "
@@ -80,23 +80,16 @@ _NEEDED = {
 }
 
 
-def probing_part(study: Study, *, published: bool | str = False) -> list[Part]:
-    """Figures, a table and sentences of a run's probes; nothing if there are none."""
-    folder = study.run.folder.path
-    if not (folder / FILE).is_file():
-        return []
-    try:
-        table, answers = (_read(folder / name) for name in (FILE, ANSWERS_FILE))
-        items: list[Item] = []
-        stems = distinct_file_names(table["label"])
-        for label, of_label in table.groupby("label", sort=False):
-            file = f"probes_{stems[str(label)]}"
-            items += _items(
-                study, of_label, answers[answers["label"] == label], bool(published), file=file
-            )
-    except InputError as error:
-        return [(_TITLE, [str(error)])]
-    return [(_TITLE, items)] if items else []
+def _section_items(content: PageContent) -> list[Item]:
+    """Figures, a table and sentences of a run's probes."""
+    table, answers = (_read(content.folder / name) for name in (FILE, ANSWERS_FILE))
+    items: list[Item] = []
+    stems = distinct_file_names(table["label"])
+    for label, of_label in table.groupby("label", sort=False):
+        file, of_answers = f"probes_{stems[str(label)]}", answers[answers["label"] == label]
+        is_published = bool(content.published)
+        items += _items(content.study, of_label, of_answers, is_published, file=file)
+    return items
 
 
 def _items(
@@ -220,3 +213,10 @@ def _read(path: Path) -> pd.DataFrame:
         raise InputError(f"{path.name}: a row is there twice; probe again into this folder")
     seed = pd.to_numeric(table["seed"], errors="coerce").astype("Int64")
     return table.assign(seed=seed)
+
+
+PROBING = PageSection(
+    "What can be read off the states?",
+    _section_items,
+    lambda content: (content.folder / FILE).is_file(),
+)

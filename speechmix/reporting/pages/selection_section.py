@@ -15,10 +15,11 @@ from typing import Any
 import pandas as pd
 
 from ...runs.results.open_run import StoredRun
-from .html_page import Item, Part
+from .html_page import Item
+from .page_sections import PageContent, PageSection
 from .wording import format_count
 
-TITLE = "How the clips were chosen"
+_TITLE = "How the clips were chosen"
 _KEPT = "kept"
 _STEPS = {  # stage and unit: what is counted, and what is left after the stage
     ("mine", "clips"): ("rows of the corpus", "with a pair of cue and target"),
@@ -54,11 +55,12 @@ def selection_sentence(run: StoredRun) -> str:
         text += (
             f"; of {format_count(sum(pairs.values()), 'pair')} {pairs.get(_KEPT, 0)} were chosen"
         )
-    return f"{text} (see “{TITLE}”)."
+    return f"{text} (see “{_TITLE}”)."
 
 
-def selection_part(run: StoredRun) -> list[Part]:
+def _items(content: PageContent) -> list[Item]:
     """Table of the stages, and error rates of all transcribed clips and of the scored ones."""
+    run = content.run
     steps = _steps(run)
     if not steps:
         return []
@@ -70,7 +72,7 @@ def selection_part(run: StoredRun) -> list[Part]:
     items: list[Item] = [_WHAT, pd.DataFrame(rows)]
     if len(rates := _error_rates(run)):
         items += [_RATES, rates]
-    return [(TITLE, items)]
+    return items
 
 
 def _error_rates(run: StoredRun) -> pd.DataFrame:
@@ -151,3 +153,6 @@ def _listed(dropped: Mapping[str, int], most: int = 8) -> str:
             *([f"{others} for other reasons"] if others else []),
         ]
     )
+
+
+SELECTION = PageSection(_TITLE, _items)

@@ -16,11 +16,11 @@ from ...evaluation.ablated_speech import ALL, PARTS, WAY
 from ...files.text_files import read_csv
 from ...runs.speech_ablations import MEANS
 from ..plots.ablated_speech import speech_ablation_figure
-from .html_page import Item, Part, Picture, SortableTable
+from .html_page import Item, Picture, SortableTable
 from .page_figures import page_svg
+from .page_sections import PageContent, PageSection
 from .study_tables import format_interval, format_p
 
-_TITLE = "Without the cue's sound, its tokens, or both"
 _WHAT = (
     "The published ablation of cue words. The word itself is taken away: its samples are set to "
     "zero, its tokens in what the "
@@ -50,22 +50,16 @@ _CAPTION = (
 _TEXTS = ("side", "model", *PARTS, *WAY, "unit", "claim")
 
 
-def speech_ablation_part(folder: Path) -> list[Part]:
-    """Means over all clips, the figure, and the table by template and number; nothing if the
-    ablation was not run."""
-    if not (folder / MEANS).is_file():
-        return []
-    try:
-        means = _read(folder / MEANS)
-        figures = [
-            [
-                page_svg(speech_ablation_figure(means, reading=reading, narrow=narrow))
-                for narrow in (False, True)
-            ]
-            for reading in ("arg-max", "margin")
+def _items(content: PageContent) -> list[Item]:
+    """Means over all clips, the figure, and the table by template and number."""
+    means = _read(content.folder / MEANS)
+    figures = [
+        [
+            page_svg(speech_ablation_figure(means, reading=reading, narrow=narrow))
+            for narrow in (False, True)
         ]
-    except InputError as error:
-        return [(_TITLE, [str(error)])]
+        for reading in ("arg-max", "margin")
+    ]
     shown = means[
         means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])
     ]
@@ -74,7 +68,7 @@ def speech_ablation_part(folder: Path) -> list[Part]:
     items: list[Item] = [_WHAT, _shown(shown[whole].drop(columns=parts))]
     items += [Picture(figure, _CAPTION, narrow) for figure, narrow in figures]
     items += [SortableTable(_shown(shown[~whole]))] if parts else []
-    return [(_TITLE, items)]
+    return items
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -144,3 +138,10 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
 
 def _rounded(value: float) -> str:
     return "" if value != value else f"{round(value, 1) + 0.0:.1f}"
+
+
+SPEECH_ABLATION = PageSection(
+    "Without the cue's sound, its tokens, or both",
+    _items,
+    lambda content: (content.folder / MEANS).is_file(),
+)

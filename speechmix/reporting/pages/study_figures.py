@@ -29,6 +29,7 @@ from . import published_section as published_part
 from .cue_need_section import drops_by_layer
 from .html_page import Item, Part, Picture
 from .page_figures import page_svg, side_suffixes
+from .page_sections import PageContent
 from .study_results import Study
 from .study_tables import PARTS, without_control
 
@@ -164,17 +165,16 @@ def _claimed(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None
     return layers[(layers.side == side) & (layers.claim != "")]
 
 
-def study_pictures(study: Study, *, published: bool | str) -> list[Part]:
-    """Draw the figures, write them into the run's folder, and return them with their captions, a
-    part for each side.
+class FigureSections:
+    """The figures of the page, a part for each side of the cue, and the published ones beside."""
 
-    Parameters
-    ----------
-    study : Study
-    published : bool or {"target", "deciding"}
-        A part with the published figures too, one's own beside them of these rows; True is
-        "target", as published.
-    """
+    def parts(self, content: PageContent) -> list[Part]:
+        """Draw the figures, write them into the run's folder, and return them with captions."""
+        return _study_pictures(content.study, published=content.published)
+
+
+def _study_pictures(study: Study, *, published: bool | str) -> list[Part]:
+    """A part for each side, and one with the published figures if they are to be drawn."""
     parts: dict[str, list[Item]] = {}
     drawings = _drawings(study.table, study.layers)
     suffixes = side_suffixes(side for side, _ in drawings)

@@ -23,8 +23,8 @@ from ...runs.results.open_run import StoredRun
 from ...runs.results.run_times import by_phase
 from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
-from .html_page import Item, Part
-from .study_results import Study
+from .html_page import Item
+from .page_sections import PageContent, PageSection
 from .study_tables import KEYS, format_study_table, without_control
 
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
@@ -41,7 +41,6 @@ _AGREEMENT = (
     "and highest layer), and do the same layers (over layers, of the mean curves)? 1: the same "
     "order; 0: none."
 )
-_BOUNDARIES = "If word boundaries are off"
 _TIMES = (
     "Where the time went: seconds of all starts and processes together, each phase without those "
     "within it. What two measures "
@@ -81,10 +80,10 @@ def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def length_part(run: StoredRun) -> list[Part]:
+def _length_items(content: PageContent) -> list[Item]:
     """How a word's share grows with its frames in the untrained twins, by measure and stack."""
     rows = []
-    for model in scored_models(run):
+    for model in scored_models(content.run):
         by_place: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
         for clip in choose_evenly(list(model.clips), _MOST_MAPS) if model.init == "random" else ():
             for place, mixing_map in model.maps(clip).items():
@@ -99,12 +98,13 @@ def length_part(run: StoredRun) -> list[Part]:
     means = pd.DataFrame(rows).groupby(["model", "stack", "measure"], sort=False)
     table = means.agg(exponent=("exponent", "mean"), clips=("clips", "sum")).reset_index()
     table["exponent"] = table["exponent"].map("{:.2f}".format)
-    return [("What length alone does", [_EXPONENT, table])]
+    return [_EXPONENT, table]
 
 
-def agreement_part(table: pd.DataFrame) -> list[Part]:
+def _agreement_items(content: PageContent) -> list[Item]:
     """Rank correlation between measures: over clips within layers, and of their curves over
     layers."""
+    table = content.study.table
     if table.empty or table.loc[table["contribution"].notna(), "measure"].nunique() < 2:
         return []
     table = without_control(table)
@@ -117,13 +117,13 @@ def agreement_part(table: pd.DataFrame) -> list[Part]:
     for name in ("mean", "lowest", "highest", "rho"):
         result[name] = result[name].map(lambda value: "" if value != value else f"{value:.2f}")
     headings = {"mean": "over clips, mean of layers", "rho": "over layers, of the curves"}
-    return [("Do the measures agree?", [_AGREEMENT, result.rename(columns=headings)])]
+    return [_AGREEMENT, result.rename(columns=headings)]
 
 
-def boundaries_part(study: Study) -> list[Part]:
+def _boundary_items(content: PageContent) -> list[Item]:
     """What moving the word boundaries does, if the run was asked to try
     (`experiments.boundaries`)."""
-    moved = study.run.boundaries
+    study, moved = content.study, content.run.boundaries
     if study.table.empty or moved.empty:
         return []
     clips = study.table.drop_duplicates("clip")[["clip", "side", "group", "control"]].astype(object)
@@ -145,13 +145,8 @@ def boundaries_part(study: Study) -> list[Part]:
         reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
         differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
         return [
-            (
-                _BOUNDARIES,
-                [
-                    f"{text}Whether the conclusion holds cannot be stated: {reason}.",
-                    format_study_table(differences),
-                ],
-            )
+            f"{text}Whether the conclusion holds cannot be stated: {reason}.",
+            format_study_table(differences),
         ]
     text += (
         "Whether the interval lies above zero, below, or neither stays the same in "
@@ -165,4 +160,9 @@ def boundaries_part(study: Study) -> list[Part]:
         "largest": "largest difference",
         "same_layer": "same highest layer",
     }
-    return [(_BOUNDARIES, [text, format_study_table(verdicts.rename(columns=headings))])]
+    return [text, format_study_table(verdicts.rename(columns=headings))]
+
+
+LENGTH_ALONE = PageSection("What length alone does", _length_items)
+MEASURE_AGREEMENT = PageSection("Do the measures agree?", _agreement_items)
+BOUNDARIES = PageSection("If word boundaries are off", _boundary_items)

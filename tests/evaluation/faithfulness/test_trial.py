@@ -4,6 +4,7 @@ cannot be judged."""
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from speechmix.evaluation.faithfulness.evaluate import other_of_pair
 from speechmix.evaluation.faithfulness.judges import verdicts
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
-from speechmix.interventions.audio_removal import attenuated
+from speechmix.interventions.audio_removal import scale_words
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import removals_of_words
 from speechmix.interventions.removal_margins import RemovalMargins
@@ -165,7 +166,7 @@ def test_silencing_several_words_leaves_the_others_and_fills_with_none_of_them()
 def test_soft_versions_end_where_the_hard_ones_are():
     clip = clips()[0]
     assert np.array_equal(
-        attenuated(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
+        scale_words(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
     )
     decision = Decision.of(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
@@ -360,9 +361,9 @@ def test_all_measures_are_those_that_are_defined():
 
 @pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
-    from speechmix.reporting.pages.faithfulness_section import faithfulness_part
+    from speechmix.reporting.pages.faithfulness_section import FAITHFULNESS
 
-    assert faithfulness_part(tmp_path) == []
+    assert FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path)) == []
     trial = trial_of("tiny-french-whisper")
     other = speechmix.evaluation.faithfulness.FaithfulnessResults(
         trial.values, trial.left_out, "", {"model": "other", "init": "random"}
@@ -371,11 +372,11 @@ def test_trials_of_several_models_lie_in_one_folder(tmp_path):
         path = written.write(tmp_path)
     table = pd.read_csv(path)
     assert len(table) == 2 * len(trial.table)
-    ((title, items),) = faithfulness_part(tmp_path)
+    ((title, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
     assert title == "Which measure can be believed here?"
     assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]
     path.write_text("a,b\n1,2\n")
-    assert "found no column stack" in faithfulness_part(tmp_path)[0][1][0]
+    assert "found no column stack" in FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))[0][1][0]
     with pytest.raises(InputError, match="holds another table"):
         trial.write(tmp_path)
 

@@ -1,0 +1,108 @@
+"""Sections of a study's page: what a section is, and what all of them are made of.
+
+In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
+parts of the page. A new section is one file with a `PageSection`, and one line in
+`study_page.SECTIONS`, whose order is that of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...runs.results.open_run import StoredRun
+from .html_page import Item, Part, Picture
+from .study_results import Study
+
+if TYPE_CHECKING:
+    from .clip_card import ClipCard
+
+
+@dataclass(frozen=True, eq=False)
+class PageContent:
+    """What the sections of a page are made of.
+
+    Parameters
+    ----------
+    study : Study
+    cards : sequence of ClipCard
+        Clips to hear; the first is on the first screen.
+    needs : sequence of Picture
+        Contribution above need, for each side of the cue; the first is on the first screen.
+    unreadable : sequence of str
+        What could not be read of the maps of these clips.
+    published, audio, clips
+        As of `study_page.write_study`.
+    """
+
+    study: Study
+    cards: Sequence[ClipCard] = ()
+    needs: Sequence[Picture] = ()
+    unreadable: Sequence[str] = ()
+    published: bool | str = False
+    audio: str | PathLike[str] | None = None
+    clips: Sequence[Clip] = ()
+
+    @property
+    def run(self) -> StoredRun:
+        """The run that the study is of."""
+        return self.study.run
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+        return self.study.run.folder.path
+
+    @property
+    def has_results(self) -> bool:
+        """Whether there is a cue contribution to report."""
+        return self.study.layers is not None
+
+
+class PageParts(Protocol):
+    """Anything that yields titled parts of a page; a `PageSection`, or what has several titles."""
+
+    def parts(self, content: PageContent) -> list[Part]:
+        """Return the parts with their titles; nothing where there is nothing to say."""
+
+
+def _always(content: PageContent) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A section with one title.
+
+    Parameters
+    ----------
+    title : str
+    render : callable
+        Makes the items of the section; none if there is nothing to say. The message of an
+        `InputError` that it raises, as for a damaged table, is shown instead.
+    is_available : callable
+        Whether the section has anything to render.
+
+    Examples
+    --------
+    >>> section = PageSection("Clips", lambda content: [f"{len(content.run.clips)} clips"])
+    >>> section.title
+    'Clips'
+    """
+
+    title: str
+    render: Callable[[PageContent], Sequence[Item]]
+    is_available: Callable[[PageContent], bool] = _always
+
+    def parts(self, content: PageContent) -> list[Part]:
+        """Return the section under its title; nothing where there is nothing to say."""
+        try:
+            items = [*self.render(content)] if self.is_available(content) else []
+        except InputError as error:
+            items = [str(error)]
+        return [(self.title, items)] if items else []
