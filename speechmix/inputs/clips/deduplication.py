@@ -22,7 +22,7 @@ from .rows import Rejected, Row
 _AT_ONCE = 2**20  # bytes
 
 
-def rename_duplicates(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
+def number_duplicates(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
     """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus
     had before.
 

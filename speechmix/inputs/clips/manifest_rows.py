@@ -64,7 +64,7 @@ def manifest_rows(
     Yields
     ------
     Row or Rejected
-        Names may occur more than once: see `speechmix.inputs.clips.deduplication.rename_duplicates`.
+        Names may occur more than once: see `speechmix.inputs.clips.deduplication.number_duplicates`.
 
     Raises
     ------

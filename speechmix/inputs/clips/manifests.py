@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from .clip import Clip
-from .deduplication import rename_duplicates
+from .deduplication import number_duplicates
 from .manifest_rows import manifest_rows
 from .rows import Row
 
@@ -69,7 +69,7 @@ def read_clips(
     clips: list[Clip] = []
     skipped: list[str] = []
     rows = 0
-    for row in rename_duplicates(
+    for row in number_duplicates(
         manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)
     ):
         rows += 1

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
-from ..clips.deduplication import rename_duplicates
+from ..clips.deduplication import number_duplicates
 from ..clips.manifest_rows import manifest_rows
 from ..clips.manifests import clip_of_row, read_clips
 from ..clips.rows import Rejected, Row, lot
@@ -67,7 +67,7 @@ def read_corpus(
     rows = _rows(
         CorpusSource.parse(source).with_split(split), allow_outside=allow_outside, sentences=True
     )
-    return _sampled(rename_duplicates(rows, where=str(source)), sample, seed)
+    return _sampled(number_duplicates(rows, where=str(source)), sample, seed)
 
 
 def clips_of_corpus(
@@ -106,7 +106,7 @@ def clips_of_corpus(
     >>> clips = list(clips_of_corpus("shards/shard-{000000..000010}.tar"))        # doctest: +SKIP
     """
     asked = CorpusSource.parse(source).with_split(split)
-    for row in rename_duplicates(
+    for row in number_duplicates(
         _rows(asked, allow_outside=allow_outside, sentences=False), where=str(source)
     ):
         try:
