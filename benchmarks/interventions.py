@@ -22,7 +22,7 @@ import transformers
 
 import speechmix
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.knock_out import knocked_out
+from speechmix.interventions.knock_out import knock_out_words
 
 
 def text_decoder(options) -> tuple[speechmix.adapters.Model, dict]:
@@ -102,7 +102,7 @@ def main() -> None:
         seconds: dict[str, list[float]] = {"together": [], "one by one": []}
         for _ in range(options.repeats):
             start = time.perf_counter()
-            drops = knocked_out(decision, stacks=["decoder"])
+            drops = knock_out_words(decision, stacks=["decoder"])
             middle = time.perf_counter()
             margins = naive(decision, "decoder", pairs)
             seconds["together"].append(middle - start)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
     from ..mixing.maps.mixing_map import Maps
-    from .fills import Fill, Fills
+    from .fills import Fills
     from .generated_tokens import Writing
 
 LOG_PROBABILITY, LOGIT, SHARE, SIZE = "log-probability", "logit", "share", "size"
@@ -206,19 +206,15 @@ def _removal(
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors: np.ndarray | None = np.zeros_like(values)
     runs = InterventionCache(writing.decision, readings.read)
+    first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text)]
     for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 
-        first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text)]
-
-        def margins(
-            sets: np.ndarray,
-            players: Sequence[int] = players,
-            first: Sequence[Fill | None] = first,
-        ) -> np.ndarray:
+        def margins(sets: np.ndarray, players: Sequence[int] = players) -> np.ndarray:
             absent = (itertools.compress(players, ~row) for row in sets)
             removed = [removals_of(writing, of_set, first) for of_set in absent]
-            return runs.read(removed) @ readings.of_choices
+            values: np.ndarray = runs.read(removed) @ readings.of_choices
+            return values
 
         scores = removal_scores(measure, len(players), margins, samples=samples, seed=seed)
         values[:, players] = scores.values.T

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .page_data import view_of
+from .plain_text import text_of
 
 if TYPE_CHECKING:
-    from .explanation import Explanation
+    from .numbers import ExplanationNumbers
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def page_of(explanation: Explanation, *, sound: bool = True) -> str:
+def page_of(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
     """A whole page; light or dark as the reader has it."""
     body = body_of(explanation, sound=sound)
     return (
@@ -34,13 +35,13 @@ def page_of(explanation: Explanation, *, sound: bool = True) -> str:
     )
 
 
-def body_of(explanation: Explanation, *, sound: bool = True) -> str:
+def body_of(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
     """The same as a part of another page, as notebooks show it."""
     view = {**view_of(explanation, sound=sound), "head": _head(explanation.item)}
     data = json.dumps(view, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<div class="why-view"><style>{view_file("explanation.css")}</style>'
-        f'<div class="why"><pre>{escape(str(explanation), quote=False)}</pre></div>'
+        f'<div class="why"><pre>{escape(text_of(explanation), quote=False)}</pre></div>'
         f'<script type="application/json">{data}</script><script>{view_file("explanation.js")}</script></div>'
     )
 

@@ -24,7 +24,7 @@ from .warnings_for_readers import remarks_of
 if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
     from .choices import Choice
-    from .explanation import Explanation
+    from .numbers import ExplanationNumbers
 
 _LEAST_LIKELY = (
     0.005  # probability of what could have been written instead, below which it is not told
@@ -32,12 +32,12 @@ _LEAST_LIKELY = (
 _PER_SECOND, _LEAST_BARS, _MOST_BARS = 150, 600, 1500  # of the outline of the sound
 
 
-def view_of(explanation: Explanation, *, sound: bool = True) -> dict[str, Any]:
+def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str, Any]:
     """All that is shown of an explanation.
 
     Parameters
     ----------
-    explanation : Explanation
+    explanation : ExplanationNumbers
     sound : bool
         With the sound (WAV, base64), so that parts of it can be played.
     """
@@ -118,7 +118,7 @@ def _in_bytes(values: np.ndarray) -> dict[str, Any]:
     return {"largest": _plain(largest), "parts": base64.b64encode(parts.tobytes()).decode("ascii")}
 
 
-def _unit(explanation: Explanation, unit: Choice) -> dict[str, Any]:
+def _unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, Any]:
     erred = any(
         other.error is not None and other.unit == unit.unit for other in explanation.choices
     )
@@ -136,7 +136,9 @@ def _unit(explanation: Explanation, unit: Choice) -> dict[str, Any]:
     }
 
 
-def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[str, Any]:
+def _choice(
+    explanation: ExplanationNumbers, besides: ExplanationNumbers, place: int
+) -> dict[str, Any]:
     choice, contrast = explanation.choices[place], explanation.choices[place].contrast
     error = None if choice.error is None else explanation.errors[choice.error]
     claims = explanation.claims.items()
@@ -197,7 +199,7 @@ def _choice(explanation: Explanation, besides: Explanation, place: int) -> dict[
     }
 
 
-def _runners_up(explanation: Explanation, choice: Choice) -> list[dict[str, Any]]:
+def _runners_up(explanation: ExplanationNumbers, choice: Choice) -> list[dict[str, Any]]:
     """What would have been written instead of each token, where that was at all likely."""
     listed = []
     for token in (explanation.tokens[place] for place in choice.tokens):

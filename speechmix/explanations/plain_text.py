@@ -16,14 +16,14 @@ from .tables import order_of
 from .warnings_for_readers import remarks_of
 
 if TYPE_CHECKING:
-    from .explanation import Explanation
+    from .numbers import ExplanationNumbers
 
 SAME_FOR_ALL = "almost the same for every word"
 _FIRST = 2  # sources in a line
 _LEGEND = "[lowest to highest over fills]; specific: points of share more than for the other words"
 
 
-def text_of(explanation: Explanation) -> str:
+def text_of(explanation: ExplanationNumbers) -> str:
     """All words of an explanation with their first sources."""
     lines = [f"{explanation.item}: {explanation.text}", f"  {explanation.by}", f"  {_LEGEND}"]
     lines += [f"  word times DOUBTFUL: {doubt}" for doubt in explanation.doubts]
@@ -58,8 +58,8 @@ def text_of(explanation: Explanation) -> str:
 
 
 def _of_both(
-    explanation: Explanation,
-    besides: Explanation,
+    explanation: ExplanationNumbers,
+    besides: ExplanationNumbers,
     place: int,
     listed: Callable[..., tuple[list[int], str]],
     *names: str,
@@ -76,7 +76,7 @@ def _line(title: str, told: str, others: str) -> str:
     return f"    {title:<24} {told}" + (f"; besides its own sound: {others}" if others else "")
 
 
-def _claimed(explanation: Explanation, place: int, name: str) -> tuple[list[int], str]:
+def _claimed(explanation: ExplanationNumbers, place: int, name: str) -> tuple[list[int], str]:
     claim = explanation.claims[name]
     order = order_of(claim.values[place])[:_FIRST]
     return order, ", ".join(
@@ -86,7 +86,7 @@ def _claimed(explanation: Explanation, place: int, name: str) -> tuple[list[int]
     )
 
 
-def _effects(explanation: Explanation, place: int) -> tuple[list[int], str]:
+def _effects(explanation: ExplanationNumbers, place: int) -> tuple[list[int], str]:
     (low, high), order = explanation.drop_range, order_of(explanation.drops[place])[:_FIRST]
     return order, ", ".join(
         f"{explanation.source_name(place, i)} "
@@ -101,7 +101,7 @@ def _range(low: float, high: float) -> str:
     return "" if low == high else f" [{low:+.3g} to {high:+.3g}]"
 
 
-def _specific(explanation: Explanation, place: int, name: str, source: int) -> str:
+def _specific(explanation: ExplanationNumbers, place: int, name: str, source: int) -> str:
     """In points of share."""
     specific = explanation.specific.get(name)
     if specific is None or np.isnan(specific[place, source]):

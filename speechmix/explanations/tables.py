@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from .explanation import Explanation
+    from .numbers import ExplanationNumbers
 
 _OF_CHOICE = ("item", "written", "unit", "against", "foil")
 _OF_CLAIM = (*_OF_CHOICE, "error", "measure", "of")
@@ -79,7 +79,7 @@ PAIR_COLUMNS = (
 )
 
 
-def claims_table(explanation: Explanation) -> pd.DataFrame:
+def claims_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice, source and measure, `COLUMNS`."""
     rows, (low, high) = [], explanation.drop_range
     for name, claim in explanation.claims.items():
@@ -119,7 +119,7 @@ def claims_table(explanation: Explanation) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"onset": float, "offset": float})
 
 
-def effects_table(explanation: Explanation) -> pd.DataFrame:
+def effects_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice, removed source and fill, `EFFECT_COLUMNS`."""
     rows = [
         {
@@ -137,7 +137,7 @@ def effects_table(explanation: Explanation) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS))
 
 
-def pairs_table(explanation: Explanation) -> pd.DataFrame:
+def pairs_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice and pair of its sources, `PAIR_COLUMNS`."""
     rows = []
     for pair in explanation.pairs:
@@ -164,7 +164,7 @@ def pairs_table(explanation: Explanation) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
 
 
-def frames_table(explanation: Explanation) -> pd.DataFrame:
+def frames_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     """A row for each choice, measure and frame, `FRAME_COLUMNS`."""
     words = {
         frame: source.source
@@ -203,7 +203,7 @@ def order_of(values: np.ndarray) -> list[int]:
     return order
 
 
-def _of_source(explanation: Explanation, place: int, index: int) -> dict[str, Any]:
+def _of_source(explanation: ExplanationNumbers, place: int, index: int) -> dict[str, Any]:
     source = explanation.sources[index]
     own = bool(explanation.own_sound[place, index])
     return {
@@ -214,12 +214,12 @@ def _of_source(explanation: Explanation, place: int, index: int) -> dict[str, An
     }
 
 
-def _of_spellings(explanation: Explanation, place: int) -> dict[str, float]:
+def _of_spellings(explanation: ExplanationNumbers, place: int) -> dict[str, float]:
     spellings = explanation.spellings
     return {"spelling_margin": spellings.margin[place], "spelling_prior": spellings.prior[place]}
 
 
-def _of_choice(explanation: Explanation, place: int) -> dict[str, Any]:
+def _of_choice(explanation: ExplanationNumbers, place: int) -> dict[str, Any]:
     choice = explanation.choices[place]
     return {
         "item": explanation.item,

@@ -15,17 +15,17 @@ from ..interventions.removal_measures import OCCLUSION
 from .fills import Fill
 
 if TYPE_CHECKING:
-    from .explanation import Explanation
+    from .numbers import ExplanationNumbers
 
 LEAST_NATS = 0.1  # an effect below this is none: then no source is first, and no sign counts
 
 
-def remarks_of(explanation: Explanation, place: int) -> list[str]:
+def remarks_of(explanation: ExplanationNumbers, place: int) -> list[str]:
     """Sentences about one choice.
 
     Parameters
     ----------
-    explanation : Explanation
+    explanation : ExplanationNumbers
         `Explanation.without_own_sound` says it of the other sources.
     place : int
         Among its choices.
@@ -37,7 +37,7 @@ def remarks_of(explanation: Explanation, place: int) -> list[str]:
     ]
 
 
-def _spellings(explanation: Explanation, place: int) -> list[str]:
+def _spellings(explanation: ExplanationNumbers, place: int) -> list[str]:
     margin, prior = explanation.spellings.margin[place], explanation.spellings.prior[place]
     if not np.isfinite(prior):
         return []
@@ -56,7 +56,7 @@ def _compared(margin: float) -> str:
     return "more probable" if margin >= 0 else "less probable"
 
 
-def _measures_disagree(explanation: Explanation, place: int) -> list[str]:
+def _measures_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
     if np.isfinite(explanation.drops[place]).sum() < 2:
         return []
     largest = _first(explanation.drops[place])
@@ -81,7 +81,7 @@ def _measures_disagree(explanation: Explanation, place: int) -> list[str]:
     ]
 
 
-def _fills_disagree(explanation: Explanation, place: int) -> list[str]:
+def _fills_disagree(explanation: ExplanationNumbers, place: int) -> list[str]:
     drops, sentences = explanation.drop_by_fill[:, place], []
     for side in ("sound", "text"):
         rows = [row for row, fill in enumerate(explanation.fills) if fill.side == side]

@@ -77,10 +77,10 @@ def silence(
         filler = _FILLERS[fill](clip, audio, words, interval, seed)
         place = _samples_of(interval)
         silenced[place] = filler if fill == "zeros" else _faded(filler, audio[place])
-    return with_sound(clip, silenced)
+    return replace_sound(clip, silenced)
 
 
-def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
+def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
     """Return the clip with the samples of some words scaled: 1 leaves a word as it is, 0 is digital
     silence.
 
@@ -99,7 +99,7 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     Examples
     --------
     >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)])
-    >>> float(attenuated(clip, {0: 0.25}).audio(16_000)[4_800])
+    >>> float(scale_words(clip, {0: 0.25}).audio(16_000)[4_800])
     0.25
     """
     _words_asked(clip, gains)
@@ -107,10 +107,10 @@ def attenuated(clip: Clip, gains: Mapping[int, float]) -> Clip:
     for index, gain in gains.items():
         for interval in (clip.words or ())[index].intervals:
             audio[_samples_of(interval)] *= gain
-    return with_sound(clip, audio)
+    return replace_sound(clip, audio)
 
 
-def spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
+def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
     """Return the clip with another clip's sound of some words, as long as it is there, so that
     later words move; without words.
 
@@ -133,7 +133,7 @@ def spliced(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
     for here, there in sorted(pieces, reverse=True):
         old, new = _samples_of(here), donor[_samples_of(there)]
         audio = np.concatenate([audio[: old.start], new, audio[old.stop :]])
-    return with_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)
+    return replace_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)
 
 
 def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
@@ -147,7 +147,7 @@ def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
     return indices
 
 
-def with_sound(clip: Clip, audio: np.ndarray) -> Clip:
+def replace_sound(clip: Clip, audio: np.ndarray) -> Clip:
     """Return the clip with other samples, at 16 kHz."""
     facts = {
         name: getattr(clip, name)

@@ -69,23 +69,11 @@ def ablate_input(
         If the item has no target, or a side or fill that was asked for is not possible.
     """
     decision = Decision.of(model, item, objective=objective)
-    return inputs_ablated(decision, sides=sides, fills=fills, words=words)
-
-
-def inputs_ablated(
-    decision: Decision,
-    *,
-    sides: Sequence[str] | None = None,
-    fills: Sequence[str] | None = None,
-    words: Sequence[int | Sequence[int]] | None = None,
-) -> DecisionMap:
-    """`ablate_input` of a decision that has been prepared."""
     possible = sides_of(decision)
     unknown = set(sides or ()) - set(possible)
     if unknown:
         raise InputError(
-            f"{decision.model.name} with {decision.name}: sides are {possible}, found "
-            f"{sorted(unknown)}"
+            f"{model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}"
         )
     rows: list[dict[str, Any]] = []
     margins: list[float] = []
@@ -104,7 +92,7 @@ def inputs_ablated(
             except InputError as error:
                 if fills is not None:
                     raise
-                warnings.warn(f"left out: {error}", stacklevel=3)
+                warnings.warn(f"left out: {error}", stacklevel=2)
                 continue
             name = f"{_VERBS[side]} ({fill})"
             rows += [place_of(decision, name, "input", float("nan"), source) for source in sources]

@@ -79,10 +79,10 @@ def knock_out(
     (12, 6)
     """
     decision = Decision.of(model, item, objective=objective)
-    return knocked_out(decision, stacks=stacks, window=window, words=words, at_once=at_once)
+    return knock_out_words(decision, stacks=stacks, window=window, words=words, at_once=at_once)
 
 
-def knocked_out(
+def knock_out_words(
     decision: Decision,
     *,
     stacks: Sequence[str] | None = None,

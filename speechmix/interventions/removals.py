@@ -15,7 +15,7 @@ import torch
 from ..adapters.generation.audio_prompt import audio_inputs
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from .audio_removal import attenuated, silence, spliced
+from .audio_removal import scale_words, silence, splice_words
 from .token_removal import blanked
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ def _changed_sound(
     clip = item
     for removal in removals:
         if isinstance(removal.fill, Clip):
-            clip = spliced(clip, removal.fill, removal.units)
+            clip = splice_words(clip, removal.fill, removal.units)
         elif isinstance(removal.fill, str):
             clip = silence(clip, removal.units, fill=removal.fill)
         elif isinstance(removal.fill, int | float):
-            clip = attenuated(clip, dict.fromkeys(removal.units, removal.fill))
+            clip = scale_words(clip, dict.fromkeys(removal.units, removal.fill))
         else:
             raise InputError(f"{item.name}: expected a fill of a sound, found {removal.fill!r}")
     new = sound_inputs(model, clip)

@@ -112,32 +112,10 @@ def shapley(
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
     decision = Decision.of(model, item, objective=objective)
-    values = shapley_of(
-        decision, side=side, fill=fill, words=words, samples=samples, seed=seed, pairs=pairs
-    )
-    if values.provenance.get("warning"):
-        warnings.warn(f"{decision.name}: {values.provenance['warning']}", stacklevel=2)
-    return values
-
-
-def shapley_of(
-    decision: Decision,
-    *,
-    side: str | None = None,
-    fill: str | None = None,
-    words: Sequence[int | Sequence[int]] | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    pairs: bool | None = None,
-) -> DecisionMap:
-    """`shapley` of a decision that has been prepared; it writes its warning into the provenance
-    alone."""
-    side = side or sides_of(decision)[0]
-    if side not in sides_of(decision):
-        raise InputError(
-            f"{decision.model.name} with {decision.name}: sides are {sides_of(decision)}, found "
-            f"{side!r}"
-        )
+    possible = sides_of(decision)
+    side = side or possible[0]
+    if side not in possible:
+        raise InputError(f"{model.name} with {decision.name}: sides are {possible}, found {side!r}")
     if samples is not None and (not isinstance(samples, int) or samples < 2):
         raise InputError(f"samples should be a number of orders, at least 2, found {samples!r}")
     fill = _fill(decision, side, fill)
@@ -155,8 +133,16 @@ def shapley_of(
     table = drops.table.assign(drop=values, error=errors, alone=whole - np.array(without_one))
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
     found = _pairs(table, margins, samples, seed, wanted=pairs)
-    told = {"nothing": float(nothing), "sets": len(removals), "side": side, "fill": fill}
-    told |= {} if found is None else {"warning": warning_of(found, values)}
+    told: dict[str, object] = {
+        "nothing": float(nothing),
+        "sets": len(removals),
+        "side": side,
+        "fill": fill,
+    }
+    warning = "" if found is None else warning_of(found, values)
+    told |= {} if found is None else {"warning": warning}
+    if warning:
+        warnings.warn(f"{decision.name}: {warning}", stacklevel=2)
     return DecisionMap(table, float(whole), {**drops.provenance, **told}, found)
 
 

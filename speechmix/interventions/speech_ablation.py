@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
 
 TARGET = "target"
-SILENCED = (CUE, CONTROL, TARGET)
 TOKENS, BOTH = "tokens", "both"
 CONDITIONS = (SOUND, TOKENS, BOTH)
 MEAN, LARGEST, SIGNED_MAX = AGGREGATIONS = ("mean", "max", "signed max")

@@ -185,7 +185,7 @@ def write_job_tables(
     name: str,
 ) -> None:
     """Write the tables of kinds that were computed alone, all of whose shards are done; the caller holds the lock."""
-    merged = _Merged(folder, markers, clips, report)
+    merged = _Merged(folder, markers, clips, report, name)
     merged.write([kind for kind in kinds if kind.columns is not None], with_contributions=False)
     skipped = distinct_reasons(row for marker in markers for row in marker.skipped)
     write_csv(pd.DataFrame(skipped, columns=[*_REASON]), folder.path / f"{name}_skipped.csv")
@@ -194,9 +194,19 @@ def write_job_tables(
 
 def clips_of_job(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Clip]:
     """Return those of some clips that a finished job has results of, with the word times it has."""
-    records = sorted(folder.shards.glob(f"{name}/*.json"))
-    markers = [Marker(**read_checked_json(path)) for path in records]
-    return _Merged(folder, markers, clips, lambda line: None).clips
+    return _Merged(folder, _markers_of_job(folder, name), clips, lambda line: None).clips
+
+
+def parts_of_job(folder: RunFolder, name: str) -> dict[Owner, list[Part]]:
+    """Return the part files of a finished job, by model."""
+    return _models(folder, _markers_of_job(folder, name))
+
+
+def _markers_of_job(folder: RunFolder, name: str) -> list[Marker]:
+    """Markers of the shards of the start that ended last."""
+    paths = sorted(folder.shards.glob(f"{name}/*.json"), key=lambda path: path.stat().st_mtime_ns)
+    markers = [Marker(**read_checked_json(path)) for path in paths]
+    return [marker for marker in markers if marker.asked == markers[-1].asked]
 
 
 @dataclass
@@ -207,6 +217,7 @@ class _Merged:
     markers: Sequence[Marker]
     all_clips: Sequence[Clip]
     report: Report
+    job: str = ""
 
     def __post_init__(self) -> None:
         self.facts, self._words = _facts(self.folder, self.markers)
@@ -252,7 +263,9 @@ class _Merged:
         """Have kinds write what is made of all clips."""
         for kind in kinds:
             if kind.finish is not None:
-                kind.finish(FinishedResults(self.folder, self.models, self.clips, self.report))
+                kind.finish(
+                    FinishedResults(self.folder, self.models, self.clips, self.report, self.job)
+                )
 
 
 @dataclass

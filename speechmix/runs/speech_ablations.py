@@ -85,7 +85,7 @@ def speech_ablation(
     *,
     sound_fills: Sequence[str] = ("zeros",),
     fills_of_tokens: Sequence[str | int] | None = None,
-    aligner: Model | None = None,
+    aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
     twin_clips: int | None = None,
     report: Callable[[str], None] = lambda line: None,
@@ -166,7 +166,8 @@ def speech_ablation(
     )
     if not run.is_complete:
         return None
-    if not run.done and (shard is None or not folder.table(SPEECH_ABLATION).is_file()):
+    is_whole = shard is None and executor is None
+    if not run.done and (is_whole or not folder.table(SPEECH_ABLATION).is_file()):
         reasons = "; ".join(dict.fromkeys(row["reason"] for row in run.skipped[:3]))
         raise InputError(f"no clip could be used: {reasons or 'there are no clips'}")
     _, ties = clip_groups(clips_of_job(folder, clips, SPEECH_ABLATION))

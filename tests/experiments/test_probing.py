@@ -12,6 +12,8 @@ import pytest
 import speechmix
 from speechmix.files.text_files import read_csv, write_csv
 from speechmix.runs.kinds import probe_states as probing
+from speechmix.runs.probe_runs import probe_in_run
+from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 
@@ -134,3 +136,14 @@ def test_too_few_groups_are_said_and_leave_no_table(tmp_path, counted):
     _, lines = run(tmp_path, clips()[:1])
     assert not (tmp_path / "probes.csv").is_file()
     assert any("two labels" in line for line in lines)
+
+
+def test_alone_in_shards_it_gives_the_table_of_probe(tmp_path):
+    options = {"label": "number", "positions": ["target"], "settings": {"controls": 1, "seed": 0}}
+    quiet = {"progress": False, "report": lambda line: None}
+    assert probe_in_run(models()[:2], clips(), tmp_path, shard="1/2", **options, **quiet) is None
+    probes = probe_in_run(models()[:2], clips(), tmp_path, shard="2/2", **options, **quiet)
+    expected = speechmix.probe(models()[:2], clips(), label="number", controls=1, seed=0)
+    pd.testing.assert_frame_equal(probes.table, expected.table)
+    assert (tmp_path / "probes.csv").is_file()
+    assert job_status(tmp_path) == {"states": "2 of 2 shards done, 0 failed"}

@@ -150,6 +150,16 @@ def test_explanations_alone_are_those_of_the_page(run, tmp_path):
     assert {"text", "view"} == set(content)
 
 
+def test_the_command_ablates_the_clips_of_a_run_alone(run, tmp_path, capsys):
+    folder, model = copied(run, tmp_path), str(bundled.models()["tiny-french-ctc"])
+    command = ["ablate", "--model", model, "--device", "cpu", "--out", str(folder)]
+    assert main([*command, "--shard", "1/2"]) == 0
+    assert main([*command, "--shard", "2/2"]) == 0
+    assert set(open_run(folder).ablation["clip"]) == {clip.name for clip in CLIPS}
+    assert main(["status", str(folder)]) == 0
+    assert "ablation: 2 of 2 shards done, 0 failed" in capsys.readouterr().out
+
+
 def test_names_of_kinds_are_checked(kind):
     assert find_kind("word_lengths") is kind
     with pytest.raises(InputError, match="no kind of result is called 'none'"):

@@ -9,7 +9,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.audio_removal import with_sound
+from speechmix.interventions.audio_removal import replace_sound
 from speechmix.interventions.decision import Decision
 from tests.conftest import inputs_of, tiny, trained
 from tests.models.text_models import WORDS, bart, bert, gpt2
@@ -99,7 +99,7 @@ class TestRefused:
 
     def test_a_clip_without_words(self):
         clip = clips()[0]
-        wordless = with_sound(
+        wordless = replace_sound(
             clip.replace(words=None, cue=None, target=None, foil=None), clip.audio(16_000)
         )
         with pytest.raises(InputError, match="no words with times"):

@@ -11,7 +11,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.knock_out import knocked_out, windows
+from speechmix.interventions.knock_out import knock_out_words, windows
 from speechmix.mixing.maps.decision_map import COLUMNS
 from tests import oracle
 from tests.models.text_models import bart, bert, gpt2
@@ -37,7 +37,7 @@ ITEMS = {
 def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
     decision = Decision.of(*ITEMS[name]())
     for window in (1, 2, "all"):
-        drops = knocked_out(decision, window=window)
+        drops = knock_out_words(decision, window=window)
         assert drops.margin == pytest.approx(decision.margin, abs=1e-10)
         for stack, sources in decision.sources.items():
             layers = oracle.layers_of(decision.model.module, stack)
@@ -55,7 +55,7 @@ def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
 
 def test_how_many_runs_go_together_changes_nothing():
     decision = Decision.of(*ITEMS["whisper"]())
-    together, alone = knocked_out(decision), knocked_out(decision, at_once=1)
+    together, alone = knock_out_words(decision), knock_out_words(decision, at_once=1)
     np.testing.assert_allclose(together.table["margin"], alone.table["margin"], atol=1e-10)
 
 

@@ -12,7 +12,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Word
-from speechmix.interventions.audio_removal import attenuated
+from speechmix.interventions.audio_removal import scale_words
 from speechmix.reporting.plots import sound_and_map
 from speechmix.reporting.plots.timed_maps import timed_map
 from speechmix.runs.score_clips import score_clips
@@ -169,7 +169,7 @@ def test_silencing_replaces_every_piece_and_nothing_between(fill):
     assert not changed[:3_200].any()
     if fill != "word":
         assert np.array_equal(silenced, speechmix.silence(plain, fill=fill).audio(16_000))
-    quieter = attenuated(joined, {1: 0.5}).audio(16_000)
+    quieter = scale_words(joined, {1: 0.5}).audio(16_000)
     assert np.array_equal(quieter[6_400:12_800], joined.audio(16_000)[6_400:12_800])
     assert np.allclose(quieter[12_800:17_600], joined.audio(16_000)[12_800:17_600] / 2)
 

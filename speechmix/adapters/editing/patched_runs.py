@@ -210,9 +210,8 @@ class _Growing:
             entered, kwargs = arguments_by_name(module, args, kwargs)
             hidden = unpack_states(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
-            self.lengths |= {
-                name: hidden.shape[1] if name != "cross" else memory.shape[1] for name in names
-            }
+            sources = {"cross": hidden if memory is None else memory}
+            self.lengths |= {name: sources.get(name, hidden).shape[1] for name in names}
             batch = {1, len(hidden), 1 if memory is None else len(memory)}
             rows = max(*batch, *(row + 1 for row, _ in leaving), 1)
             hidden = _grown(hidden, rows, batch).clone() if leaving else _grown(hidden, rows, batch)

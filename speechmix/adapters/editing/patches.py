@@ -100,7 +100,7 @@ class ChangedValues(TorchFunctionMode):
         output = func(*args, **kwargs)
         if self._product is not None and self._product.comes(func, args, output):
             weights, value = args[:2]
-            by_run = value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._heads))
+            by_run = value if value.ndim == 4 else torch.unflatten(value, 0, (-1, self._heads or 1))
             return func(weights, self._changed_rows(by_run).reshape(value.shape))
         if func is F.multi_head_attention_forward:
             for row, patch in self._changes:

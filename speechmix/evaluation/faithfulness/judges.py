@@ -23,7 +23,7 @@ import numpy as np
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
-from ...interventions.knock_out import knocked_out
+from ...interventions.knock_out import knock_out_words
 from ...interventions.patching import patch
 from ...interventions.removal_margins import RemovalMargins
 from .perturbations import PERTURBATIONS, package_perturbation, perturbation_named
@@ -215,7 +215,7 @@ def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
 )
 def _knock_out(decision: Decision, pair: Decision | None) -> list[Verdict]:
     tables = {
-        stack: knocked_out(decision, stacks=[stack], window="all").table
+        stack: knock_out_words(decision, stacks=[stack], window="all").table
         for stack in decision.sources
     }
     return [

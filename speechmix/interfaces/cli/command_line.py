@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
 from .arguments import CommandParser, check_options
@@ -15,16 +16,20 @@ from .clip_options import (
     Skipped,
     add_clip_options,
     aligner_loader,
+    is_run,
     loaded_aligner,
     named_clips,
     print_skipped,
 )
 from .command_groups import list_by_group
 from .estimate import announcing
-from .executor_options import add_shard_option, executor_of, refuse_shard, shard_of
+from .executor_options import add_executor_options, executor_of, refuse_executor, shard_of
 from .model_options import add_loading_options, add_prefix_options, loaded, model_loaders
 from .score_options import add_score_options, asked_of_run
 from .status import print_times
+
+if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
 
 _SCORE_EPILOG = """examples:
   speechmix score livre.wav --model openai/whisper-small --text "elle a perdu les livres" --cue les --target livres
@@ -132,12 +137,16 @@ def _ablate(options) -> int:
     from ...runs.results.tidy_tables import identified
     from .published_ablation import ablate_as_published, refuse_options
 
-    refuse_shard(options, "the same for all clips of a run is `speechmix score --ablate --shard`")
+    if not options.out or not (options.published or is_run(options.out)):
+        advice = "give the folder of a run as --out, or `speechmix score --ablate --shard`"
+        refuse_executor(options, advice)
     skipped: Skipped = []
     clips = named_clips(options, skipped)
     if options.published:
         return ablate_as_published(options, clips, skipped)
     refuse_options(options)
+    if options.out and is_run(options.out):
+        return _ablate_in_run(options, clips, skipped)
     if len(options.model) > 1:
         raise InputError(
             f"expected one --model, found {', '.join(options.model)}; several go with --published"
@@ -167,6 +176,28 @@ def _ablate(options) -> int:
     print_skipped(skipped)
     print(f"{len(tables)} done, {len(skipped)} skipped")
     return 0 if tables else 1
+
+
+def _ablate_in_run(options: argparse.Namespace, clips: Sequence[Clip], skipped: Skipped) -> int:
+    """Store the ablation of clips in a run's folder, with its table."""
+    from ...runs.kinds.ablation import ABLATION_KIND
+    from ...runs.score_clips import compute_kinds
+
+    if options.stack:
+        raise InputError("--stack is not for a run's folder, which has the ablation of all stacks")
+    run = compute_kinds(
+        model_loaders(options, options.model, None),
+        clips,
+        options.out,
+        [ABLATION_KIND.name],
+        aligner=aligner_loader(options),
+        align_method=options.align,
+        executor=executor_of(options, options.model),
+        progress=sys.stderr.isatty(),
+        skipped=skipped,
+    )
+    print(run.summary())
+    return 0 if run.done or not run.is_complete else 1
 
 
 class _Reported:
@@ -239,8 +270,8 @@ def _parser() -> argparse.ArgumentParser:
     ablate.add_argument(
         "--stack", action="append", help="encoder, decoder, cross (default: all there are)"
     )
-    ablate.add_argument("--out", help="CSV file for the table")
-    add_shard_option(ablate, instead="score --ablate")
+    ablate.add_argument("--out", help="CSV file for the table; or the folder of a run")
+    add_executor_options(ablate.add_argument_group("who does the work, with --out RUN"))
     add_prefix_options(ablate)
     add_ablation_options(ablate)
     for command in (check, score, ablate):

@@ -36,13 +36,15 @@ def add_executor_options(command: Command) -> None:
     )
 
 
-def add_shard_option(command: Command, *, instead: str = "") -> None:
-    """Add which shard of the clips a process takes; where another command does it in shards, say
-    which (`refuse_shard`)."""
-    what = "only the clips of this part, counted from 1 (3/48), beside other processes with other parts"
-    elsewhere = f"not here: the clips of a run are done in shards by `speechmix {instead}`"
-    text = elsewhere if instead else what
-    command.add_argument("--shard", default="1/1", metavar="I/N", help=text)
+def add_shard_option(command: Command) -> None:
+    """Add which shard of the clips a process takes."""
+    command.add_argument(
+        "--shard",
+        default="1/1",
+        metavar="I/N",
+        help="only the clips of this part, counted from 1 (3/48), beside other processes with "
+        "other parts",
+    )
 
 
 def add_workers_option(command: Command) -> None:
@@ -80,21 +82,6 @@ def executor_of(options: argparse.Namespace, sources: Sequence[str]) -> Executor
 
         return LocalWorkers(workers, options.device)
     return InProcess(shard_of(options))
-
-
-def refuse_shard(options: argparse.Namespace, advice: str) -> None:
-    """Refuse a shard of a command that does all clips at once.
-
-    Raises
-    ------
-    InputError
-        If one is given.
-    """
-    if shard_of(options).count > 1:
-        raise InputError(
-            f"--shard {options.shard} is not of this command, which does all clips in one process: "
-            f"{advice}"
-        )
 
 
 def refuse_executor(options: argparse.Namespace, advice: str) -> None:

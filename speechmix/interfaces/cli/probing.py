@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files.names import distinct_file_names, safe_name
-from .clip_options import Skipped, add_alignment_options, aligned_clips, print_skipped
-from .executor_options import add_shard_option, refuse_shard
+from .clip_options import (
+    Skipped,
+    add_alignment_options,
+    aligned_clips,
+    aligner_loader,
+    is_run,
+    manifest_clips,
+    print_skipped,
+)
+from .executor_options import add_executor_options, executor_of, refuse_executor
 from .model_options import add_loading_options, model_loaders
 
 if TYPE_CHECKING:
@@ -87,37 +95,17 @@ def add_commands(commands) -> None:
         metavar="FOLDER",
         help="for probes.csv and a figure; a run's folder has them on its page",
     )
-    add_shard_option(command, instead="score --probe")
+    add_executor_options(command.add_argument_group("who does the work, with --out RUN"))
     add_alignment_options(command)
     add_loading_options(command)
 
 
 def _probe(options: argparse.Namespace) -> int:
-    from ...evaluation.probing import probe
-
-    refuse_shard(
-        options,
-        "states are read in shards by `speechmix score --probe --shard`, whose last shard fits the "
-        "probes",
-    )
     skipped: Skipped = []
-    clips = aligned_clips(options, skipped)
-    positions = [int(name) if name.isdigit() else name for name in options.position]
-    probes = probe(
-        model_loaders(options, options.models, options.random_twin),
-        clips,
-        label=options.label,
-        position=positions,
-        stacks=options.stack,
-        by=options.by,
-        group=options.group,
-        method=options.method,
-        mode=options.mode,
-        protocol=options.protocol,
-        folds=options.folds,
-        seed=options.seed,
-        progress=sys.stderr.isatty(),
-    )
+    probes = _probes(options, skipped)
+    if probes is None:
+        print(f"shard {options.shard} is done, others are not: `speechmix status {options.out}`")
+        return 0
     print(_shown(probes))
     print_skipped(skipped)
     for row in probes.left_out.value_counts("reason").reset_index().itertuples(index=False):
@@ -126,6 +114,38 @@ def _probe(options: argparse.Namespace) -> int:
         print(f"table: {probes.write(options.out)}")
         _draw(probes, Path(options.out))
     return 0 if len(probes.table) else 1
+
+
+def _probes(options: argparse.Namespace, skipped: Skipped) -> Probes | None:
+    """The probes; None while other shards are not done."""
+    from ...evaluation.probing import probe
+    from ...runs.probe_runs import probe_in_run
+
+    positions = [int(name) if name.isdigit() else name for name in options.position]
+    models = model_loaders(options, options.models, options.random_twin)
+    of_task = {"label": options.label, "stacks": options.stack, "protocol": options.protocol}
+    of_task |= {"by": options.by, "group": options.group}
+    names = ("method", "mode", "folds", "seed")
+    settings = {name: getattr(options, name) for name in names}
+    if options.out and is_run(options.out):
+        return probe_in_run(
+            models,
+            manifest_clips(options, skipped),
+            options.out,
+            positions=positions,
+            executor=executor_of(options, options.models),
+            settings={**settings, "controls": 3},
+            aligner=aligner_loader(options),
+            align_method=options.align,
+            skipped=skipped,
+            progress=sys.stderr.isatty(),
+            **of_task,
+        )
+    advice = "give the folder of a run as --out, or `speechmix score --probe --shard`"
+    refuse_executor(options, advice)
+    clips = aligned_clips(options, skipped)
+    progress = sys.stderr.isatty()
+    return probe(models, clips, position=positions, progress=progress, **of_task, **settings)
 
 
 def _draw(probes: Probes, folder: Path) -> None:

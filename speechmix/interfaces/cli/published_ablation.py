@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .clip_options import loaded_aligner
+from .clip_options import aligner_loader
+from .executor_options import executor_of
 from .model_options import model_loaders
 
 if TYPE_CHECKING:
@@ -106,11 +107,15 @@ def ablate_as_published(
         sound_fills=options.sound_fill or ("zeros",),
         fills_of_tokens=options.token_fill
         and [int(fill) if fill.isdigit() else fill for fill in options.token_fill],
-        aligner=loaded_aligner(options),
+        aligner=aligner_loader(options),
         align_method=options.align,
+        executor=executor_of(options, options.model) if options.out else None,
         report=print,
         skipped=skipped,
     )
+    if result is None:
+        print(f"shard {options.shard} is done, others are not: `speechmix status {options.out}`")
+        return 0
     means = of_all_clips(result.means)
     if means.empty:
         print(

@@ -23,7 +23,7 @@ from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from ...explanations.attributions import Claim
-    from ...explanations.explanation import Explanation
+    from ...explanations.numbers import ExplanationNumbers
 
 _DARKEST = 0.7  # of full colour, as in coloured tokens
 _COLORS = LinearSegmentedColormap.from_list(
@@ -35,12 +35,12 @@ _MOST_SOURCES = 24  # bars of one word
 _WAVE = 0.75  # inches of a waveform that is coloured by frame
 
 
-def explained_text(explanation: Explanation, *, measure: str | None = None) -> Figure:
+def explained_text(explanation: ExplanationNumbers, *, measure: str | None = None) -> Figure:
     """What each written word came from, by one measure.
 
     Parameters
     ----------
-    explanation : Explanation
+    explanation : ExplanationNumbers
     measure : str, optional
         The first by default.
 
@@ -88,13 +88,13 @@ def explained_text(explanation: Explanation, *, measure: str | None = None) -> F
     return figure
 
 
-def explained_word(explanation: Explanation, place: int) -> Figure:
+def explained_word(explanation: ExplanationNumbers, place: int) -> Figure:
     """One word: a panel of bars for each measure, what the word loses without each source, and the
     waveform by frame.
 
     Parameters
     ----------
-    explanation : Explanation
+    explanation : ExplanationNumbers
     place : int
         Among its choices (`Explanation.choice`).
 
@@ -156,7 +156,7 @@ def explained_word(explanation: Explanation, place: int) -> Figure:
     return figure
 
 
-def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -> None:
+def _draw_frames(ax: Axes, explanation: ExplanationNumbers, claim: Claim, place: int) -> None:
     """The outline of the sound, each stretch on the colour of what its frame gives, with the
     words."""
     if claim.by_frame is None or explanation.clip is None:
@@ -192,7 +192,7 @@ def _draw_frames(ax: Axes, explanation: Explanation, claim: Claim, place: int) -
             )
 
 
-def _name_sides(ax: Axes, explanation: Explanation) -> None:
+def _name_sides(ax: Axes, explanation: ExplanationNumbers) -> None:
     """What the columns are, and a line where the text that was written before begins."""
     names = {
         "sound": "words of the sound",

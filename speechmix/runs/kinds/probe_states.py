@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from ...errors import InputError, SpeechmixError
 from ...evaluation.probing.fits import Settings
-from ...evaluation.probing.positions import States, states_at
+from ...evaluation.probing.positions import Position, States, states_at
 from ...evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
 from ...evaluation.probing.task import Task
 from ...files.cache_keys import digest
@@ -43,17 +44,30 @@ _TWIN_CONTROLS = 0  # which clips' words can be learned by heart is a question f
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
     is_probed = item.model.init == "trained" or item.twin_index < PROBED_TWINS
-    return {**item.ingredients, "at": POSITIONS} if is_probed and item.clip.words else None
+    if not is_probed or not item.clip.words:
+        return None
+    return {**item.ingredients, "at": _positions(item), **_reading(item)}
+
+
+def _positions(item: ResultItem) -> Sequence[Position]:
+    return tuple(item.options.get("positions", POSITIONS))
+
+
+def _reading(item: ResultItem) -> dict[str, Any]:
+    """Further options of `states_at`, where they are given."""
+    return {name: item.options[name] for name in ("stacks", "rounding") if name in item.options}
 
 
 def _compute(item: ResultItem) -> Result:
-    states = states_at(item.model, item.clip, POSITIONS)
+    states = states_at(item.model, item.clip, _positions(item), **_reading(item))
     missing = [[stack, position, reason] for (stack, position), reason in states.missing.items()]
     return Result(missing, _as_bytes(states))
 
 
 def _finish(finished: FinishedResults) -> None:
-    """Fit and write the probes of all models whose states are stored."""
+    """Fit and write the probes of all models whose states are stored, in a run of all kinds."""
+    if finished.job:
+        return
     states = {owner: stored_states(parts) for owner, parts in finished.parts.items()}
     write_probes(finished, {owner: by_clip for owner, by_clip in states.items() if by_clip})
 

@@ -104,12 +104,15 @@ class FinishedResults:
         With words.
     report : callable
         Gets a line for what cannot be done.
+    job : str
+        Name of the job that computed kinds alone; empty in a run.
     """
 
     folder: RunFolder
     parts: Mapping[Owner, Sequence[Part]]
     clips: Sequence[Clip]
     report: Callable[[str], None]
+    job: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from speechmix.evaluation.faithfulness.evaluate import other_of_pair
 from speechmix.evaluation.faithfulness.judges import verdicts
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
-from speechmix.interventions.audio_removal import attenuated
+from speechmix.interventions.audio_removal import scale_words
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import removals_of_words
 from speechmix.interventions.removal_margins import RemovalMargins
@@ -166,7 +166,7 @@ def test_silencing_several_words_leaves_the_others_and_fills_with_none_of_them()
 def test_soft_versions_end_where_the_hard_ones_are():
     clip = clips()[0]
     assert np.array_equal(
-        attenuated(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
+        scale_words(clip, {1: 0.0}).audio(16_000), speechmix.silence(clip, 1).audio(16_000)
     )
     decision = Decision.of(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
