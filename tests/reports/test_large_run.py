@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.reporting.pages import result_sections, study_clips
+from speechmix.reporting.pages import result_sections, study_clips, study_page
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.plots import distributions
 from speechmix.runs.results.open_run import open_run
