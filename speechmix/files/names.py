@@ -11,16 +11,11 @@ from __future__ import annotations
 import re
 import sqlite3
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .cache_keys import digest
-
-if TYPE_CHECKING:
-    from ..inputs.clips.clip import Clip
 
 # File systems take 255 bytes; endings, and the numbers that tell doubled names apart, come on top.
 _CHARACTERS, _BYTES = 150, 200
@@ -183,78 +178,6 @@ def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
             "is damaged"
         )
     return folder / name
-
-
-def refuse_doubled(clips: Sequence[Clip]) -> None:
-    """Refuse clips of which two would share their results.
-
-    Raises
-    ------
-    InputError
-        If two have one name; it says where both are.
-    """
-    first: dict[str, Clip] = {}
-    for clip in clips:
-        other = first.setdefault(same_file(clip.name), clip)
-        if other is not clip:
-            names = (
-                repr(clip.name)
-                if clip.name == other.name
-                else f"{other.name!r} and {clip.name!r}, one file name"
-            )
-            raise InputError(
-                f"two clips are called {names}: {_place(other)} and {_place(clip)}. Results are "
-                "kept by name: give each its "
-                "own (name=, or a column `name` in a manifest), or leave one out if they are the "
-                "same"
-            )
-
-
-def distinct_names(clips: Sequence[Clip]) -> list[Clip]:
-    """Return the clips with names of their own: files of one name are told apart by the folders
-    they lie in.
-
-    Examples
-    --------
-    ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
-
-    Raises
-    ------
-    InputError
-        If two clips of one name are not files, were named, or are one file.
-    """
-    by_name: dict[str, list[int]] = defaultdict(list)
-    for index, clip in enumerate(clips):
-        by_name[same_file(clip.name)].append(index)
-    distinct = list(clips)
-    for places in by_name.values():
-        paths = [path for index in places if (path := clips[index].path) is not None]
-        if len(places) == 1 or len(paths) < len(places):
-            continue
-        if any(
-            clips[index].name != safe_name(path.stem)
-            for index, path in zip(places, paths, strict=True)
-        ):
-            continue  # named by the user
-        for index, name in zip(places, _told_apart(paths), strict=True):
-            distinct[index] = clips[index].renamed(name)
-    refuse_doubled(distinct)
-    return distinct
-
-
-def _told_apart(paths: Sequence[Path]) -> list[str]:
-    """Names made of as many folders as it takes, the file's own last; the same for all if nothing
-    tells them apart."""
-    parts = [path.resolve().with_suffix("").parts for path in paths]
-    for depth in range(2, max(map(len, parts)) + 1):
-        names = ["_".join(folders[-depth:]) for folders in parts]
-        if len({same_file(name) for name in names}) == len(names):
-            return names
-    return [path.stem for path in paths]
-
-
-def _place(clip: Clip) -> str:
-    return str(clip.path) if clip.path is not None else f"samples in memory ({clip.duration:.2f} s)"
 
 
 def refuse_doubled_label(labels: dict[str, str], label: str) -> None:

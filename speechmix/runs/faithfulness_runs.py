@@ -38,9 +38,10 @@ from ..evaluation.faithfulness.results import FaithfulnessResults
 from ..evaluation.statistics.groups import TIED_BY, item_table
 from ..files.cache_keys import digest
 from ..files.locks import locked
-from ..files.names import refuse_doubled, safe_name
+from ..files.names import safe_name
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
+from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.measures.registry import custom_identities
 from .journal.stage_files import TRIALS, stage_files
 from .journal.stage_journal import LeftOut, run_stage
@@ -117,7 +118,7 @@ def faithfulness_of_clips(
     --------
     >>> faithfulness_of_clips(model, clips, "runs/small", shard=Shard(3, 48))             # doctest: +SKIP
     """
-    refuse_doubled(clips)
+    refuse_duplicate_names(clips)
     asked = evaluation_options(**options, fewest=fewest)
     told: dict[str, Any] = {
         "measures": list(resolve_measures(model, measures)),

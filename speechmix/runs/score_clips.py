@@ -30,9 +30,9 @@ from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..files.names import refuse_doubled
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
+from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import Question
 from .aligned_clips import Progress
 from .executors.executor import Executor, InProcess
@@ -267,7 +267,7 @@ def _checked_clips(clips: Sequence[Clip]) -> list[Clip]:
         raise InputError(
             f"expected clips, found {strangers[0]!r:.80}: make one with speechmix.Clip.from_file"
         )
-    refuse_doubled(clips)
+    refuse_duplicate_names(clips)
     return list(clips)
 
 

@@ -85,8 +85,8 @@ def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     InputError
         If there is no clip, or what describes one clip is given for several.
     """
-    from ...files.names import distinct_names
     from ...inputs.clips.clip import Clip
+    from ...inputs.clips.clip_names import rename_duplicates
 
     description = {
         name: getattr(options, name)
@@ -106,7 +106,7 @@ def named_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     out = getattr(options, "out", None)
     if not options.clips and not options.manifest and out and is_run(out):
         clips = _of_run(out, skipped)
-    clips = distinct_names(clips)
+    clips = rename_duplicates(clips)
     if not clips:
         raise InputError(
             f"no clip to score: {_reasons(skipped) or 'name audio files, or give --manifest'}"
@@ -126,9 +126,9 @@ def manifest_clips(options: argparse.Namespace, skipped: Skipped) -> list[Clip]:
     InputError
         If none is left.
     """
-    from ...files.names import distinct_names
+    from ...inputs.clips.clip_names import rename_duplicates
 
-    clips = distinct_names(_of_manifest(options, skipped))
+    clips = rename_duplicates(_of_manifest(options, skipped))
     if not clips:
         raise InputError(f"no clip can be used: {_reasons(skipped) or 'the manifest is empty'}")
     return clips

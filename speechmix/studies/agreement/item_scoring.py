@@ -8,7 +8,7 @@ Zeroing).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def studied_stack(model: Model) -> str:
 
 
 def decided_items(
-    model: Model, items: Sequence[BlimpItem], path: Path, *, refused: Refused
+    model: Model, items: Iterable[BlimpItem], path: Path, *, refused: Refused
 ) -> pd.DataFrame:
     """Margin between target and foil of each item.
 
@@ -107,7 +107,7 @@ def decided_items(
 
 def aligned_items(
     model: Model,
-    items: Sequence[BlimpItem],
+    items: Iterable[BlimpItem],
     path: Path,
     asked: CueAlignmentOptions,
     *,

@@ -1,0 +1,108 @@
+"""Which sentences of BLiMP a model is scored on, and which it is fine-tuned on.
+
+In: a folder of paradigms, a model with its tokenizer, options. Out: `SelectedItems`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ...errors import InputError
+from ...inputs.clips.rows import Rejected
+from .blimp import PUBLISHED, BlimpItem, draw_items, one_token_items, read_blimp
+from .blimp_cues import load_spacy_pipeline
+from .blimp_split import split_halves, unified_set
+from .item_scoring import studied_stack
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
+
+@dataclass(frozen=True)
+class SelectedItems:
+    """Sentences of a study.
+
+    Parameters
+    ----------
+    scored, training : list of BlimpItem
+    rejected : list of Rejected
+        With reasons; none of them twice.
+    counts : DataFrame
+        Sentences of each paradigm that were read, are usable, are in the half, and were drawn.
+    """
+
+    scored: list[BlimpItem]
+    training: list[BlimpItem]
+    rejected: list[Rejected]
+    counts: pd.DataFrame
+
+
+def select_items(
+    blimp: str | PathLike[str],
+    model: Model,
+    *,
+    half: str,
+    paradigms: Sequence[str] | None,
+    unified: bool,
+    split_seed: int,
+    most: int | None,
+    draw_seed: int,
+    spacy: str | None,
+) -> SelectedItems:
+    """Select the sentences that a model can be scored on; see `agreement_study` for the options.
+
+    Raises
+    ------
+    InputError
+        If the model has no tokenizer, or no sentence can be used.
+    """
+    parse = load_spacy_pipeline(spacy) if spacy else None
+    items, rejected = read_blimp(blimp, paradigms=paradigms, parse=parse)
+    if model.tokenizer is None:
+        raise InputError(f"{model.name} has no tokenizer, so it cannot be given text")
+    read: list[BlimpItem | Rejected] = [*items, *rejected]
+    train, test = split_halves(items, seed=split_seed)
+    usable, odd = one_token_items(items, model.tokenizer)
+    rejected = [*rejected, *odd]
+    if studied_stack(model) == "decoder":
+        late = [item.name for item in usable if item.cue[-1] > item.target]
+        reason = "a causal model cannot use it"
+        rejected += [Rejected(name, "cue after target", reason) for name in late]
+        usable = [item for item in usable if item.cue[-1] < item.target]
+    if not usable:
+        raise InputError(
+            f"{blimp}: of {len(items)} sentences none can be used, e.g. {rejected[0].reason}"
+        )
+    names = {"all": items, "train": train, "test": test}
+    halves = {name: _usable_half(usable, members) for name, members in names.items()}
+    if unified:
+        for name in dict.fromkeys((half, "train")):
+            halves[name], not_drawn = unified_set(
+                halves[name], paradigms=paradigms or PUBLISHED, seed=split_seed
+            )
+            rejected += [one for one in not_drawn if one not in rejected]
+    drawn = draw_items(halves[half], most, seed=draw_seed)
+    stages: dict[str, Sequence[BlimpItem | Rejected]] = {
+        "read": read,
+        "usable": usable,
+        half: halves[half],
+        "drawn": drawn,
+    }
+    return SelectedItems(drawn, halves["train"], rejected, _count_by_paradigm(stages))
+
+
+def _usable_half(usable: Sequence[BlimpItem], half: Sequence[BlimpItem]) -> list[BlimpItem]:
+    names = {item.name for item in half}
+    return [item for item in usable if item.name in names]
+
+
+def _count_by_paradigm(stages: dict[str, Sequence[BlimpItem | Rejected]]) -> pd.DataFrame:
+    paradigms = {name: [one.name.rpartition("-")[0] for one in s] for name, s in stages.items()}
+    counts = pd.DataFrame({name: Counter(found) for name, found in paradigms.items()})
+    return counts.reindex(list(dict.fromkeys(paradigms["read"]))).fillna(0).astype(int)
