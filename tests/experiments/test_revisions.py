@@ -10,7 +10,7 @@ import pytest
 from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import FACTS, revision_of
 from speechmix.mixing.measures.registry import MEASURES
-from speechmix.reporting.pages import study_page
+from speechmix.reporting.pages import result_sections
 from speechmix.runs.faithfulness_runs import VERSION
 from speechmix.runs.kinds import contributions as store
 from speechmix.runs.kinds.registry import KINDS
@@ -101,5 +101,5 @@ def test_the_page_names_every_version_that_computed_a_result(tmp_path, monkeypat
     assert contributing_versions(run) == ["speechmix 0"]
     run = score(tmp_path / "run", clips=2)  # one clip by the new one
     assert contributing_versions(run) == ["speechmix 0", "speechmix 1"]
-    page = study_page._versions(run)
+    page = result_sections._versions(run)
     assert "Scored with speechmix 0; and with speechmix 1; this page by" in page

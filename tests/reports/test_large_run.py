@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.reporting.pages import study_clips, study_page
+from speechmix.reporting.pages import result_sections, study_clips, study_page
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.plots import distributions
 from speechmix.runs.results.open_run import open_run
@@ -50,7 +50,7 @@ def test_numbers_are_those_of_texts(folder):
 @pytest.mark.long
 def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
     monkeypatch.setattr(study_clips, "MOST_CLIPS", 4)
-    monkeypatch.setattr(study_page, "_MOST_LEFT_OUT", 3)
+    monkeypatch.setattr(result_sections, "_MOST_LEFT_OUT", 3)
     monkeypatch.setattr(distributions, "_MOST_DOTS", 5)
     study = Study.of(folder)
     reasons = [

@@ -7,9 +7,10 @@ another machine, and a path that is not there. No model, torch or table is neede
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...errors import InputError
@@ -103,3 +104,15 @@ def _texts(options: argparse.Namespace, name: str) -> Iterator[str]:
     value = getattr(options, name, None)
     values: Sequence[Any] = value if isinstance(value, list) else [value]
     return (text for text in values if isinstance(text, str) and text)
+
+
+def named_options(function: Callable[..., object], options: argparse.Namespace) -> dict[str, Any]:
+    """Parsed options that have the name of one of a function's arguments.
+
+    Examples
+    --------
+    >>> named_options(lambda seed, out: None, argparse.Namespace(seed=1, verbose=True))
+    {'seed': 1}
+    """
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in vars(options).items() if name in names}

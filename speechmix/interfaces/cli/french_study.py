@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
+from .arguments import named_options
 from .executor_options import add_workers_option, worker_count
 from .homophony_options import add_mining_options, add_selection_options, selection_of
 from .score_options import add_explain_option
@@ -128,28 +129,13 @@ def _study(options: argparse.Namespace) -> int:
         "parser": options.parser,
         "lexicon": options.lexicon,
     }
+    asked = named_options(french_study, options)
+    asked["workers"] = worker_count(options, options.models or [*bundled.models().values()])
     french_study(
-        options.clips,
+        **asked,
         corpus=options.common_voice,
-        models=options.models,
-        out=options.out,
-        language=options.language,
-        seeds=options.seeds,
-        twin_clips=options.twin_clips,
-        measures=options.measures,
-        stacks=options.stacks,
         mining=mining,
         selection=selection_of(options),
-        textgrids=options.textgrids,
-        aligner=options.aligner,
-        allow_outside=options.allow_outside,
         probes=not options.no_probes,
-        explain=options.explain,
-        published_ablation=options.published_ablation,
-        figures=options.figures,
-        workers=worker_count(options, options.models or [*bundled.models().values()]),
-        device=options.device,
-        overwrite=options.overwrite,
-        verbose=options.verbose,
     )
     return 0

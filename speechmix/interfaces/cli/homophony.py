@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from ...errors import InputError
+from .arguments import named_options
 from .executor_options import add_shard_option, shard_of
 from .homophony_options import add_mining_options, add_selection_options, selection_of
 
@@ -120,18 +121,9 @@ def _mine(options) -> int:
     try:
         path = mine_corpus(
             options.corpus,
-            options.out,
             templates=options.template or ("french",),
-            parser=options.parser,
-            lexicon=options.lexicon,
-            language=options.language,
-            split=options.split,
-            sample=options.sample,
-            seed=options.seed,
-            allow_outside=options.allow_outside,
-            shard=shard_of(options),
-            overwrite=options.overwrite,
             progress=sys.stderr.isatty(),
+            **{**named_options(mine_corpus, options), "shard": shard_of(options)},
         )
         print(counted(path))
     finally:
