@@ -123,7 +123,7 @@ def test_examples_are_what_the_model_spells_right(study, models):
     data = datasets.load_from_disk(study / "examples" / "dataset")
     assert data[0]["audio"] == "common_voice_fr_1001.mp3"
     (judged,) = data[0]["models"]
-    tokens = speechmix.adapters.generation.tokens.decoder_tokens(models[0], clips[0])
+    tokens = speechmix.adapters.generation.decoder_text.decoder_tokens(models[0], clips[0])
     of_text = [p for p, word in enumerate(tokens.words[:-1]) if word == clips[0].cue]
     assert judged["cue_columns"] == of_text  # transcript and sentence begin alike
 
