@@ -122,7 +122,7 @@ def numbered_name(name: str, number: int) -> str:
 
     Examples
     --------
-    >>> numbered_name("clip", 2), len(numbered("é" * 100, 12).encode())
+    >>> numbered_name("clip", 2), len(numbered_name("é" * 100, 12).encode())
     ('clip-2', 199)
     """
     ending = f"-{number}"
