@@ -20,8 +20,8 @@ import torch
 from study import MEASURES, SHAPES, model_of
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.evaluation.probing.positions import states_at
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs import bundled
 from speechmix.interventions.ablation import ablate_with_control
 

@@ -15,8 +15,8 @@ import pandas as pd
 from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.evaluation.spelling_likelihood import number_is_right
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate

@@ -38,12 +38,13 @@ import numpy as np
 import pandas as pd
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.evaluation.faithfulness.scores import top_1
 from speechmix.evaluation.statistics.intervals import mean_interval
-from speechmix.evaluation.transcript_accuracy import plain, transcribe
 from speechmix.explanations.transcript_errors import transcript_errors
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled
+from speechmix.inputs.words.transcript_accuracy import normalize_transcript
 
 DEVELOPMENT = 8  # pairs
 MEASURES = (
@@ -91,7 +92,12 @@ def main(arguments: list[str] | None = None) -> int:
         twin = speechmix.load(bundled.models()[name], init="random", seed=0)
         elsewhere = ENCODERS_ONLY if "decoder" in model.stacks else DECODERS_ONLY
         measures = [measure for measure in options.measures if measure not in elsewhere]
-        right = [clip for clip in clips if plain(transcribe(model, clip)) == plain(clip.text or "")]
+        right = [
+            clip
+            for clip in clips
+            if normalize_transcript(transcribe(model, clip))
+            == normalize_transcript(clip.text or "")
+        ]
         for clip in right:
             for kind, index, spliced in culprits(clip, right):
                 rows += of_splice(
@@ -186,7 +192,7 @@ def of_splice(
     """A row for each misheard or missing word, measure and baseline; none where nothing went
     wrong."""
     transcript = transcribe(model, spliced)
-    if plain(transcript) in ("", plain(spliced.text)):
+    if normalize_transcript(transcript) in ("", normalize_transcript(spliced.text)):
         return []
     rows = []
     asked = [
@@ -314,7 +320,7 @@ def beside_real_clips(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     for kind, clips in (("synthetic", known[: len(real)]), ("real", real)):
         rows, errors, said, left_out = [], 0, 0, 0
         for clip in clips:
-            reference = plain(clip.text or "").split()
+            reference = normalize_transcript(clip.text or "").split()
             bare = clip.replace(text=None, words=None, cue=None, target=None, foil=None)
             try:
                 why = speechmix.explain(model, bare, measures="occlusion", aligner=aligner)

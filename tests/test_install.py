@@ -228,7 +228,8 @@ import sys
 sys.modules["torchaudio"] = None  # as if it were not installed
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.evaluation.transcript_accuracy import character_error_rate, transcribe
+from speechmix.adapters.generation.transcription import transcribe
+from speechmix.inputs.words.transcript_accuracy import character_error_rate
 
 clip = bundled.clips()[1]
 for folder in bundled.models().values():

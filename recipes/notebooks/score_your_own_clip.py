@@ -27,8 +27,8 @@ import transformers
 from IPython.display import Audio, display
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.evaluation.length_baseline import length_matched_share
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs import bundled
 from speechmix.reporting import plots
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..evaluation.transcript_accuracy import plain
 from ..inputs.clips.clip import Clip
+from ..inputs.words.transcript_accuracy import normalize_transcript
 from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
 from .generated_tokens import END
 from .removals import reading_of
@@ -144,9 +144,11 @@ def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
     foil, target = getattr(item, "foil", None), getattr(item, "target", None)
     if foil is None or not isinstance(target, int):
         return
-    asked = plain((item.words or ())[target].text) if isinstance(item, Clip) else None
+    asked = (
+        normalize_transcript((item.words or ())[target].text) if isinstance(item, Clip) else None
+    )
     for index, word in enumerate(writing.words):
-        if asked is None or plain(word) == asked:
+        if asked is None or normalize_transcript(word) == asked:
             words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
             yield from _at(writing, units, with_other_words(writing, words, index), index, "foil")
 

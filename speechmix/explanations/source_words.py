@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..adapters.generation.transcription import transcribe
 from ..alignment import align
 from ..errors import InputError, MissingExtraError
-from ..evaluation.transcript_accuracy import plain, transcribe
 from ..inputs.clips.clip import Clip
 from ..inputs.words.timed_words import Word
+from ..inputs.words.transcript_accuracy import normalize_transcript
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -37,7 +38,7 @@ def with_words(
         clip = _with_its_text_placed(model, clip, aligner, method)
         return clip.words or (), clip
     own = text or transcribe(model, clip)
-    if not plain(own):
+    if not normalize_transcript(own):
         raise InputError(
             f"{clip.name}: {model.label} writes no word, and the clip has none: give words= or "
             "text="

@@ -4,7 +4,7 @@ what was said.
 In: the words that were said, with their times where they are known, and the words that a model
 wrote. Out: `TranscriptError`s in the order of the transcript. Of the alignments with the fewest
 errors (the word error rate's), that one whose exchanged words are spelled most alike, by rapidfuzz;
-case and punctuation are no errors (`evaluation.spelling.plain`).
+case and punctuation are no errors (`normalize_transcript`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from ..evaluation.transcript_accuracy import plain
 from ..inputs.words.timed_words import Word
+from ..inputs.words.transcript_accuracy import normalize_transcript
 
 KINDS = ("substitution", "insertion", "deletion")
 
@@ -166,7 +166,7 @@ def _plus(cost: tuple[int, float], count: int, unlikeness: float = 0.0) -> tuple
 def _compared(words: Sequence[Word | str]) -> list[tuple[int, str]]:
     """Index and plain form of each word that has letters."""
     forms = [
-        (index, plain(word.text if isinstance(word, Word) else word))
+        (index, normalize_transcript(word.text if isinstance(word, Word) else word))
         for index, word in enumerate(words)
     ]
     return [(index, form) for index, form in forms if form]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..evaluation.transcript_accuracy import plain
 from ..inputs.clips.clip import Clip
+from ..inputs.words.transcript_accuracy import normalize_transcript
 from .source_words import SILENCE
 from .transcript_errors import TranscriptError, edits
 
@@ -73,8 +73,16 @@ def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int
     >>> _segments(["nos", "euh", "maison"], ["Nos", "maisons"])
     {0: 0, 2: 1}
     """
-    heard = [(number, plain(word)) for number, word in enumerate(spoken) if plain(word)]
-    wrote = [(number, plain(word)) for number, word in enumerate(written) if plain(word)]
+    heard = [
+        (number, normalize_transcript(word))
+        for number, word in enumerate(spoken)
+        if normalize_transcript(word)
+    ]
+    wrote = [
+        (number, normalize_transcript(word))
+        for number, word in enumerate(written)
+        if normalize_transcript(word)
+    ]
     steps = {
         (row, column): kind
         for kind, row, column in edits([w for _, w in heard], [w for _, w in wrote])

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.generation.generated_texts import generated_text_key
+from ..adapters.generation.transcription import transcribe
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
-from ..evaluation.transcript_accuracy import transcribe
 from ..files.shards import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip

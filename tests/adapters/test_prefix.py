@@ -12,10 +12,9 @@ import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
 from speechmix.adapters.generation.decoder_text import decoder_tokens
 from speechmix.adapters.generation.generated_texts import generate_text
-from speechmix.adapters.generation.transcription import generate_greedily
+from speechmix.adapters.generation.transcription import generate_greedily, transcribe
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
-from speechmix.evaluation.transcript_accuracy import transcribe
 from tests.conftest import WHISPER
 from tests.scoring.test_mix import byte_tokenizer, clip_of, whisper_that_hears
 

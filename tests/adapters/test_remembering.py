@@ -12,8 +12,8 @@ import torch
 import speechmix
 from speechmix.adapters.capture.activation_cache import ActivationCache, LRUCache
 from speechmix.adapters.capture.features import extract_features, run_encoder, store_encoder_states
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs import bundled
 from speechmix.interventions.ablation import ablate_with_control
 from speechmix.mixing.passes.batches import prepare_ahead

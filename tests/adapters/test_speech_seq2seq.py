@@ -13,11 +13,10 @@ import transformers
 import speechmix
 from speechmix.adapters.generation.decoder_prefix import decoder_prefix
 from speechmix.adapters.generation.prompts import GeneratedText
-from speechmix.adapters.generation.transcription import generate_greedily
+from speechmix.adapters.generation.transcription import generate_greedily, transcribe
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.studies.french.transcripts import token_ranges
 from tests.models import shared_models
 from tests.models import speech_recognisers as tiny

@@ -58,7 +58,7 @@ def broken(tmp_path):
 def test_what_does_without_it_works_and_load_names_one_that_cannot_be_imported(broken):
     code = (
         "import sys, speechmix\n"
-        "from speechmix.evaluation.transcript_accuracy import character_error_rate as rate\n"
+        "from speechmix.inputs.words.transcript_accuracy import character_error_rate as rate\n"
         "from speechmix.files.versions import versions\n"
         "print(versions(), rate('livres', 'livre'), sep='\\n')\n"
         "try:\n    speechmix.load(sys.argv[1], device='cpu')\n"

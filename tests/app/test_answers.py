@@ -12,8 +12,8 @@ import pytest
 import soundfile
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.textgrid import read_textgrid
 from speechmix.interfaces.app import downloads as saving

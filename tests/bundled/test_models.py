@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods, number_is_right
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.ablation import ablate
 from speechmix.interventions.audio_removal import silence

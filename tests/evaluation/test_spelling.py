@@ -10,8 +10,9 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
-from speechmix.evaluation.transcript_accuracy import character_error_rate, transcribe
+from speechmix.inputs.words.transcript_accuracy import character_error_rate
 from tests.conftest import build
 
 

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 import speechmix
+from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
 from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
-from speechmix.evaluation.transcript_accuracy import transcribe
 from speechmix.explanations.generated_drafts import pieces_of
 from speechmix.explanations.generated_tokens import label_of
 from speechmix.explanations.removals import read_without, removals_of

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.transcript_accuracy import character_error_rate
+from speechmix.inputs.words.transcript_accuracy import character_error_rate
 from speechmix.reporting.pages.page_sections import PageContent
 from speechmix.reporting.pages.selection_section import SELECTION, selection_sentence
 from speechmix.reporting.pages.study_page import report

@@ -136,6 +136,38 @@ def decode_ids(model: Model, ids: Sequence[int]) -> str:
     return model.tokenizer.decode([i for i in ids if i < first], skip_special_tokens=True).strip()
 
 
+def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
+    """Greedy transcript of a clip.
+
+    Parameters
+    ----------
+    model : Model
+        One that can spell (`Model.can_spell`).
+    clip : Clip
+        Its language is given to a multilingual Whisper.
+    max_tokens : int
+        Where to stop a decoder that does not.
+
+    Raises
+    ------
+    InputError
+        If the model cannot spell.
+    """
+    if not model.can_spell:
+        raise InputError(
+            f"{model.label} cannot transcribe: it needs a CTC or language-model head and its "
+            "processor"
+        )
+    if model.capabilities.decoding == "cross-attention":
+        ids, n_prefix, _ = generate_greedily(model, clip, max_tokens=max_tokens)
+        return decode_ids(model, ids[n_prefix:])
+    wide = model.state_dtype
+    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
+    inputs = inputs_to_device(inputs, model.device, wide)
+    with model.in_use(wide), torch.no_grad():
+        return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
+
+
 def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
     """The sentence with the translation that the model itself generates; as it is if it has one.
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from ...adapters.generation.transcription import transcribe
 from ...adapters.model import Model
 from ...alignment import place_words
 from ...alignment.ctc import has_ctc_head
 from ...alignment.whisper_attention import is_trained_whisper
 from ...errors import InputError, SpeechmixError
-from ...evaluation.transcript_accuracy import transcribe
 from ...explanations.explain import explain
 from ...explanations.explanation import Explanation
 from ...files.names import safe_name

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...evaluation.transcript_accuracy import TRANSCRIBES, plain
+from ...inputs.words.transcript_accuracy import TRANSCRIBES, normalize_transcript
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
 from .selection_section import corpus_error_rate
@@ -58,7 +58,9 @@ def marked_texts(said: str, written: str) -> tuple[list[Piece], list[Piece]]:
     ([('Les livres', True), ('sont là.', False)], [('le livre', True), ('sont là', False)])
     """
     old, new = said.split(), written.split()
-    matcher = difflib.SequenceMatcher(a=[*map(plain, old)], b=[*map(plain, new)], autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        a=[*map(normalize_transcript, old)], b=[*map(normalize_transcript, new)], autojunk=False
+    )
     pieces: tuple[list[Piece], list[Piece]] = ([], [])
     for kind, old_first, old_last, new_first, new_last in matcher.get_opcodes():
         for found, words in zip(

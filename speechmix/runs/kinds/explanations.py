@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from ...adapters.generation.transcription import transcribe
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
-from ...evaluation.transcript_accuracy import plain, transcribe
 from ...explanations.explain import explain
 from ...explanations.page_data import view_of
 from ...inputs.clips.clip import Clip
+from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.measure_registry import FACTS
 from ..out_of_memory import OutOfMemory
 from ..results.part_files import Owner, Part
@@ -95,8 +96,8 @@ def _transcript(item: ResultItem) -> str:
 
 
 def _misses_target(clip: Clip, transcript: str) -> bool:
-    target = plain((clip.words or ())[clip.target or 0].text)
-    return f" {target} " not in f" {plain(transcript)} "
+    target = normalize_transcript((clip.words or ())[clip.target or 0].text)
+    return f" {target} " not in f" {normalize_transcript(transcript)} "
 
 
 def _explained(model: Model, clip: Clip, request: Mapping[str, Any]) -> dict[str, Any]:

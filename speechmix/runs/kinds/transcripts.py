@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...evaluation.transcript_accuracy import character_error_rate, transcribe
+from ...adapters.generation.transcription import transcribe
+from ...inputs.words.transcript_accuracy import character_error_rate
 from .result_kind import Result, ResultItem, ResultKind
 
 _INGREDIENTS = ("weights", "dtype", "sound", "language", "text")

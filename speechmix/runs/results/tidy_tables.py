@@ -18,12 +18,12 @@ from ...adapters import Model
 from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, strength_of_target
 from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.twin_comparison import BASELINES
-from ...evaluation.transcript_accuracy import transcript_judged
 from ...files.recorded_checksums import remove_recorded, replace_recorded
 from ...files.text_files import neutral
 from ...files.unfinished_files import unfinished_name
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import Cue, cue_words, spelled_cue
+from ...inputs.words.transcript_accuracy import describe_accuracy
 from ...mixing.maps.mixing_map import MixingMap
 
 MOST_CSV_ROWS = 1_000_000
@@ -237,7 +237,7 @@ def result_line(
     if clip.doubts:
         parts.append(f"word times DOUBTFUL: {' '.join(clip.doubts)}")
     if transcript is not None:
-        parts.append(transcript_judged(transcript, clip.text))
+        parts.append(describe_accuracy(transcript, clip.text))
     if shares and clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         measure = shares[0]["measure"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from ...evaluation.transcript_accuracy import character_error_rate
 from ...files.text_files import read_csv, write_csv
+from ...inputs.words.transcript_accuracy import character_error_rate
 from ...runs.journal.stage_lines import lines
 from .cue_pairs import confounded_numbers
 from .study_folder import PAIRS, WORDS

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...adapters.generation.transcription import transcribe
 from ...errors import InputError, MissingExtraError
-from ...evaluation.transcript_accuracy import transcribe
 from .language.spoken import written_words
 from .study_folder import clip_from_line
 
