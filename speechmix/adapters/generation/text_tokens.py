@@ -19,7 +19,8 @@ from .model_inputs import Prepared
 from .tokens import Tokens
 
 if TYPE_CHECKING:
-    from ...inputs.sentences.sentence import Sentence, TextWord
+    from ...inputs.sentences.sentence import Sentence
+    from ...inputs.words.text_words import TextWord
     from ..model import Model
 
 MASK = "<mask>"

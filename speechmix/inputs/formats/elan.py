@@ -20,7 +20,7 @@ from pathlib import Path
 from ..audio.frame_grid import Seconds
 from ..words.multipart_words import each_piece
 from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.word_checks import check_words
 
 _SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"

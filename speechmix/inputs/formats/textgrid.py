@@ -17,7 +17,7 @@ from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
 from ..words.multipart_words import each_piece
 from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.word_checks import check_words
 
 # What aligners write into a word tier where nobody speaks. "spn" and "<unk>" are speech and stay.
 SILENCE_LABELS = frozenset({"", "sp", "sil", "<sil>", "<eps>", "<p:>", "<p>"})

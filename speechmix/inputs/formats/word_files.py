@@ -20,7 +20,7 @@ from ...files.table_files import read_table
 from ...files.text_files import read_text
 from ..words.multipart_words import GAP
 from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.word_checks import check_words
 from .textgrid import read_textgrid, tier_words, write_textgrid
 
 __all__ = ["read_words", "word_file_kind", "words_from_items", "write_textgrid"]

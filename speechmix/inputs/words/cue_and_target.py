@@ -17,7 +17,7 @@ from ...errors import InputError
 from .word_lookup import WordRequest, find_word, matches_of
 
 if TYPE_CHECKING:
-    from ..sentences.sentence import TextWord
+    from ..words.text_words import TextWord
     from .spans import Word
 
 Cue = int | tuple[int, ...]

@@ -31,7 +31,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.clips.rows import lot
 from ...inputs.formats.word_files import read_words, write_textgrid
 from ...inputs.words.spans import Word
-from ...inputs.words.word_lookup import check_words
+from ...inputs.words.word_checks import check_words
 from ...runs.journal.stage_journal import LeftOut
 from ...runs.journal.stage_lines import kept
 from .language.spoken import WrittenWord, spoken_text, word_text, written_words
