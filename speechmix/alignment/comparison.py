@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..errors import InputError, SpeechmixError
 from ..inputs.clips.clip import Clip
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 Aligner = Callable[[Clip], tuple[Word, ...]]
 

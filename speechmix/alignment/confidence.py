@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra
 
 # Logistic regressions on the development part of benchmarks/alignment_material.py and real commands

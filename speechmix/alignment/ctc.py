@@ -18,7 +18,7 @@ import torch
 from ..adapters.generation.ctc_paths import best_path
 from ..adapters.model import Model
 from ..errors import AlignmentError
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words, without_signs
 
 # Mean letter probability under which a clip's alignment is not to be believed (a random model

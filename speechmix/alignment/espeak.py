@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.audio.spectrograms import resampled
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
 from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import AlignmentError
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words, without_signs
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, listen
 from .confidence import Evidence, Warp, doubts_of, seconds_in, text_confidence, word_confidence

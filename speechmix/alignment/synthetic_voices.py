@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .cepstra import (
     HOP,
     N_CEPSTRA,

@@ -16,7 +16,7 @@ import numpy as np
 from ..adapters.model import Model
 from ..errors import AlignmentError
 from ..inputs.clips.clip import Clip
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .alignment_result import Alignment, aligned_words
 
 HEADS = 6  # that are averaged if the model does not name its alignment heads

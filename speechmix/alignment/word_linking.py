@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 
 from ..errors import AlignmentError
 from ..inputs.words.multipart_words import in_order
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 # Labels of aligners for speech they could not name: they may stand for any word.
 UNKNOWN = frozenset({"<unk>", "spn", "[unk]", "<spn>", "[noise]"})

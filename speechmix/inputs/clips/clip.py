@@ -85,7 +85,7 @@ class Clip(ClipValue):
     @classmethod
     def from_file(
         cls,
-        path: str | PathLike,
+        path: str | PathLike[str],
         *,
         text: str | None = None,
         words: WordSource | None = None,

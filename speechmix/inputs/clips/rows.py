@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ...files.names import safe_name
 from ...files.table_files import RowError
 from ..audio.byte_ranges import location_in_file
-from ..words.spans import Word
+from ..words.timed_words import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MOST_CHARACTERS = (

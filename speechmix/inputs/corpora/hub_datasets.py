@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import InputError
 from ...files.table_files import RowError
 from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
-from ..words.spans import Word
+from ..words.timed_words import Word
 from ..words.word_lookup import comparable
 from .columns import audio_and_text
 from .corpus_names import CorpusSource

@@ -19,7 +19,7 @@ from ...files.json_files import parse_json
 from ...files.table_files import read_table
 from ...files.text_files import read_text
 from ..words.multipart_words import GAP
-from ..words.spans import Word
+from ..words.timed_words import Word
 from ..words.word_checks import check_words
 from .textgrid import read_textgrid, tier_words, write_textgrid
 
@@ -31,7 +31,7 @@ _SHORTEST = 0.02  # seconds of a word that is placed between others
 _SCORES = ("score", "confidence", "probability")
 
 
-def word_file_kind(path: str | PathLike) -> str:
+def word_file_kind(path: str | PathLike[str]) -> str:
     """Kind of a word file by its ending: "textgrid", "ctm", "json" or "table".
 
     Raises
@@ -54,7 +54,7 @@ def word_file_kind(path: str | PathLike) -> str:
 
 
 def read_words(
-    path: str | PathLike, *, tier: str | None = None, utterance: str | None = None
+    path: str | PathLike[str], *, tier: str | None = None, utterance: str | None = None
 ) -> list[Word]:
     """Read the words of one recording, with times in seconds.
 
