@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,7 +109,9 @@ def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(result)
 
 
-def _rows(clip: Clip, method: str, words: Iterable[Word], taken: float | None) -> list[dict]:
+def _rows(
+    clip: Clip, method: str, words: Iterable[Word], taken: float | None
+) -> list[dict[str, Any]]:
     rows = []
     for index, word in enumerate(words):
         row = {"clip": clip.name, "method": method, "word": index, "text": word.text}

@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from soundfile import SoundFile
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
@@ -181,7 +182,7 @@ def _kind_of(head: bytes) -> str | None:
     return "is a text"
 
 
-def _read(file, frames: int) -> np.ndarray:
+def _read(file: SoundFile, frames: int) -> np.ndarray:
     """Read mono samples: at once, since libsndfile seeks between parts and an MP3 then differs, but
     never without bound."""
     if frames * file.channels <= _AT_ONCE:
@@ -199,10 +200,10 @@ def _averaged(samples: np.ndarray) -> np.ndarray:
     return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
-def _header_seconds(path: str | PathLike[str], file) -> Seconds:
+def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
     """Length by the header of an open file, compared with the file's bytes where its format lets
     us."""
-    promised = file.frames / file.samplerate
+    promised: Seconds = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(
             f"{path}: its header does not say how long it is: write it again, for example with "
