@@ -16,11 +16,15 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "speechmix"
 
-# Results that plot themselves import the figures when their `plot()` is called.
+# Results that draw themselves import the figures when they do: `plot()` of maps and explanations,
+# and runs, whose folder has figures of its results.
 FACES = {
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
     "explanations/explanation.py",
+    "runs/kinds/speech_ablation.py",
+    "runs/run_job.py",
+    "runs/speech_ablations.py",
 }
 
 _STYLE = """

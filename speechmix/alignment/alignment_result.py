@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 # Raised when any aligner of this folder places words elsewhere, scores them otherwise or has other
 # doubts than before: word times that are kept with another revision are made again.

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..errors import InputError, SpeechmixError
 from ..inputs.clips.clip import Clip
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 Aligner = Callable[[Clip], tuple[Word, ...]]
 
@@ -108,7 +109,9 @@ def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(result)
 
 
-def _rows(clip: Clip, method: str, words: Iterable[Word], taken: float | None) -> list[dict]:
+def _rows(
+    clip: Clip, method: str, words: Iterable[Word], taken: float | None
+) -> list[dict[str, Any]]:
     rows = []
     for index, word in enumerate(words):
         row = {"clip": clip.name, "method": method, "word": index, "text": word.text}

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.audio.spectrograms import resampled
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
 from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
 
@@ -198,9 +198,11 @@ def _token_starts(
     letters = np.concatenate([[0], np.cumsum([len(tokens[index]) for index in spoken])])
     at = [spoken.index(index) for index in timed] + [len(spoken)]
     times = np.maximum.accumulate([heard[index] for index in timed] + [last])
-    return np.interp(letters, letters[at], times).round().astype(int).tolist()
+    result: list[int] = np.interp(letters, letters[at], times).round().astype(int).tolist()
+    return result
 
 
 def _resampled(samples: np.ndarray, native_rate: int, sample_rate: int) -> np.ndarray:
     audio = resampled(samples.astype(np.float32) / 32768, native_rate, sample_rate)
-    return np.clip(audio, -1, 1).astype(np.float32)
+    result: np.ndarray = np.clip(audio, -1, 1).astype(np.float32)
+    return result

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, observed
 from .threads import on_one_thread
 
@@ -77,7 +77,7 @@ class SpeakerVoice:
     def _log_likelihood(self, frames: np.ndarray, row: int) -> np.ndarray:
         return _log_likelihood(frames, self.weights[row], self.means[row], self.variances[row])
 
-    def save(self, path: str | PathLike) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file, whole or not at all."""
         from safetensors.numpy import save_file
 
@@ -91,7 +91,7 @@ class SpeakerVoice:
             )  # safetensors writes several in random order
 
     @classmethod
-    def load(cls, path: str | PathLike) -> SpeakerVoice:
+    def load(cls, path: str | PathLike[str]) -> SpeakerVoice:
         """Read what `save` wrote.
 
         Raises
@@ -200,7 +200,8 @@ def _log_likelihood(
         (frames[:, None] - means[there]) ** 2 / variances[there]
         + np.log(2 * np.pi * variances[there])
     ).sum(2)
-    return np.logaddexp.reduce(np.log(weights[there]) - apart / 2, axis=1)
+    result: np.ndarray = np.logaddexp.reduce(np.log(weights[there]) - apart / 2, axis=1)
+    return result
 
 
 def frames_by_sound(

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .cepstra import (
     HOP,
     N_CEPSTRA,
@@ -157,7 +157,10 @@ class Chorus:
         cepstra = np.stack(
             [np.interp(position, np.arange(len(cepstra)), column) for column in cepstra.T], axis=1
         )
-        return ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(np.float32)
+        result: np.ndarray = ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(
+            np.float32
+        )
+        return result
 
 
 def lay_out(
@@ -181,7 +184,8 @@ def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
     clip's, which leans to 1."""
     ratios = np.maximum(seconds, 0.02) / natural
     clip = np.median(ratios) ** 0.8
-    return np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
+    result: np.ndarray = np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
+    return result
 
 
 def _fit(
@@ -200,7 +204,8 @@ def _fit(
         paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]),
         paired.T @ heard[frames] + _RIDGE * unchanged,
     )
-    return (inputs @ weights).astype(np.float32)
+    result: np.ndarray = (inputs @ weights).astype(np.float32)
+    return result
 
 
 def _phoneme_edges(speech: Speech) -> np.ndarray:

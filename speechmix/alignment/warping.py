@@ -47,7 +47,8 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
     int array [T]
         Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
     """
-    return _warped(distances, gap, word, _entering(word))[0]
+    result: np.ndarray = _warped(distances, gap, word, _entering(word))[0]
+    return result
 
 
 def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
@@ -83,7 +84,9 @@ def _entering(word: np.ndarray) -> np.ndarray:
     return np.append(np.float32(0), np.full(word[-1] + 1, _ENTER_GAP))
 
 
-def _warped(distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.ndarray):
+def _warped(
+    distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     first = np.flatnonzero(np.diff(word, prepend=-1))
     last = np.append(first[1:], len(word)) - 1
     begins = np.full(len(word), -1)
@@ -92,7 +95,10 @@ def _warped(distances: np.ndarray, gap: np.ndarray, word: np.ndarray, enter: np.
         np.ascontiguousarray(distances, np.float32),
         np.ascontiguousarray(gap, np.float32),
     )
-    return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = _path(
+        distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter)
+    )
+    return found
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,11 +109,20 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     except (
         RuntimeError
     ):  # "cannot cache function": a read-only installation of someone without a home
-        return njit(function)
+        result: Callable[..., Any] = njit(function)
+        return result
 
 
 @compiled
-def _path(distances, gap, begins, last, stays, skips, enter_gap):  # pragma: no cover (compiled)
+def _path(
+    distances: np.ndarray,
+    gap: np.ndarray,
+    begins: np.ndarray,
+    last: np.ndarray,
+    stays: np.ndarray,
+    skips: np.ndarray,
+    enter_gap: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # pragma: no cover (compiled)
     """The path, and what the cheapest way costs to a word's last frame [W, T] and into a gap [W +
     1, T] at each time."""
     n_frames, n_states = distances.shape

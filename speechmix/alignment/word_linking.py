@@ -12,10 +12,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from typing import Any
 
 from ..errors import AlignmentError
 from ..inputs.words.multipart_words import in_order
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 
 # Labels of aligners for speech they could not name: they may stand for any word.
 UNKNOWN = frozenset({"<unk>", "spn", "[unk]", "<spn>", "[noise]"})
@@ -112,7 +113,10 @@ def _at(word: Word, share: float) -> float:
 
 
 def _with_unknown(
-    placed, written, heard: Sequence[Word], labels: list[str]
+    placed: Sequence[Any],
+    written: Sequence[tuple[str, str]],
+    heard: Sequence[Word],
+    labels: list[str],
 ) -> list[tuple[float, float, float | None]]:
     """Put each run of words that were not found where an unknown label stands between its
     neighbours."""

@@ -25,7 +25,7 @@ _CHUNK = 2**20
 _GZIP = b"\x1f\x8b"
 
 
-def open_regular(path: str | PathLike) -> BinaryIO:
+def open_regular(path: str | PathLike[str]) -> BinaryIO:
     """Open a file for reading.
 
     Raises
@@ -52,7 +52,7 @@ def open_regular(path: str | PathLike) -> BinaryIO:
         raise
 
 
-def check_regular(path: str | PathLike) -> None:
+def check_regular(path: str | PathLike[str]) -> None:
     """Refuse what `open_regular` refuses, where a library opens the file by its path; what is not
     there is its business."""
     try:
@@ -76,7 +76,7 @@ def _kind(mode: int) -> str:
     return names.get(stat.S_IFMT(mode), "something else")
 
 
-def read_bounded(path: str | PathLike, *, most: int = MOST_TEXT) -> bytes:
+def read_bounded(path: str | PathLike[str], *, most: int = MOST_TEXT) -> bytes:
     """Return the bytes of a file.
 
     Raises
@@ -99,7 +99,7 @@ def read_bounded(path: str | PathLike, *, most: int = MOST_TEXT) -> bytes:
     return data
 
 
-def unpacked(data: bytes, *, where: str | PathLike, most: int = MOST_TEXT) -> bytes:
+def unpacked(data: bytes, *, where: str | PathLike[str], most: int = MOST_TEXT) -> bytes:
     """Return what gzip packed; data that it did not pack, as they are.
 
     Raises
@@ -132,7 +132,7 @@ def unpacked(data: bytes, *, where: str | PathLike, most: int = MOST_TEXT) -> by
     return content
 
 
-def bounded_lines(path: str | PathLike, *, most: int = MOST_IN_A_LINE) -> Iterator[bytes]:
+def bounded_lines(path: str | PathLike[str], *, most: int = MOST_IN_A_LINE) -> Iterator[bytes]:
     """Yield the lines of a file, unpacked if gzip packed it, without their ends.
 
     Raises

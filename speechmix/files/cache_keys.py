@@ -43,7 +43,7 @@ def joined_digests(*digests: str) -> str:
     return hashlib.blake2b(" ".join(digests).encode("ascii"), digest_size=16).hexdigest()
 
 
-def file_digest(path: str | PathLike) -> str:
+def file_digest(path: str | PathLike[str]) -> str:
     """Hash of a file's bytes, 32 hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

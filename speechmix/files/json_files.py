@@ -51,7 +51,7 @@ def parse_json(text: str, *, where: str) -> Any:
     return content
 
 
-def write_checked_json(path: str | PathLike, content: Mapping[str, Any]) -> None:
+def write_checked_json(path: str | PathLike[str], content: Mapping[str, Any]) -> None:
     """Write a JSON object with a checksum of its content, whole or not at all.
 
     Examples
@@ -65,7 +65,7 @@ def write_checked_json(path: str | PathLike, content: Mapping[str, Any]) -> None
     write_json(path, {**content, "checksum": digest(json.loads(json.dumps(content)))})
 
 
-def read_checked_json(path: str | PathLike) -> dict[str, Any]:
+def read_checked_json(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the object that `write_checked_json` wrote.
 
     Raises
@@ -82,7 +82,7 @@ def read_checked_json(path: str | PathLike) -> dict[str, Any]:
     return content
 
 
-def read_json_object(path: str | PathLike) -> dict[str, Any]:
+def read_json_object(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the object that a JSON file holds.
 
     Raises

@@ -34,7 +34,7 @@ _held: dict[
 
 
 @contextmanager
-def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
+def locked(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, which is made if it is not there; a block within a block of the same thread
     may hold it again.
 
@@ -99,7 +99,7 @@ def locked(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterat
         lock.release()
 
 
-def is_held(folder: str | PathLike, part: str = "") -> bool:
+def is_held(folder: str | PathLike[str], part: str = "") -> bool:
     """Whether some process (or thread) holds a folder, or a part of it, now; nothing is written.
 
     Examples
@@ -128,7 +128,7 @@ def is_held(folder: str | PathLike, part: str = "") -> bool:
 
 
 @contextmanager
-def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> Iterator[None]:
+def writing_to(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> Iterator[None]:
     """Hold a folder, or a part of it.
 
     What the file system refuses (full, read-only, no folder) is a `StorageError` that says what is
@@ -144,7 +144,7 @@ def writing_to(folder: str | PathLike, part: str = "", *, wait: float = 0) -> It
 
 
 @contextmanager
-def without_leftovers(folder: str | PathLike) -> Iterator[None]:
+def without_leftovers(folder: str | PathLike[str]) -> Iterator[None]:
     """Hold a folder that is there, if nobody else does, and remove what dead processes left in it;
     then do the block anyway.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def readable_parquet(path: str | PathLike, *, kind: str = "Parquet") -> Iterator[None]:
+def readable_parquet(path: str | PathLike[str], *, kind: str = "Parquet") -> Iterator[None]:
     """Turn what Arrow raises on a damaged file into an `InputError`.
 
     What that is depends on where the damage is: errors of its own, of files, of values, of memory.
@@ -52,7 +52,7 @@ def readable_parquet(path: str | PathLike, *, kind: str = "Parquet") -> Iterator
         ) from error
 
 
-def compare_pages(path: str | PathLike) -> None:
+def compare_pages(path: str | PathLike[str]) -> None:
     """Compare a file with its checksums, a row group at a time.
 
     Raises
@@ -69,7 +69,7 @@ def compare_pages(path: str | PathLike) -> None:
 
 
 def read_parquet(
-    path: str | PathLike, *, columns: Sequence[str] = (), categories: Sequence[str] = ()
+    path: str | PathLike[str], *, columns: Sequence[str] = (), categories: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Read a table.
 

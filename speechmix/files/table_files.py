@@ -47,7 +47,7 @@ class RowError(InputError):
 
 
 def read_table(
-    path: str | PathLike, *, required: tuple[str, ...] = ()
+    path: str | PathLike[str], *, required: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, Cells | RowError]]:
     """Rows of a .tsv or .csv file with a header, or of a .jsonl file; empty cells left out.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _FORMULA = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
 
 
-def read_text(path: str | PathLike) -> str:
+def read_text(path: str | PathLike[str]) -> str:
     """Text of a UTF-8 or UTF-16 file, line ends as ``\\n``.
 
     Raises
@@ -69,7 +69,7 @@ def _decoded(path: Path, *, most: int) -> str:
     return text
 
 
-def write_csv(table: pd.DataFrame, path: str | PathLike) -> None:
+def write_csv(table: pd.DataFrame, path: str | PathLike[str]) -> None:
     """Write a table whole or not at all; a cell that a spreadsheet would compute gets an apostrophe
     before it.
 
@@ -132,7 +132,7 @@ def _quoted(cell: object) -> object:
     return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
-def read_csv(path: str | PathLike) -> pd.DataFrame:
+def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
     """Read a table that `write_csv` wrote; every cell as text, an empty one as "".
 
     Raises

@@ -28,7 +28,7 @@ def unfinished_name(path: Path, *, one_writer: bool = False) -> Path:
     return path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(6)}")
 
 
-def clear_leftovers(folder: str | PathLike, *, below: bool = True) -> None:
+def clear_leftovers(folder: str | PathLike[str], *, below: bool = True) -> None:
     """Remove what dead processes left in a folder (and those below it); only for one who holds the
     folder's lock."""
     find = Path(folder).rglob if below else Path(folder).glob

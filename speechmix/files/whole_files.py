@@ -23,7 +23,7 @@ from .unfinished_files import unfinished_name
 
 
 @contextmanager
-def whole_file(path: str | PathLike, *, one_writer: bool = False) -> Iterator[Path]:
+def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterator[Path]:
     """Yield a name in the same folder to write to; it becomes `path` when the block ends without an
     error.
 
@@ -59,7 +59,7 @@ def whole_file(path: str | PathLike, *, one_writer: bool = False) -> Iterator[Pa
 
 
 @contextmanager
-def whole_folder(path: str | PathLike) -> Iterator[Path]:
+def whole_folder(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield a new folder beside `path` to write into; it takes the place of `path` when the block
     ends without an error.
 
@@ -76,7 +76,7 @@ def whole_folder(path: str | PathLike) -> Iterator[Path]:
         raise
 
 
-def put_in_place(unfinished: Path, path: str | PathLike) -> None:
+def put_in_place(unfinished: Path, path: str | PathLike[str]) -> None:
     """Let a finished folder take the place of another, or of none."""
     path = Path(path)
     former = unfinished_name(path)
@@ -91,12 +91,12 @@ def put_in_place(unfinished: Path, path: str | PathLike) -> None:
     shutil.rmtree(former, ignore_errors=True)
 
 
-def write_text(path: str | PathLike, text: str) -> None:
+def write_text(path: str | PathLike[str], text: str) -> None:
     """Write a text file (UTF-8) whole or not at all."""
     with whole_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | PathLike, content: Any) -> None:
+def write_json(path: str | PathLike[str], content: Any) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False))

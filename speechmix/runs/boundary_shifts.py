@@ -32,7 +32,7 @@ def score_moved_words(
     clips: Sequence[Clip] = (),
     most: int = 20,
     shift: float = SHIFT,
-    audio: str | PathLike | None = None,
+    audio: str | PathLike[str] | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> int:
     """Score clips of a run with every variant of their boundaries, the target's rows alone.
@@ -89,7 +89,7 @@ def _scored_again(
     run: StoredRun,
     clips: Sequence[Clip],
     most: int,
-    audio: str | PathLike | None,
+    audio: str | PathLike[str] | None,
     report: Callable[[str], None],
 ) -> list[Clip]:
     """Clips with cue and target, evenly over the run's; both members of a pair where there are

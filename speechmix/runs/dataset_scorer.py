@@ -47,9 +47,9 @@ _PARTS = {
 
 
 def scorer(
-    model: Model | str | PathLike,
+    model: Model | str | PathLike[str],
     *,
-    aligner: Model | str | PathLike | None = None,
+    aligner: Model | str | PathLike[str] | None = None,
     method: str = "auto",
     **options: Any,
 ) -> Scorer:
@@ -101,8 +101,8 @@ class Scorer:
 
     def __init__(
         self,
-        model: Model | str | PathLike,
-        aligner: Model | str | PathLike | None,
+        model: Model | str | PathLike[str],
+        aligner: Model | str | PathLike[str] | None,
         method: str,
         question: MixRequest,
     ):

@@ -59,7 +59,7 @@ _SECONDS_OF_A_LOCK = 120  # that another shard may take to write the tables
 def faithfulness_of_clips(
     model: Model,
     clips: Sequence[Clip],
-    out: str | PathLike,
+    out: str | PathLike[str],
     *,
     measures: str | Sequence[str] = DEFAULT_MEASURES,
     fewest: int = FEWEST_WORDS,

@@ -23,7 +23,6 @@ from ..files.names import refuse_duplicate_label
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
-from ..reporting.clip_figures import draw_clips
 from .aligned_clips import AlignedClips, Progress
 from .kinds.result_kind import ClipSnapshot, ResultKind
 from .merging import (
@@ -286,6 +285,7 @@ class StartedJob:
         """Draw the figures of the clips that were scored, now that all models are."""
         if not self.request.drawn and not self.folder.path.joinpath("figures").is_dir():
             return
+        from ..reporting.clip_figures import draw_clips
 
         def failed(name: str, error: SpeechmixError, label: str) -> None:
             self.run.skip(name, error, label)

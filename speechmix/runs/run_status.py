@@ -93,7 +93,7 @@ class RunStatus:
         return "\n".join(lines)
 
 
-def run_status(path: str | PathLike) -> RunStatus:
+def run_status(path: str | PathLike[str]) -> RunStatus:
     """Read how far a run is.
 
     Parameters

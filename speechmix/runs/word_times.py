@@ -20,7 +20,7 @@ from ..files.cache_keys import digest
 from ..files.whole_files import whole_file
 from ..inputs.clips.clip import Clip
 from ..inputs.formats.word_files import write_textgrid
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 

@@ -14,7 +14,8 @@ from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.names import safe_name
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Word
-from speechmix.inputs.words.word_lookup import check_words, comparable, find_word
+from speechmix.inputs.words.word_checks import check_words
+from speechmix.inputs.words.word_lookup import comparable, find_word
 
 RATE = 16_000
 LIVRES = [

@@ -22,7 +22,7 @@ from speechmix.inputs.words.cue_and_target import (
     find_cue_and_target,
     stored_cue,
 )
-from speechmix.inputs.words.word_lookup import check_words
+from speechmix.inputs.words.word_checks import check_words
 
 TEXT = "le chat et le grand club se quittent"
 WORDS = check_words([(word, i / 10, (i + 1) / 10) for i, word in enumerate(TEXT.split())])

@@ -20,7 +20,7 @@ from speechmix.inputs.words.multipart_words import (
     words_and_roles,
 )
 from speechmix.inputs.words.spans import Span, Word, context_spans, word_spans
-from speechmix.inputs.words.word_lookup import check_words
+from speechmix.inputs.words.word_checks import check_words
 
 SAID = [("il", 0.1, 0.2), ("ne", 0.2, 0.3), ("mange", 0.3, 0.6), ("pas", 0.6, 0.8)]
 TWICE = "il ne mange pas et ne boit pas"

@@ -10,7 +10,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.inputs.sentences.sentence import Sentence
 from speechmix.inputs.words.cue_and_target import find_cue_and_target
-from speechmix.inputs.words.word_lookup import check_words
+from speechmix.inputs.words.word_checks import check_words
 
 TEXT = "les chats et les chiens dorment"
 

@@ -23,7 +23,7 @@ from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.clips.rows import Rejected, Row
 from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
 from speechmix.inputs.formats.word_files import read_words
-from speechmix.inputs.words.word_lookup import check_words
+from speechmix.inputs.words.word_checks import check_words
 from speechmix.studies.agreement.blimp import read_blimp
 from speechmix.studies.french.language.lexicon import Lexicon
 from speechmix.studies.french.language.lexicon_files import read_rows

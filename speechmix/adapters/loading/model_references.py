@@ -162,7 +162,7 @@ def check_model_reference(source: Any) -> None:
     )
 
 
-def resolve_path_or_id(source: str | os.PathLike) -> str:
+def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
     """Return the folder a path names (as an absolute or relative path that is there), or the hub
     id.
 

@@ -77,7 +77,7 @@ _CELL = re.compile(r"(.+\.parquet)::([^/#]+)#(\d{1,18})", re.DOTALL)
 open_unbuffered = io.FileIO  # what is passed over is not read
 
 
-def location_in_file(path: str | PathLike) -> Stretch | Cell | None:
+def location_in_file(path: str | PathLike[str]) -> Stretch | Cell | None:
     """Return the place that a path names in a larger file; None if it names a file.
 
     Examples
@@ -99,7 +99,7 @@ def location_in_file(path: str | PathLike) -> Stretch | Cell | None:
     return None
 
 
-def file_of(path: str | PathLike) -> str:
+def file_of(path: str | PathLike[str]) -> str:
     """Return the file that holds a recording.
 
     Examples
@@ -111,7 +111,7 @@ def file_of(path: str | PathLike) -> str:
     return os.fspath(path) if place is None else place.file
 
 
-def file_marks(path: str | PathLike) -> list[Any]:
+def file_marks(path: str | PathLike[str]) -> list[Any]:
     """What changes when the file that holds a recording is written again, and where in it the
     recording is.
 
@@ -134,7 +134,7 @@ def file_marks(path: str | PathLike) -> list[Any]:
     return marks if place is None else [*marks, place.column, place.row]
 
 
-def open_bytes(path: str | PathLike) -> BinaryIO:
+def open_bytes(path: str | PathLike[str]) -> BinaryIO:
     """Open the bytes of a recording for reading; only what is read of a tar or an Arrow file is
     taken into memory.
 
@@ -218,7 +218,8 @@ def _cell_bytes(place: Cell) -> bytes:
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()
     if content is None:
         raise InputError(f"{place}: expected an encoded recording in this cell, found none")
-    return content
+    result: bytes = content
+    return result
 
 
 def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from soundfile import SoundFile
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
@@ -38,7 +39,7 @@ class CutOffAudio(InputError):
 
 
 def decode(
-    path: str | PathLike, start: Seconds = 0.0, stop: Seconds | None = None
+    path: str | PathLike[str], start: Seconds = 0.0, stop: Seconds | None = None
 ) -> tuple[np.ndarray, int]:
     """Return mono samples [samples] (channels averaged) at the file's own rate, and that rate.
 
@@ -78,7 +79,7 @@ def decode(
 
 
 @contextmanager
-def _opened(path: str | PathLike) -> Iterator[Any]:
+def _opened(path: str | PathLike[str]) -> Iterator[Any]:
     """Open a recording with libsndfile, which reads a file by itself and a part of one through
     Python."""
     import soundfile
@@ -92,7 +93,7 @@ def _opened(path: str | PathLike) -> Iterator[Any]:
             yield file
 
 
-def header_seconds(path: str | PathLike) -> Seconds:
+def header_seconds(path: str | PathLike[str]) -> Seconds:
     """Length of a file by its header, as far as the header can be believed.
 
     Raises
@@ -131,7 +132,7 @@ def checked_length(seconds: Seconds, where: str) -> None:
         )
 
 
-def not_audio(path: str | PathLike, error: Exception) -> InputError:
+def not_audio(path: str | PathLike[str], error: Exception) -> InputError:
     """Say what a file is that libsndfile cannot decode."""
     try:
         with open_bytes(path) as file:
@@ -181,7 +182,7 @@ def _kind_of(head: bytes) -> str | None:
     return "is a text"
 
 
-def _read(file, frames: int) -> np.ndarray:
+def _read(file: SoundFile, frames: int) -> np.ndarray:
     """Read mono samples: at once, since libsndfile seeks between parts and an MP3 then differs, but
     never without bound."""
     if frames * file.channels <= _AT_ONCE:
@@ -199,10 +200,10 @@ def _averaged(samples: np.ndarray) -> np.ndarray:
     return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
-def _header_seconds(path: str | PathLike, file) -> Seconds:
+def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
     """Length by the header of an open file, compared with the file's bytes where its format lets
     us."""
-    promised = file.frames / file.samplerate
+    promised: Seconds = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(
             f"{path}: its header does not say how long it is: write it again, for example with "
@@ -230,7 +231,7 @@ def _header_seconds(path: str | PathLike, file) -> Seconds:
     return promised
 
 
-def _cut_off(path: str | PathLike, promised: Seconds | None, held: Seconds) -> CutOffAudio:
+def _cut_off(path: str | PathLike[str], promised: Seconds | None, held: Seconds) -> CutOffAudio:
     promise = (
         f"its header promises {_duration(promised)}, it"
         if promised is not None

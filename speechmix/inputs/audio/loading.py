@@ -27,7 +27,7 @@ from .frame_grid import Seconds
 from .spectrograms import resampled
 
 
-def audio_file(path: str | PathLike) -> Path:
+def audio_file(path: str | PathLike[str]) -> Path:
     """Return `path` if it is a file, or names a place in one
     (`speechmix.inputs.audio.byte_ranges`); nothing is read.
 
@@ -54,7 +54,7 @@ def audio_file(path: str | PathLike) -> Path:
 
 
 def read_audio(
-    path: str | PathLike,
+    path: str | PathLike[str],
     *,
     sample_rate: int = 16_000,
     start: Seconds = 0.0,
@@ -96,7 +96,7 @@ def read_audio(
     return _read_once(path, sample_rate)[0].copy()
 
 
-def sound_fingerprint(path: str | PathLike, *, sample_rate: int = 16_000) -> str:
+def sound_fingerprint(path: str | PathLike[str], *, sample_rate: int = 16_000) -> str:
     """Return what tells the sound of a file from any other: 32 hexadecimal digits.
 
     It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels
@@ -156,7 +156,7 @@ _remembered: dict[tuple[str, tuple[Any, ...]], tuple[str, Seconds]] = {}
 
 
 def remember_recording(
-    path: str | PathLike, marks: Sequence[Any], sound: str, seconds: Seconds
+    path: str | PathLike[str], marks: Sequence[Any], sound: str, seconds: Seconds
 ) -> None:
     """Know fingerprint and length of a recording that was read before, as long as its file has
     these marks.
@@ -176,7 +176,7 @@ def remember_recording(
     _remembered[os.fspath(path), _flat(marks)] = sound, seconds
 
 
-def remembered_recording(path: str | PathLike) -> tuple[str, Seconds] | None:
+def remembered_recording(path: str | PathLike[str]) -> tuple[str, Seconds] | None:
     """Fingerprint and length of a recording, if they are known and its file is still the same; it
     is not read."""
     if not _remembered:
@@ -191,7 +191,7 @@ def _flat(marks: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(str(mark) for mark in marks)
 
 
-def _read_once(path: str | PathLike, sample_rate: int) -> tuple[np.ndarray, str]:
+def _read_once(path: str | PathLike[str], sample_rate: int) -> tuple[np.ndarray, str]:
     path = audio_file(path)
     return _decoded(str(path), tuple(file_marks(path)), sample_rate)
 
@@ -206,7 +206,7 @@ def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.nd
         return _resampled(samples, found_rate, sample_rate), mono_fingerprint(samples, found_rate)
 
 
-def audio_seconds(path: str | PathLike) -> Seconds:
+def audio_seconds(path: str | PathLike[str]) -> Seconds:
     """Length of an audio file in seconds, from its header.
 
     Raises

@@ -21,7 +21,8 @@ from ..audio.frame_grid import Seconds
 from ..audio.loading import audio_file, mono
 from ..audio.recordings import AudioFile, AudioInMemory
 from ..words.cue_and_target import CueRequest
-from ..words.word_lookup import WordLike, WordRequest
+from ..words.word_checks import WordLike
+from ..words.word_lookup import WordRequest
 from .clip_metadata import ClipDetails, ClipFacts
 from .clip_value import ClipValue
 
@@ -84,7 +85,7 @@ class Clip(ClipValue):
     @classmethod
     def from_file(
         cls,
-        path: str | PathLike,
+        path: str | PathLike[str],
         *,
         text: str | None = None,
         words: WordSource | None = None,

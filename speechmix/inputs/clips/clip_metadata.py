@@ -8,7 +8,8 @@ from typing import TypedDict
 
 from ...errors import InputError
 from ..words.cue_and_target import CueRequest
-from ..words.word_lookup import WordLike, WordRequest
+from ..words.word_checks import WordLike
+from ..words.word_lookup import WordRequest
 
 TASKS = ("transcribe", "translate")  # what a Whisper can be told to write of a clip
 

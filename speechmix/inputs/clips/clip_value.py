@@ -22,8 +22,8 @@ from ..audio.frame_grid import Seconds
 from ..audio.recordings import Recording
 from ..words.cue_and_target import Cue, cue_words, spelled_cue
 from ..words.multipart_words import words_and_roles
-from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.timed_words import Word
+from ..words.word_checks import check_words
 from .clip_metadata import ClipFacts, checked_text, refuse_unknown_fields
 
 

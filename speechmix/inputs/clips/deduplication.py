@@ -68,7 +68,7 @@ class _Recordings:
     their bytes are the same; the bytes are read only where the rest is.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None).cursor()
         self._database.executescript(
             "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE recordings (key BLOB "
@@ -105,7 +105,8 @@ class _Recordings:
         stored = self._database.execute(
             "SELECT path FROM recordings WHERE key = ?", row[:1]
         ).fetchone()[0]
-        return stored.decode("utf-8", "surrogatepass")
+        result: str | None = stored.decode("utf-8", "surrogatepass")
+        return result
 
 
 def _bytes_digest(path: str) -> str:

@@ -21,8 +21,8 @@ from ...errors import InputError
 from ...files.table_files import Cells, RowError, read_table, table_columns
 from ..audio.byte_ranges import Stretch, location_in_file
 from ..words.multipart_words import words_and_roles
-from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.timed_words import Word
+from ..words.word_checks import check_words
 from .clip_metadata import checked_text
 from .rows import (
     Origin,
@@ -40,7 +40,7 @@ ROLES = ("cue", "target", "foil")
 
 
 def manifest_rows(
-    table: str | PathLike,
+    table: str | PathLike[str],
     *,
     tier: str | None = None,
     allow_outside: bool = False,

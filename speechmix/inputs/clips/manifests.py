@@ -22,7 +22,7 @@ OnError = str | Callable[[int, str, InputError], None]
 
 
 def read_clips(
-    manifest: str | PathLike,
+    manifest: str | PathLike[str],
     *,
     tier: str | None = None,
     allow_outside: bool = False,

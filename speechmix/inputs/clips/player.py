@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..words.spans import Word
+    from ..words.timed_words import Word
     from .clip import Clip
 
 _STYLES = {"cue": "#0072b2", "target": "#d55e00"}  # as in the figures

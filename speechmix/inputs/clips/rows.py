@@ -13,12 +13,12 @@ import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...files.names import safe_name
 from ...files.table_files import RowError
 from ..audio.byte_ranges import location_in_file
-from ..words.spans import Word
+from ..words.timed_words import Word
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MOST_CHARACTERS = (
@@ -85,9 +85,9 @@ class Row:
     path: str | None = None
     audio: bytes | None = field(default=None, repr=False)
     words: tuple[Word, ...] | None = None
-    pairs: tuple[dict, ...] = ()
+    pairs: tuple[dict[str, Any], ...] = ()
     meta: dict[str, str] = field(default_factory=dict)
-    asked: dict = field(default_factory=dict, compare=False)
+    asked: dict[str, Any] = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)
     origin: Origin = field(default=Origin(), compare=False)
     repeatable: bool = field(default=False, compare=False)

@@ -49,7 +49,7 @@ class CorpusSource:
     audio: str | None = None
 
     @classmethod
-    def parse(cls, source: str | PathLike) -> CorpusSource:
+    def parse(cls, source: str | PathLike[str]) -> CorpusSource:
         """Take a corpus's name apart; a path that is there is one, whatever is in it.
 
         Raises

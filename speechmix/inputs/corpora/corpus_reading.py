@@ -26,7 +26,7 @@ from .corpus_names import CorpusSource
 
 
 def read_corpus(
-    source: str | PathLike,
+    source: str | PathLike[str],
     *,
     split: str | None = None,
     sample: float = 1.0,
@@ -71,10 +71,10 @@ def read_corpus(
 
 
 def clips_of_corpus(
-    source: str | PathLike,
+    source: str | PathLike[str],
     *,
     split: str | None = None,
-    folder: str | PathLike | None = None,
+    folder: str | PathLike[str] | None = None,
     allow_outside: bool = False,
     on_error: Callable[[int, str, InputError], None] | None = None,
 ) -> Iterator[Clip]:
@@ -120,7 +120,7 @@ def clips_of_corpus(
 
 
 def listed_clips(
-    source: str | PathLike,
+    source: str | PathLike[str],
     *,
     tier: str | None = None,
     allow_outside: bool = False,
@@ -144,7 +144,7 @@ def recording_file(row: Row, folder: Path) -> Path:
     return path.absolute()
 
 
-def _written(row: Row, folder: str | PathLike | None) -> Row:
+def _written(row: Row, folder: str | PathLike[str] | None) -> Row:
     if folder is None:
         raise InputError(
             f"{row.name}: the recordings of this set are streamed and lie in no file: say where to "

@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import InputError
 from ...files.table_files import RowError
 from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
-from ..words.spans import Word
+from ..words.timed_words import Word
 from ..words.word_lookup import comparable
 from .columns import audio_and_text
 from .corpus_names import CorpusSource
@@ -63,7 +63,8 @@ def metadata_table(source: CorpusSource) -> Path | None:
     if "" in tables:
         source.refuse("split", kind="a folder of audio files with one table")
         return tables[""]
-    return _split(tables, source)
+    result: Path | None = _split(tables, source)
+    return result
 
 
 def read_dataset(
@@ -133,7 +134,8 @@ def _parquet_features(file: Path) -> dict[str, Any]:
     import datasets
     import pyarrow.parquet as pq
 
-    return datasets.Features.from_arrow_schema(pq.read_schema(file))
+    result: dict[str, Any] = datasets.Features.from_arrow_schema(pq.read_schema(file))
+    return result
 
 
 def _split(data: Any, source: CorpusSource) -> Any:

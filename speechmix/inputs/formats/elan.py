@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..audio.frame_grid import Seconds
 from ..words.multipart_words import each_piece
-from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.timed_words import Word
+from ..words.word_checks import check_words
 
 _SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
@@ -35,11 +35,11 @@ _MIME_TYPES = {
 
 
 def write_elan(
-    path: str | PathLike,
+    path: str | PathLike[str],
     tiers: Mapping[str, Sequence[Word]],
     duration: Seconds,
     *,
-    audio: str | PathLike | None = None,
+    audio: str | PathLike[str] | None = None,
 ) -> None:
     """Write tiers as an ELAN document.
 

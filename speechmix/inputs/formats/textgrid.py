@@ -16,8 +16,8 @@ from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
 from ..words.multipart_words import each_piece
-from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.timed_words import Word
+from ..words.word_checks import check_words
 
 # What aligners write into a word tier where nobody speaks. "spn" and "<unk>" are speech and stay.
 SILENCE_LABELS = frozenset({"", "sp", "sil", "<sil>", "<eps>", "<p:>", "<p>"})
@@ -41,7 +41,7 @@ WORD_TIERS = frozenset(
 _SHORTEST: Seconds = 0.001
 
 
-def read_textgrid(path: str | PathLike, *, tier: str | None = None) -> list[Word]:
+def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list[Word]:
     """Labelled intervals of the word tier, times as they are in the file.
 
     Parameters
@@ -176,14 +176,14 @@ def _plain_numbers(text: str, path: Path) -> str:
 
 
 def write_textgrid(
-    path: str | PathLike, words: Sequence[Word], duration: Seconds, *, tier: str = "words"
+    path: str | PathLike[str], words: Sequence[Word], duration: Seconds, *, tier: str = "words"
 ) -> None:
     """Write words as a long-form UTF-8 TextGrid that Praat opens: `write_tiers` with one tier."""
     write_tiers(path, {tier: words}, duration)
 
 
 def write_tiers(
-    path: str | PathLike, tiers: Mapping[str, Sequence[Word]], duration: Seconds
+    path: str | PathLike[str], tiers: Mapping[str, Sequence[Word]], duration: Seconds
 ) -> None:
     """Write tiers of labelled intervals as a long-form UTF-8 TextGrid that Praat opens.
 

@@ -19,8 +19,8 @@ from ...files.json_files import parse_json
 from ...files.table_files import read_table
 from ...files.text_files import read_text
 from ..words.multipart_words import GAP
-from ..words.spans import Word
-from ..words.word_lookup import check_words
+from ..words.timed_words import Word
+from ..words.word_checks import check_words
 from .textgrid import read_textgrid, tier_words, write_textgrid
 
 __all__ = ["read_words", "word_file_kind", "words_from_items", "write_textgrid"]
@@ -31,7 +31,7 @@ _SHORTEST = 0.02  # seconds of a word that is placed between others
 _SCORES = ("score", "confidence", "probability")
 
 
-def word_file_kind(path: str | PathLike) -> str:
+def word_file_kind(path: str | PathLike[str]) -> str:
     """Kind of a word file by its ending: "textgrid", "ctm", "json" or "table".
 
     Raises
@@ -54,7 +54,7 @@ def word_file_kind(path: str | PathLike) -> str:
 
 
 def read_words(
-    path: str | PathLike, *, tier: str | None = None, utterance: str | None = None
+    path: str | PathLike[str], *, tier: str | None = None, utterance: str | None = None
 ) -> list[Word]:
     """Read the words of one recording, with times in seconds.
 
@@ -84,7 +84,7 @@ def read_words(
     return list(check_words(readers[word_file_kind(path)](), where=str(path)))
 
 
-def words_from_items(items: Sequence, *, where: str = "words") -> list[Word]:
+def words_from_items(items: Sequence[Any], *, where: str = "words") -> list[Word]:
     """Words from JSON items: ``[text, start, end]`` or ``{"word": ..., "start": ..., "end": ...}``.
 
     A word in pieces is ``[text, [[start, end], ...]]`` or ``{"word": ..., "pieces": [[start, end],
@@ -327,7 +327,7 @@ def _read_json(path: Path, tier: str | None) -> list[Word]:
     return words_from_items(data, where=where)
 
 
-def _json_tiers(tiers: dict, where: str) -> dict[str, list[tuple]]:
+def _json_tiers(tiers: dict[str, Any], where: str) -> dict[str, list[tuple[Any, ...]]]:
     """Interval tiers of MFA's (praatio's) JSON, whose entries are [start, end, label]."""
     try:
         return {

@@ -19,7 +19,7 @@ from typing import Any, cast
 from ...errors import InputError
 from ..words.cue_and_target import Cue, CueRequest, cue_words
 from ..words.multipart_words import words_and_roles
-from ..words.ranges import unit_repr
+from ..words.text_words import TextWord
 from ..words.word_lookup import MARKER, WordRequest
 
 PARTS = ("text", "pair", "translation")
@@ -28,35 +28,6 @@ PARTS = ("text", "pair", "translation")
 # by itself. A letter may be followed by its accents (NFD).
 _LETTERS = r"(?:\w[\u0300-\u036f]*)+"
 _WORD = re.compile(rf"{MARKER}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
-
-
-@dataclass(frozen=True)
-class TextWord:
-    """A word and where it is written.
-
-    Parameters
-    ----------
-    text : str
-    start, stop : int
-        Characters [start, stop) of its part of the sentence.
-    part : {"text", "pair", "translation"}
-    pieces : tuple of (int, int)
-        Ranges of characters of a word in several parts (*ne ... pas*); empty for any other.
-    """
-
-    text: str
-    start: int
-    stop: int
-    part: str = "text"
-    pieces: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Characters that it has: one range, or several."""
-        return self.pieces or ((self.start, self.stop),)
-
-    def __repr__(self) -> str:
-        return unit_repr(self)
 
 
 @dataclass(frozen=True)
@@ -113,7 +84,7 @@ class Sentence:
     )
     _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}

@@ -21,7 +21,7 @@ _TEXTS = ("text", "sentence")
 
 
 def read_sentences(
-    table: str | PathLike, *, on_error: Callable[[int, InputError], None] | None = None
+    table: str | PathLike[str], *, on_error: Callable[[int, InputError], None] | None = None
 ) -> list[Sentence]:
     """Sentences of a table.
 

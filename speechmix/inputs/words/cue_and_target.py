@@ -17,8 +17,8 @@ from ...errors import InputError
 from .word_lookup import WordRequest, find_word, matches_of
 
 if TYPE_CHECKING:
-    from ..sentences.sentence import TextWord
-    from .spans import Word
+    from ..words.text_words import TextWord
+    from .timed_words import Word
 
 Cue = int | tuple[int, ...]
 # One word, or several: "le club", ("le", "club"), (3, 4), ["le:2", 4], [["le", 2], "club"].

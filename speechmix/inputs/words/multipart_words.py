@@ -21,7 +21,7 @@ from .timed_words import Word
 from .word_lookup import comparable
 
 if TYPE_CHECKING:
-    from ..sentences.sentence import TextWord
+    from ..words.text_words import TextWord
 
 AnyWord = TypeVar("AnyWord", Word, "TextWord")
 

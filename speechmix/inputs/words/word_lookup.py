@@ -1,138 +1,24 @@
-"""A clip's words with times: are they usable, and which of them (or of a sentence's words) does
-"les" mean?
+"""Which of a clip's or a sentence's words does "les" mean?
 
-In: words as a user gives them, and requests such as 3, "les", "les:2" or ("les", 2). Out: a checked
-tuple of `Word` in time order, and indices into it. Nothing is guessed: a request that fits two
-words is an error that lists both.
+In: words, and requests such as 3, "les", "les:2" or ("les", 2). Out: indices. Nothing is guessed: a
+request that fits two words is an error that lists both.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from ...errors import InputError
-from ..audio.frame_grid import Seconds
-from .spans import Word
-
-if TYPE_CHECKING:
-    from ..sentences.sentence import TextWord
-
-# Overlaps up to this long come from times that were rounded to milliseconds; they are trimmed.
-ROUNDING_NOISE: Seconds = 0.001
-# Aligners round word ends up to their own frames; an end this far behind the audio is cut to it.
-END_TOLERANCE: Seconds = 0.05
+from .text_words import TextWord
+from .timed_words import Word
 
 # <mask>, <|endoftext|>, [MASK]: not the word between the brackets.
 MARKER = r"<\|?\w+\|?>|\[[A-Z]+\]"
 
 WordRequest = int | str | tuple[str, int]
-# A word, or its parts: (text, start, end) or (text, start, end, score).
-WordLike = Word | Sequence[Any]
-
-
-def check_words(
-    words: Iterable[WordLike], *, duration: Seconds | None = None, where: str = "words"
-) -> tuple[Word, ...]:
-    """Return the words as `Word`s, or say which one cannot be right.
-
-    Overlaps up to 1 ms and starts up to 1 ms before zero are trimmed; an end up to 50 ms behind the
-    audio is cut to it. Words of no length (start = end) are legal. A word may lie between the
-    pieces of another.
-
-    Parameters
-    ----------
-    words : iterable of Word, (text, start, end[, score[, pieces]]) or (text, pieces)
-        Times in seconds; pieces are (start, end) pairs.
-    duration : float, optional
-        Seconds of audio; without it the end of the audio is not checked.
-    where : str
-        What to call the list in an error.
-
-    Raises
-    ------
-    InputError
-        For no words, an empty label, a time that is no number or is negative, an end before its
-        start, words out of order or overlapping by more than 1 ms, a word past the audio.
-
-    Examples
-    --------
-    >>> [word.text for word in check_words([("les", 0.1, 0.2), ("livres", 0.2, 0.7)], duration=1.0)]
-    ['les', 'livres']
-    """
-    checked: list[Word] = []
-    asked = [_word(item, index, where) for index, item in enumerate(words)]
-    if any(word.pieces for word in asked):
-        return _checked_in_pieces(asked, duration, where)
-    for index, item in enumerate(asked):
-        word = _within(item, index, duration, where)
-        if checked:
-            before = checked[-1]
-            start = max(word.start, before.start)
-            if before.start - word.start > ROUNDING_NOISE:
-                raise InputError(
-                    f"{where}: words must be in time order; {_described(word, index)} starts "
-                    "before "
-                    f"{_described(before, index - 1)}: sort them by start"
-                )
-            if before.end - word.start > ROUNDING_NOISE:
-                raise InputError(
-                    f"{where}: words must not overlap by more than {1000 * ROUNDING_NOISE:g} ms; "
-                    f"{_described(before, index - 1)} and {_described(word, index)} share "
-                    f"{1000 * (before.end - word.start):.0f} ms: correct one of the two times"
-                )
-            checked[-1] = Word(before.text, before.start, min(before.end, start), before.score)
-            word = Word(word.text, start, max(word.end, start), word.score)
-        checked.append(word)
-    if not checked:
-        raise InputError(
-            f"{where}: expected at least one word, found none: leave `words` out if there are none "
-            "yet"
-        )
-    return tuple(checked)
-
-
-def _checked_in_pieces(
-    words: Sequence[Word], duration: Seconds | None, where: str
-) -> tuple[Word, ...]:
-    """Words of which some are in pieces: the pieces of all are checked as words are, in the order
-    of time."""
-    for index, (before, word) in enumerate(pairwise(words)):
-        if before.start - word.start > ROUNDING_NOISE:
-            raise InputError(
-                f"{where}: words must be in time order; {_described(word, index + 1)} starts "
-                "before "
-                f"{_described(before, index)}: sort them by start"
-            )
-    pieces = [(interval, index) for index, word in enumerate(words) for interval in word.intervals]
-    pieces.sort(key=lambda piece: piece[0])
-    alone = [
-        _within(Word(words[index].text, *edges), index, duration, where) for edges, index in pieces
-    ]
-    placed: list[list[tuple[Seconds, Seconds]]] = [[] for _ in words]
-    for piece, (_, index) in zip(
-        check_words(alone, duration=duration, where=where), pieces, strict=True
-    ):
-        if piece.start == piece.end and words[index].pieces:
-            raise InputError(
-                f"{where}: {_described(words[index], index)} has a piece of no length: leave it out"
-            )
-        placed[index].append((piece.start, piece.end))
-    return tuple(
-        Word(
-            word.text,
-            intervals[0][0],
-            intervals[-1][1],
-            word.score,
-            tuple(intervals) if word.pieces else (),
-        )
-        for word, intervals in zip(words, placed, strict=True)
-    )
 
 
 def find_word(
@@ -164,6 +50,7 @@ def find_word(
 
     Examples
     --------
+    >>> from speechmix.inputs.words.word_checks import check_words
     >>> words = check_words([("Les", 0.0, 0.1), ("chats", 0.1, 0.5), ("et", 0.5, 0.6), ("les", 0.6, 0.7)])
     >>> find_word(words, "chats"), find_word(words, "les:2"), find_word(words, ("les", 1)), find_word(words, "3")
     (1, 3, 0, 3)
@@ -189,7 +76,7 @@ def _find_string(words: Sequence[Word | TextWord], request: str, role: str, wher
         return matches[0]
     if matches:
         shown = ", ".join(
-            f"'{words[i].text}:{n}' {_described(words[i], i)}" for n, i in enumerate(matches, 1)
+            f"'{words[i].text}:{n}' {describe_word(words[i], i)}" for n, i in enumerate(matches, 1)
         )
         raise InputError(
             f"{where}: {role} {request!r} occurs {len(matches)} times: {shown}. Choose one, "
@@ -262,73 +149,8 @@ def comparable(text: str) -> str:
     return folded[inner[0] : inner[-1] + 1] if inner else folded.strip()
 
 
-def _word(item: object, index: int, where: str) -> Word:
-    if not isinstance(item, Word):
-        in_pieces = (
-            isinstance(item, Sequence) and len(item) == 2 and isinstance(item[1], (list, tuple))
-        )
-        if (
-            isinstance(item, str)
-            or not isinstance(item, Sequence)
-            or not (in_pieces or 3 <= len(item) <= 5)
-        ):
-            raise InputError(f"{where}: word {index} must be (text, start, end), found {item!r}")
-        try:
-            item = Word.of_pieces(*item) if in_pieces else Word(*item)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
-    if not isinstance(item.text, str) or not item.text.strip():
-        raise InputError(
-            f"{where}: word {index} at {item.start} s has no label, found {item.text!r}: name or "
-            "remove it"
-        )
-    try:
-        start, end = float(item.start), float(item.end)
-        score = None if item.score is None else float(item.score)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{where}: word {index} {item.text!r} has a time or score that is no number: {item}"
-        ) from error
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise InputError(
-            f"{where}: word {index} {item.text!r} must have finite times, found {start} to {end}"
-        )
-    return Word(item.text.strip(), start, end, score, item.pieces)
-
-
-def _within(word: Word, index: int, duration: Seconds | None, where: str) -> Word:
-    """Check a word against itself and the audio; trim what is rounding."""
-    if word.end < word.start:
-        raise InputError(
-            f"{where}: {_described(word, index)} ends before it starts: exchange or correct its "
-            "times"
-        )
-    if word.start < -ROUNDING_NOISE:
-        raise InputError(
-            f"{where}: {_described(word, index)} has a negative time: times count from the clip's "
-            "start"
-        )
-    start, end = max(0.0, word.start), max(0.0, word.end)
-    if duration is not None:
-        # The last clause spares a word of no length that sits exactly on the audio's end.
-        if start > duration or (start == duration and end > start):
-            raise InputError(
-                f"{where}: {_described(word, index)} starts past the end of the audio "
-                f"({duration:.3f} s): "
-                "do words and audio belong together, and are the times seconds?"
-            )
-        if end > duration + END_TOLERANCE:
-            raise InputError(
-                f"{where}: {_described(word, index)} ends {1000 * (end - duration):.0f} ms past "
-                "the end of the audio "
-                f"({duration:.3f} s), expected at most {1000 * END_TOLERANCE:g} ms: correct the "
-                "time or the audio"
-            )
-        end = min(end, duration)
-    return Word(word.text, start, end, word.score)
-
-
-def _described(word: Word | TextWord, index: int) -> str:
+def describe_word(word: Word | TextWord, index: int) -> str:
+    """A word of a list as errors name it: its index, text and where it is."""
     if isinstance(word, Word):
         times = " and ".join(f"{start:.3f} to {end:.3f}" for start, end in word.intervals)
         return f"word {index} {word.text!r} ({times} s)"

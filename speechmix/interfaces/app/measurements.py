@@ -31,7 +31,7 @@ from ...inputs.audio.loading import read_audio
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import flac
 from ...inputs.words.multipart_words import join_words
-from ...inputs.words.spans import Word
+from ...inputs.words.timed_words import Word
 from ...interventions.audio_removal import silence
 from ...mixing.maps.measure_registry import measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap

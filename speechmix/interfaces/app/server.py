@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(
     models: Sequence[Any],
     *,
-    run: str | PathLike | None = None,
+    run: str | PathLike[str] | None = None,
     audio: str | None = None,
     examples: Sequence[Clip] = (),
     load: Callable[..., Model] | None = None,

@@ -86,7 +86,7 @@ def to_inseq(maps: Sequence[MixingMap]) -> Any:
     return FeatureAttributionOutput([sequence], info=_info(made, maps))
 
 
-def write_inseq(maps: Sequence[MixingMap], path: str | PathLike) -> Path:
+def write_inseq(maps: Sequence[MixingMap], path: str | PathLike[str]) -> Path:
     """Write maps of one measure as the JSON file that ``inseq.FeatureAttributionOutput.load``
     reads; needs no inseq.
 

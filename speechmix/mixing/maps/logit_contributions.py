@@ -88,7 +88,8 @@ class LogitContributions:
     def position(self) -> int | None:
         """Position whose logit it is; None for the label of a sound, which is read off a mean of
         several."""
-        return self.objective.get("position", self.objective.get("row"))
+        result: int | None = self.objective.get("position", self.objective.get("row"))
+        return result
 
     def labels(self, side: str) -> list[str]:
         """Labels of the columns of ``scores[side]``."""
@@ -109,7 +110,8 @@ class LogitContributions:
             for index, span in enumerate(self.sources[side]):
                 if self.position in span.positions:
                     total[index] += self.single_parts.get("embedding", 0.0)
-        return total
+        result: np.ndarray = total
+        return result
 
     @property
     def error(self) -> float:
@@ -151,7 +153,7 @@ class LogitContributions:
                 "measure='lrp'"
             )
         heard = self.passed.get("cross")
-        rows: list[tuple] = []
+        rows: list[tuple[object, ...]] = []
         for stack in reversed([name for name in self.passed if name != "cross"]):
             reading = stack == self.sides[-1]
             behind = (
@@ -183,7 +185,7 @@ class LogitContributions:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Every part in a row of its own, `COLUMNS`; their sum is the logit."""
-        rows: list[tuple] = []
+        rows: list[tuple[object, ...]] = []
         for side, scores in self.scores.items():
             labels = self.labels(side)
             for (layer, source), value in np.ndenumerate(scores):

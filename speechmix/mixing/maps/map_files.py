@@ -225,7 +225,7 @@ def map_path(folder: Path, key: tuple[str, str]) -> Path:
     return folder / f"{safe_name(key[0])}.{safe_name(key[1])}.safetensors"
 
 
-def folders_of(out: str | PathLike | None, clips: Sequence[Any]) -> Iterator[Path | None]:
+def folders_of(out: str | PathLike[str] | None, clips: Sequence[Any]) -> Iterator[Path | None]:
     """Return where each clip's maps are written, one after the other: a folder of its own named
     like the clip.
 

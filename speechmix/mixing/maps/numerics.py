@@ -3,7 +3,7 @@ re-derives them elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,8 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     Value Zeroing scores of 1e-6 are noise in float32 that way.
     """
     difference = x / x.norm(dim=-1, keepdim=True) - y / y.norm(dim=-1, keepdim=True)
-    return 0.5 * difference.square().sum(dim=-1)
+    result: Tensor = 0.5 * difference.square().sum(dim=-1)
+    return result
 
 
 def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
@@ -40,14 +41,16 @@ def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
     orthogonal = (dx - along * (x / norm)).square().sum(dim=-1)
     length = (norm + along)[..., 0]
     changed = (length.square() + orthogonal).sqrt()
-    return orthogonal.where(length > 0, changed * (changed - length)) / (
+    result: Tensor = orthogonal.where(length > 0, changed * (changed - length)) / (
         changed * (changed + length)
     ).where(length > 0, changed.square())
+    return result
 
 
 def euclidean_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return ||x - y|| over the last axis."""
-    return (x - y).norm(dim=-1)
+    result: Tensor = (x - y).norm(dim=-1)
+    return result
 
 
 def manhattan_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -62,7 +65,8 @@ def centred(x: Tensor) -> Tensor:
 
 def unit(x: Tensor) -> Tensor:
     """Return x at length 1 over the last axis."""
-    return x / x.norm(dim=-1, keepdim=True)
+    result: Tensor = x / x.norm(dim=-1, keepdim=True)
+    return result
 
 
 def unit_change(x: Tensor, dx: Tensor) -> Tensor:
@@ -72,13 +76,14 @@ def unit_change(x: Tensor, dx: Tensor) -> Tensor:
     """
     before, after = x.norm(dim=-1, keepdim=True), (x + dx).norm(dim=-1, keepdim=True)
     grown = ((2 * x + dx) * dx).sum(dim=-1, keepdim=True)
-    return dx / after - x * (grown / (before * after * (before + after)))
+    result: Tensor = dx / after - x * (grown / (before * after * (before + after)))
+    return result
 
 
 # Of two states; and of a state and its change, for the delta form. "unit_..." and "correlation" are
 # distances of normalised states: at length 1, and centred (as a layer norm without gain leaves
 # them; 1 - Pearson's r).
-DISTANCES = {
+DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": cosine_distance,
     "euclidean": euclidean_distance,
     "manhattan": manhattan_distance,
@@ -86,7 +91,7 @@ DISTANCES = {
     "unit_euclidean": lambda x, y: euclidean_distance(unit(x), unit(y)),
     "unit_manhattan": lambda x, y: manhattan_distance(unit(x), unit(y)),
 }
-DISTANCES_OF_CHANGE = {
+DISTANCES_OF_CHANGE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": cosine_distance_of_change,
     "euclidean": lambda x, dx: dx.norm(dim=-1),
     "manhattan": lambda x, dx: dx.abs().sum(dim=-1),
@@ -96,7 +101,7 @@ DISTANCES_OF_CHANGE = {
 }
 
 
-def distance_named(name: str, *, of_change: bool = False):
+def distance_named(name: str, *, of_change: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
     """Look a distance up by name: of two states, or of a state and its change."""
     if name not in DISTANCES:
         raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {name!r}")
@@ -113,7 +118,8 @@ def normalize_rows(scores: np.ndarray) -> np.ndarray:
            [0.  , 0.  ]])
     """
     sums = scores.sum(axis=-1, keepdims=True)
-    return np.divide(scores, sums, out=np.zeros_like(scores), where=sums != 0)
+    result: np.ndarray = np.divide(scores, sums, out=np.zeros_like(scores), where=sums != 0)
+    return result
 
 
 def ctc_log_probability(scores: Tensor, ids: Sequence[int], *, blank: int) -> Tensor:

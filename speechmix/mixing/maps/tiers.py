@@ -19,7 +19,8 @@ from ...files.whole_files import whole_file
 from ...inputs.formats.elan import write_elan
 from ...inputs.formats.textgrid import write_tiers
 from ...inputs.words.cue_and_target import Cue, cue_words
-from ...inputs.words.spans import Span, Word
+from ...inputs.words.spans import Span
+from ...inputs.words.timed_words import Word
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

@@ -21,7 +21,7 @@ that layer alone takes from the encoder's output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,7 @@ from torch import Tensor
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.block import Block, first_output
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.transformers_types import TorchFunction
 from ...errors import InputError
 from .availability import mixing_between_layers
 from .gradient_pass import RetainedGraph, replaced_states
@@ -51,7 +52,7 @@ _WEIGHTS_BYTES = 2**24
 Weighted = Mapping[tuple[str, int], Tensor]
 
 
-def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
+def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[str, object]]:
     """Relevance of each source for one logit, by gradient times attention.
 
     Returns
@@ -108,7 +109,8 @@ def position_read(run: GradientPass) -> int:
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
             f"{one_position_advice(run.model)}"
         )
-    return position
+    result: int = position
+    return result
 
 
 class _Attended(NamedTuple):
@@ -258,14 +260,14 @@ def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], Atte
     ]
 
 
-def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> Callable:
+def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> TorchFunction:
     def hook(module: Any, args: Any, output: Any) -> None:
         outputs[key] = first_output(output)
 
     return hook
 
 
-def _counting(n_logits: list[int]) -> Callable:
+def _counting(n_logits: list[int]) -> TorchFunction:
     def hook(module: Any, args: Any, output: Any) -> None:
         logits = getattr(output, "logits", None)
         n_logits.extend([] if logits is None or logits.ndim != 3 else [logits.shape[1]])

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import wrap_encoder_states
 from ...adapters.capture.packed_states import pack_like, unpack_states
+from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -58,21 +59,25 @@ class GradientPass:
         self,
         model: Model,
         inputs: Mapping[str, Tensor],
-        layers,
+        layers: Mapping[str, Sequence[int]],
         objective: Objective | None = None,
         *,
         together: SharedPasses | None = None,
         place: int = 0,
-    ):
+    ) -> None:
         if together is None:
             together = SharedPasses(model, inputs, layers, [] if objective is None else [objective])
         self.together, self.place = together, place
         self.model, self.layers, self.inputs = model, layers, together.inputs
-        self._answers: dict[Callable, Any] = {}
+        self._answers: dict[TorchFunction, Any] = {}
 
     @classmethod
     def of_each(
-        cls, model: Model, inputs: Mapping[str, Tensor], layers, objectives: Sequence[Objective]
+        cls,
+        model: Model,
+        inputs: Mapping[str, Tensor],
+        layers: Mapping[str, Sequence[int]],
+        objectives: Sequence[Objective],
     ) -> list[GradientPass]:
         """A pass for each of several objectives, which compute together what they share."""
         together = SharedPasses(model, inputs, layers, objectives)
@@ -185,8 +190,12 @@ class SharedPasses:
     """
 
     def __init__(
-        self, model: Model, inputs: Mapping[str, Tensor], layers, objectives: Sequence[Objective]
-    ):
+        self,
+        model: Model,
+        inputs: Mapping[str, Tensor],
+        layers: Mapping[str, Sequence[int]],
+        objectives: Sequence[Objective],
+    ) -> None:
         self.model, self.layers, self.objectives = model, layers, objectives
         self.inputs = dict(inputs)
         self._taken: list[list[Tensor]] = [[] for _ in objectives]  # values since the last check
@@ -257,7 +266,8 @@ class SharedPasses:
     @cached_property
     def _memory(self) -> Tensor:
         with torch.no_grad():
-            return self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
+            result: Tensor = self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
+            return result
 
     def _values(self, inputs: Mapping[str, Any], places: Sequence[int]) -> list[Tensor]:
         output = self._run(inputs)
@@ -272,7 +282,7 @@ class SharedPasses:
 
 @contextmanager
 def replaced_states(
-    model: Model, layers: Mapping[str, Sequence[int]], change: Callable
+    model: Model, layers: Mapping[str, Sequence[int]], change: TorchFunction
 ) -> Iterator[None]:
     """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers;
     undone on leaving.
@@ -288,8 +298,10 @@ def replaced_states(
         yield
 
 
-def _replacing(stack: str, index: int, change: Callable) -> Callable:
-    def hook(layer: nn.Module, args: tuple, kwargs: dict):
+def _replacing(stack: str, index: int, change: TorchFunction) -> TorchFunction:
+    def hook(
+        layer: nn.Module, args: HookArguments, kwargs: HookKeywords
+    ) -> tuple[HookArguments, HookKeywords]:
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
         before = kwargs[name] if name in kwargs else args[names.index(name)]

@@ -122,7 +122,8 @@ def label_logits(output: Any) -> Tensor:
         raise ModelError(
             f"expected logits [batch, label] from a classification head, found {shape}"
         )
-    return logits
+    result: Tensor = logits
+    return result
 
 
 def row_read(model: Model, prepared: Prepared) -> int | None:

@@ -12,7 +12,7 @@ logits, t the target's token at position p and f the foil's:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +129,8 @@ def token_logits(output: Any) -> Tensor:
             f"{shape}: give objective= as "
             "a function of the model's output"
         )
-    return logits
+    result: Tensor = logits
+    return result
 
 
 def one_position_advice(model: Model) -> str:
@@ -172,7 +173,14 @@ def _by_row(function: Callable[[Any], Tensor], output: Any) -> Tensor:
 
 
 def of_tokens(
-    kind: str, model: Model, position: int, token: int, foil: int | None = None, **labels
+    kind: str,
+    model: Model,
+    position: int,
+    token: int,
+    foil: int | None = None,
+    *,
+    label: str = "",
+    word: int | None = None,
 ) -> Objective:
     """Logit, probability, log-probability or contrast (with a foil) of a token at one position."""
 
@@ -190,13 +198,11 @@ def of_tokens(
             return logits[:, position].log_softmax(dim=-1)[:, token]
         return logits[:, position, token] - (logits[:, position, foil] if kind == "contrast" else 0)
 
-    label = labels.get("label") or _token_label(model, token)
+    label = label or _token_label(model, token)
     details = {"kind": kind, "position": position, "token": token, "label": label}
     if kind == "contrast" and foil is not None:
         details |= {"foil": foil, "foil_label": _token_label(model, foil)}
-    return Objective(
-        function, Span(position, position + 1, label, "token", labels.get("word")), details
-    )
+    return Objective(function, Span(position, position + 1, label, "token", word), details)
 
 
 def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead: int) -> Objective:
@@ -246,7 +252,7 @@ def _needed_target(clip: Clip | Sentence) -> int:
 
 
 def _of_decoder_target(
-    kind: str, words, model: Model, clip: Clip | Sentence, prepared: Prepared
+    kind: str, words: Sequence[Any], model: Model, clip: Clip | Sentence, prepared: Prepared
 ) -> Objective:
     """At the position that decides between target and foil, or predicts the target's first
     token."""
@@ -274,7 +280,7 @@ def _of_decoder_target(
 
 
 def _of_text_target(
-    kind: str, words, model: Model, sentence: Sentence, prepared: Prepared
+    kind: str, words: Sequence[Any], model: Model, sentence: Sentence, prepared: Prepared
 ) -> Objective:
     """Masked language models: at the target's (or the mask's) own place. Causal ones: one position
     earlier."""
@@ -354,7 +360,7 @@ def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list
     return prepared.text_tokens.ids
 
 
-def _of_transcript(kind: str, words, model: Model, clip: Clip) -> Objective:
+def _of_transcript(kind: str, words: Sequence[Any], model: Model, clip: Clip) -> Objective:
     """CTC: how much likelier the transcript is than without the target, or than with its foil."""
     if not type(model.module).__name__.endswith("ForCTC") or model.tokenizer is None:
         raise ModelError(

@@ -10,7 +10,7 @@ and softmaxes keep, by stack, layer and kind. Undone on leaving.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...adapters.binding.layer_components import ProjectionHalf, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
+from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 from .lrp import (
     relevance_through_activation,
@@ -99,12 +100,12 @@ class RelevanceRules(TorchFunctionMode):
         with ExitStack() as set_so_far:
             set_so_far.callback(self._hooks.close)
             self._set_hooks()
-            super().__enter__()
+            super().__enter__()  # type: ignore[no-untyped-call]
             set_so_far.pop_all()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        super().__exit__(*exc_info)
+        super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
         self._hooks.close()
 
     def _set_hooks(self) -> None:
@@ -119,7 +120,13 @@ class RelevanceRules(TorchFunctionMode):
                 self._hook(module.register_forward_hook, rule)
         self._halve_gates()
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: tuple[type, ...],
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
@@ -138,16 +145,18 @@ class RelevanceRules(TorchFunctionMode):
             self.units[key] = self._like.new_ones(()).requires_grad_(True)
         return self.units[key]
 
-    def _hook(self, register: Callable, hook: Callable) -> None:
+    def _hook(self, register: TorchFunction, hook: TorchFunction) -> None:
         self._hooks.callback(register(hook).remove)
 
-    def _entering(self, stack: str | None, layer: int | None) -> Callable:
+    def _entering(self, stack: str | None, layer: int | None) -> TorchFunction:
         def hook(module: nn.Module, args: Any) -> None:
             self._place = (stack, layer)
 
         return hook
 
-    def _rule_of(self, module: nn.Module, place: tuple[str | None, int | None]) -> Callable | None:
+    def _rule_of(
+        self, module: nn.Module, place: tuple[str | None, int | None]
+    ) -> TorchFunction | None:
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             return lambda module, args, output: relevance_through_bias(
@@ -195,15 +204,15 @@ class RelevanceRules(TorchFunctionMode):
 
     def _attended(
         self,
-        context,
-        query,
-        key,
-        value,
-        attn_mask=None,
-        dropout_p=0.0,
-        is_causal=False,
-        scale=None,
-        enable_gqa=False,
+        context: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
     ) -> Tensor:
         groups = query.shape[1] // key.shape[1]
         if groups > 1:
@@ -217,7 +226,9 @@ class RelevanceRules(TorchFunctionMode):
         }
         return _attention_again(context, query, key, value, **options)
 
-    def _attended_inside(self, result: tuple, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    def _attended_inside(
+        self, result: HookArguments, args: HookArguments, kwargs: HookKeywords
+    ) -> HookArguments:
         """What torch's function gives that projects, attends and projects again (WavLM)."""
         call, parts = read_multi_head(*args, **kwargs), _MULTI_HEAD.bind(*args, **kwargs).arguments
         unit, n_heads = self.unit(BIAS, self._place), parts["num_heads"]
@@ -256,12 +267,13 @@ class RelevanceRules(TorchFunctionMode):
 def _attention_again(*states: Tensor, **options: Any) -> Tensor:
     """`relevance_through_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
     one layer at a time."""
-    return checkpoint(
+    result: Tensor = checkpoint(
         partial(relevance_through_attention, **options),
         *states,
         use_reentrant=False,
         preserve_rng_state=False,
     )
+    return result
 
 
 def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
@@ -276,7 +288,7 @@ def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | N
             yield stack.final_norm, (stack.name, None)
 
 
-def _halving(number: int) -> Callable:
+def _halving(number: int) -> TorchFunction:
     """Half of the relevance for one half of what a projection gives."""
 
     def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:

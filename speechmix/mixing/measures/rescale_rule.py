@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...adapters.transformers_types import TorchFunction
 from ...errors import MissingExtraError
 
 
-def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Tensor:
+def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) -> Tensor:
     """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs
     activations inside a module.
 
@@ -46,7 +47,7 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
     entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments
     elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})
 
-    class Rescale(DeepLift):
+    class Rescale(DeepLift):  # type: ignore[misc]  # captum has no types
         """With captum's own elementwise rule for transformers' activations too, and several numbers
         from one pass."""
 
@@ -64,10 +65,10 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
                 self._give_back()
             return (torch.cat(gradients),)
 
-        def _is_non_linear(self, part):
+        def _is_non_linear(self, part: nn.Module) -> bool:
             return isinstance(part, (*elementwise, *SUPPORTED_NON_LINEAR))
 
-        def _backward_hook(self, part, grad_input, grad_output):
+        def _backward_hook(self, part: nn.Module, grad_input: Tensor, grad_output: Tensor) -> Any:
             if type(part) in SUPPORTED_NON_LINEAR:
                 self._used.append(
                     (part, getattr(part, "input", None), getattr(part, "output", None))
@@ -85,20 +86,22 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
     class LayersAbove(nn.Module):
         """What lies above a layer, to captum: the function, and the activations that it runs."""
 
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.activations = nn.ModuleList(
                 _depending(function, module, x, Rescale(module)._is_non_linear)
             )
 
         def forward(self, states: Tensor) -> Tensor:
-            return function(states)
+            result: Tensor = function(states)
+            return result
 
     rest = LayersAbove()
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # captum says that it sets hooks and removes them
-            return Rescale(rest).attribute(x.requires_grad_(True), baselines=x0).detach()
+            result: Tensor = Rescale(rest).attribute(x.requires_grad_(True), baselines=x0).detach()
+            return result
     finally:
         for part in rest.activations:
             for left in ("input", "output"):
@@ -106,7 +109,7 @@ def rescaled(function: Callable, module: nn.Module, x: Tensor, x0: Tensor) -> Te
 
 
 def _depending(
-    function: Callable, module: nn.Module, x: Tensor, is_wanted: Callable
+    function: TorchFunction, module: nn.Module, x: Tensor, is_wanted: TorchFunction
 ) -> list[nn.Module]:
     """Wanted parts of a module whose input depends on the states x."""
     depending: list[nn.Module] = []

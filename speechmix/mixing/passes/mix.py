@@ -55,7 +55,7 @@ def mix(
     batch_size: int | str = "auto",
     clips_at_once: int | str = "auto",
     window: tuple[float, float] | None = None,
-    out: str | PathLike | None = None,
+    out: str | PathLike[str] | None = None,
     progress: bool = False,
 ) -> Maps | list[Maps]:
     """Score how much each source contributes to each target, layer by layer.
@@ -228,7 +228,7 @@ def _of_several(
     scored: Callable[..., list[Maps]],
     *,
     at_once: int,
-    out: str | PathLike | None,
+    out: str | PathLike[str] | None,
     progress: bool,
 ) -> list[Maps]:
     """Maps of many items, read ahead; `scored` answers those that share a pass."""

@@ -188,7 +188,7 @@ class StoredRun:
         return maps_of_clip(self, clip)
 
 
-def open_run(run: str | PathLike | Run | StoredRun) -> StoredRun:
+def open_run(run: str | PathLike[str] | Run | StoredRun) -> StoredRun:
     """Read what a run left, each table once; its `done` and `skipped` as the run itself counted
     them.
 

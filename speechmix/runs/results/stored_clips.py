@@ -110,7 +110,7 @@ def provenance_of(maps: Maps) -> Mapping[str, Any]:
 
 
 def clip_of(
-    run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike | None = None
+    run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike[str] | None = None
 ) -> Clip | None:
     """Return the clip with its words, cue and target, or None if its audio is not to be found.
 
@@ -138,7 +138,7 @@ def clip_of(
     return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip
 
 
-def sound_of(run: StoredRun, name: str, *, audio: str | PathLike | None = None) -> Path | None:
+def sound_of(run: StoredRun, name: str, *, audio: str | PathLike[str] | None = None) -> Path | None:
     """Return where a clip's recording is, if it is to be found; `audio` is a folder to look in
     first."""
     return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ...errors import InputError, SpeechmixError
 from ...files.file_fingerprints import FileMark
 from ...files.parquet_files import mark_of, readable_parquet, row_groups_of
-from ...inputs.words.word_lookup import check_words
+from ...inputs.words.word_checks import check_words
 from ...mixing.maps.map_headers import labels_from_text
 from ...mixing.maps.mixing_map import MixingMap
 from .map_files import frame_map_scores, tensor_name

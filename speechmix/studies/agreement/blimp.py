@@ -118,7 +118,10 @@ class BlimpItem:
 
 
 def read_blimp(
-    folder: str | PathLike, *, paradigms: Sequence[str] | None = None, parse: Callable | None = None
+    folder: str | PathLike[str],
+    *,
+    paradigms: Sequence[str] | None = None,
+    parse: Callable | None = None,
 ) -> tuple[list[BlimpItem], list[Rejected]]:
     """Read the paradigms in a folder.
 

@@ -81,7 +81,7 @@ class _Choice:
 def fine_tune_choice(
     model: Model,
     sentences: Sequence[Sentence],
-    folder: str | PathLike,
+    folder: str | PathLike[str],
     *,
     training: FineTuningOptions | None = None,
     progress: bool = False,

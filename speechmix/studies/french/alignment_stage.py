@@ -27,7 +27,7 @@ def words_stage(
     placed: Callable[[dict[str, Any]], dict[str, Any]],
     *,
     options: dict[str, Any],
-    source: str | PathLike | None = None,
+    source: str | PathLike[str] | None = None,
     shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,

@@ -30,8 +30,8 @@ from ...inputs.audio.loading import audio_seconds
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.rows import lot
 from ...inputs.formats.word_files import read_words, write_textgrid
-from ...inputs.words.spans import Word
-from ...inputs.words.word_lookup import check_words
+from ...inputs.words.timed_words import Word
+from ...inputs.words.word_checks import check_words
 from ...runs.journal.stage_journal import LeftOut
 from ...runs.journal.stage_lines import kept
 from .language.spoken import WrittenWord, spoken_text, word_text, written_words
@@ -50,7 +50,7 @@ def align_line(
     *,
     method: str = "auto",
     model: Model | None = None,
-    textgrids: str | PathLike | None = None,
+    textgrids: str | PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Align one line, write its TextGrid into `folder`, and return what the stage keeps.
 
@@ -110,7 +110,7 @@ def write_clip_textgrid(folder: Path, clip: Clip, words: Sequence[Word]) -> None
 
 
 def compare_on_sample(
-    study: str | PathLike,
+    study: str | PathLike[str],
     aligners: Mapping[str, tuple[str, Model | str | None]],
     *,
     clips: int = 20,
@@ -213,7 +213,7 @@ def transfer_word_times(
     return check_words(words, duration=clip.duration, where=f"clip {clip.name!r}")
 
 
-def textgrid_bytes(folder: str | PathLike, name: str) -> str | None:
+def textgrid_bytes(folder: str | PathLike[str], name: str) -> str | None:
     """Hash of a clip's TextGrid; None if there is none."""
     try:
         return hashlib.blake2b(_textgrid(folder, name).read_bytes(), digest_size=16).hexdigest()
@@ -221,7 +221,7 @@ def textgrid_bytes(folder: str | PathLike, name: str) -> str | None:
         return None
 
 
-def _textgrid(folder: str | PathLike, name: str) -> Path:
+def _textgrid(folder: str | PathLike[str], name: str) -> Path:
     """Find a clip's TextGrid in a folder, or one folder further down."""
     folder = Path(folder)
     for path in (folder / f"{name}.TextGrid", *folder.glob(f"*/{name}.TextGrid")):

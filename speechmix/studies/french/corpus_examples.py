@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def corpus_examples(
-    corpus: str | PathLike,
+    corpus: str | PathLike[str],
     folder: Path,
     models: Sequence[Callable[[], Model]],
     aligner: Model | None,
@@ -36,7 +36,7 @@ def corpus_examples(
     *,
     mining: Mapping[str, Any],
     selection: Mapping[str, Any],
-    textgrids: str | PathLike | None,
+    textgrids: str | PathLike[str] | None,
     overwrite: bool,
 ) -> list[Clip]:
     """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already

@@ -26,7 +26,7 @@ from ...files.parquet_files import readable_parquet
 from ...files.whole_files import whole_folder
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import GAP, split_parts
-from ...inputs.words.spans import Word
+from ...inputs.words.timed_words import Word
 from .contrasts import INVARIANT
 
 PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
@@ -109,7 +109,7 @@ _READ = (
 
 
 def write_examples(
-    folder: str | PathLike,
+    folder: str | PathLike[str],
     examples: Iterable[dict[str, Any]],
     about: dict[str, Any],
     *,
@@ -175,7 +175,7 @@ def _without_bars() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def is_dataset(folder: str | PathLike) -> bool:
+def is_dataset(folder: str | PathLike[str]) -> bool:
     """Whether a folder is a data set that `write_examples` wrote.
 
     Examples
@@ -187,9 +187,9 @@ def is_dataset(folder: str | PathLike) -> bool:
 
 
 def read_examples(
-    folder: str | PathLike,
+    folder: str | PathLike[str],
     *,
-    audio_root: str | PathLike | None = None,
+    audio_root: str | PathLike[str] | None = None,
     skipped: list[tuple[str, str]] | None = None,
 ) -> list[Clip]:
     """Clips of a data set, with words, cue, target and foil, ready to be scored.
@@ -225,7 +225,7 @@ def read_examples(
     return clips
 
 
-def dataset_info(folder: str | PathLike) -> dict[str, Any]:
+def dataset_info(folder: str | PathLike[str]) -> dict[str, Any]:
     """Return what a data set was made from: audio_root, options of every stage, versions.
 
     Raises

@@ -43,11 +43,11 @@ SYNTHETIC = (
 
 
 def french_study(
-    clips: str | PathLike | Sequence[Clip] | None = None,
+    clips: str | PathLike[str] | Sequence[Clip] | None = None,
     *,
-    corpus: str | PathLike | None = None,
-    models: Sequence[str | PathLike] | None = None,
-    out: str | PathLike = "runs/french_homophony",
+    corpus: str | PathLike[str] | None = None,
+    models: Sequence[str | PathLike[str]] | None = None,
+    out: str | PathLike[str] = "runs/french_homophony",
     language: str = "fr",
     seeds: Sequence[int] = SEEDS,
     twin_clips: int | None = TWIN_CLIPS,
@@ -55,8 +55,8 @@ def french_study(
     stacks: Sequence[str] | None = None,
     mining: Mapping[str, Any] | None = None,
     selection: Mapping[str, Any] | None = None,
-    textgrids: str | PathLike | None = None,
-    aligner: str | PathLike | None = None,
+    textgrids: str | PathLike[str] | None = None,
+    aligner: str | PathLike[str] | None = None,
     allow_outside: bool = False,
     probes: bool = True,
     explain: int | None = None,
@@ -217,7 +217,7 @@ def french_study(
 
 
 def _listed(
-    manifest: str | PathLike, allow_outside: bool, skipped: list[tuple[str, str]]
+    manifest: str | PathLike[str], allow_outside: bool, skipped: list[tuple[str, str]]
 ) -> list[Clip]:
     """Clips of the manifest or set; rows that cannot be used are recorded."""
     return listed_clips(
@@ -240,7 +240,9 @@ def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
     return [f"Clips: {clips}. Untrained twins: seeds {named}."]
 
 
-def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence[int]) -> None:
+def describe_page(
+    run: str | PathLike[str], examples: str | PathLike[str], seeds: Sequence[int]
+) -> None:
     """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a
     title or notes of its own.
 
@@ -272,7 +274,7 @@ def describe_page(run: str | PathLike, examples: str | PathLike, seeds: Sequence
 
 def _report(
     run: Run,
-    source: str | PathLike | Sequence[Clip] | None,
+    source: str | PathLike[str] | Sequence[Clip] | None,
     seeds: Sequence[int],
     *,
     is_mined: bool,

@@ -88,6 +88,6 @@ def resolve_templates(names: Sequence[str | Path]) -> tuple[Template, ...]:
     return tuple(templates)
 
 
-def content_digest(path: str | PathLike) -> str:
+def content_digest(path: str | PathLike[str]) -> str:
     """Hash of a file that was just read."""
     return file_digest(path)

@@ -42,7 +42,7 @@ from .transcripts import TranscriptComparison, compare_transcript, cue_and_targe
 
 
 def select_examples(
-    study: str | PathLike,
+    study: str | PathLike[str],
     *,
     models: Sequence[str] | None = None,
     contrasts: Sequence[str] | None = None,

@@ -43,6 +43,6 @@ def with_corpus_position(place: int, shard: Shard) -> dict[str, int]:
     return {AT: place} if shard.count > 1 else {}
 
 
-def absolute_source(source: str | PathLike) -> str:
+def absolute_source(source: str | PathLike[str]) -> str:
     """Return a path in full, and a hub id as it is."""
     return str(Path(source).resolve()) if Path(source).exists() else str(source)

@@ -35,7 +35,7 @@ from ...files.cache_keys import digest
 from ...files.shards import WHOLE, Shard
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.rows import lot
-from ...inputs.words.spans import Word
+from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import LeftOut, StoredLines
 from ...runs.journal.stage_lines import kept, options_of
 from .alignment_stage import words_stage
@@ -62,13 +62,13 @@ _KEPT = ("seconds", "alignment", "score", "doubts", "words")
 
 
 def align_study(
-    study: str | PathLike,
+    study: str | PathLike[str],
     *,
-    source: str | PathLike | None = None,
+    source: str | PathLike[str] | None = None,
     adapt: bool | None = None,
     method: str = "auto",
     model: Model | None = None,
-    textgrids: str | PathLike | None = None,
+    textgrids: str | PathLike[str] | None = None,
     shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
@@ -138,9 +138,9 @@ def _why_not(study: Path, shard: Shard, overwrite: bool) -> str:
 
 
 def align_adapted(
-    study: str | PathLike,
+    study: str | PathLike[str],
     *,
-    source: str | PathLike | None = None,
+    source: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
@@ -184,7 +184,7 @@ def align_adapted(
         )
 
 
-def adapted_count(path: str | PathLike) -> tuple[int, int]:
+def adapted_count(path: str | PathLike[str]) -> tuple[int, int]:
     """On how many clips of a ``words.jsonl`` the adapted alignment is used, and how many there
     are."""
     methods = [line["alignment"] for line in kept(Path(path))]

@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 
 
 def mine_corpus(
-    source: str | PathLike,
-    out: str | PathLike,
+    source: str | PathLike[str],
+    out: str | PathLike[str],
     *,
     templates: Sequence[str | Path] = ("french",),
     parser: str = "lexicon",
-    lexicon: str | PathLike | None = None,
+    lexicon: str | PathLike[str] | None = None,
     language: str = "fr",
     split: str | None = None,
     sample: float = 1.0,
@@ -157,12 +157,12 @@ def mine_corpus(
 
 
 def align_corpus(
-    study: str | PathLike,
+    study: str | PathLike[str],
     *,
-    source: str | PathLike | None = None,
+    source: str | PathLike[str] | None = None,
     method: str = "auto",
     model: Model | None = None,
-    textgrids: str | PathLike | None = None,
+    textgrids: str | PathLike[str] | None = None,
     shard: Shard = WHOLE,
     overwrite: bool = False,
     progress: bool = False,
@@ -231,7 +231,7 @@ def align_corpus(
 
 
 def transcribe_corpus(
-    study: str | PathLike,
+    study: str | PathLike[str],
     models: Iterable[Model | Callable[[], Model]],
     *,
     max_tokens: int = 200,

@@ -21,7 +21,7 @@ from ...inputs.clips.rows import Rejected, Row
 from ...inputs.corpora.corpus_reading import recording_file
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import GAP, words_and_roles
-from ...inputs.words.spans import Word
+from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_files import shard_file, shards_needed
 from ...runs.journal.stage_journal import LeftOut
 from ...runs.journal.stage_lines import input_digests, inputs_of, kept, numbered_lines

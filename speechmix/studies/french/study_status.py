@@ -65,7 +65,7 @@ _STATES = {
 }
 
 
-def is_study(folder: str | PathLike) -> bool:
+def is_study(folder: str | PathLike[str]) -> bool:
     """Whether a folder holds a stage of a study, finished or not.
 
     Examples
@@ -76,7 +76,7 @@ def is_study(folder: str | PathLike) -> bool:
     return any(stage_files(Path(folder) / output).count for output in (PAIRS, WORDS))
 
 
-def study_status(study: str | PathLike) -> pd.DataFrame:
+def study_status(study: str | PathLike[str]) -> pd.DataFrame:
     """Where each stage of a study stands.
 
     Parameters
@@ -135,7 +135,7 @@ def study_status(study: str | PathLike) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def trial_status(folder: str | PathLike) -> pd.DataFrame:
+def trial_status(folder: str | PathLike[str]) -> pd.DataFrame:
     """Where the trials of a folder stand (`speechmix faithfulness --out`): a row a model, with the
     columns of `study_status`.
 
@@ -151,7 +151,7 @@ def trial_status(folder: str | PathLike) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def status_text(table: pd.DataFrame, study: str | PathLike) -> str:
+def status_text(table: pd.DataFrame, study: str | PathLike[str]) -> str:
     """Return a status as text to print: a line a stage and model, and below it what is missing.
 
     Parameters

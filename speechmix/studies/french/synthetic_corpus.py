@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from ...inputs.words.spans import Word
+from ...inputs.words.timed_words import Word
 from .synthetic_sentences import SIDES, PairText, random_pair_text, split_voices
 
 if TYPE_CHECKING:
