@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from soundfile import SoundFile
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
 from .byte_ranges import location_in_file, open_bytes
 from .frame_grid import Seconds
 from .truncation import mp3_seconds, ogg_is_whole, share_of_wav
+
+if TYPE_CHECKING:
+    from soundfile import SoundFile
 
 # Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is
 # 3.6 GB. So nothing that is scored is longer, and a longer file is one to be cut.
