@@ -38,7 +38,7 @@ from .words import (
 )
 
 if TYPE_CHECKING:
-    from ...mixing.maps.mixing_map import Maps
+    from ...mixing.maps.map_set import Maps
 
 Row = dict[str, object]  # column to value
 Note = dict[str, str]

@@ -23,8 +23,9 @@ from ...files.bounded_reads import read_bounded, unpacked
 from ...files.whole_files import whole_file
 from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, maps_without_labels, scores_of
 from .map_headers import labels_as_text, labels_from_text
+from .map_set import Maps
 from .measure_registry import STACKS
-from .mixing_map import Maps, MixingMap
+from .mixing_map import MixingMap
 
 _MOST_BYTES = 2**31  # of a file, and of what gzip packed in it
 

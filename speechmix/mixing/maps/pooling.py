@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...inputs.words.spans import RequestedSpan, Span, requested_ranges
 
 if TYPE_CHECKING:
-    from .mixing_map import MixingMap
+    from .score_map import ScoreMap
 
 POOLINGS = ("mean", "sum")
 
@@ -113,7 +113,7 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
 
 
 def pooled(
-    mixing_map: MixingMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
+    mixing_map: ScoreMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
 ) -> dict[str, Any]:
     """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
     change."""

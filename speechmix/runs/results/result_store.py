@@ -35,7 +35,8 @@ from ...files.shards import Shard
 from ...files.timing import phase
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.maps.map_set import Maps
+from ...mixing.maps.mixing_map import MixingMap
 from .map_files import MAPS, MapFiles
 from .part_files import (
     KEY,

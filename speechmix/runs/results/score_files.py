@@ -33,7 +33,8 @@ from ...files.parquet_files import readable_parquet, row_groups_of
 from ...files.unfinished_files import unfinished_name
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
-from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.maps.map_set import Maps
+from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import normalize_rows
 from .checked_datasets import checked_files
 
