@@ -108,10 +108,17 @@ def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(result)
 
 
-def _rows(clip: Clip, method: str, words: Iterable[Word], taken: float | None) -> list[dict]:
+def _rows(
+    clip: Clip, method: str, words: Iterable[Word], taken: float | None
+) -> list[dict[str, object]]:
     rows = []
     for index, word in enumerate(words):
-        row = {"clip": clip.name, "method": method, "word": index, "text": word.text}
+        row: dict[str, object] = {
+            "clip": clip.name,
+            "method": method,
+            "word": index,
+            "text": word.text,
+        }
         row |= {"start": word.start, "end": word.end, "score": word.score}
         rows.append({**row, "seconds_taken": (taken if index == 0 else np.nan)})
     return rows

@@ -125,13 +125,15 @@ class Evidence:
 
     @cached_property
     def stretch(self) -> np.ndarray:
-        return seconds_in(self.warp.owner, len(self.natural)) / self.natural
+        ratio: np.ndarray = seconds_in(self.warp.owner, len(self.natural)) / self.natural
+        return ratio
 
     @cached_property
     def spread(self) -> np.ndarray:
         """Mean distance in frames between where a word's borders lie and where the ways have them
         [W]."""
-        return np.abs(self._all_edges - self.edges).mean(0).mean(1)
+        distance: np.ndarray = np.abs(self._all_edges - self.edges).mean(0).mean(1)
+        return distance
 
     @cached_property
     def word_ranks(self) -> np.ndarray:
@@ -149,7 +151,10 @@ class Evidence:
         sounding = np.append(0, np.cumsum(self.sound))
         stops = np.append(self.edges[1:, 0], len(self.sound)).astype(int)
         ends = self.edges[:, 1].astype(int) + 1
-        return np.maximum(0, sounding[np.maximum(stops, ends)] - sounding[ends]) * HOP / SAMPLE_RATE
+        seconds: np.ndarray = (
+            np.maximum(0, sounding[np.maximum(stops, ends)] - sounding[ends]) * HOP / SAMPLE_RATE
+        )
+        return seconds
 
     @cached_property
     def margin(self) -> np.ndarray:
@@ -158,7 +163,8 @@ class Evidence:
         away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
         there = np.where(away, np.inf, self.borders).min(2)
         elsewhere = np.where(away, self.borders, np.inf).min(2)
-        return np.clip((elsewhere - there).min(0), -_SURE, _SURE)
+        margin: np.ndarray = np.clip((elsewhere - there).min(0), -_SURE, _SURE)
+        return margin
 
     @cached_property
     def apart(self) -> float:
@@ -181,7 +187,7 @@ class Evidence:
     def strangeness(self) -> float:
         """How unlike the speakers the recording is, whatever is said: what its sound costs with the
         cheapest decoy, a frame."""
-        return self._cost_of_decoy / max(1, self.sound.sum())
+        return self._cost_of_decoy / max(1, int(self.sound.sum()))
 
     @cached_property
     def rank(self) -> float:
@@ -211,7 +217,8 @@ def word_confidence(evidence: Evidence) -> np.ndarray:
         np.log1p(evidence.spread),
     ]
     signs = np.stack([own[0], own[1], of_clip[:, 0], own[2], of_clip[:, 1], own[3]], axis=1)
-    return 1 - _logistic(signs @ _FAR[0] + _FAR[1])
+    doubt: np.ndarray = 1 - _logistic(signs @ _FAR[0] + _FAR[1])
+    return doubt
 
 
 def text_confidence(evidence: Evidence) -> float:
@@ -271,8 +278,9 @@ def _some(named: list[str]) -> str:
     return ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
 
 
-def _logistic(x):
-    return 1 / (1 + np.exp(-x))
+def _logistic(x: np.ndarray) -> np.ndarray:
+    probability: np.ndarray = 1 / (1 + np.exp(-x))
+    return probability
 
 
 def _trim(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:

@@ -99,7 +99,8 @@ def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
     features = model.features(audio)["input_values"]
     with model.in_use(model.state_dtype), torch.no_grad():
         logits = model.module(features.to(model.device, model.dtype)).logits[0]
-    return logits.float().log_softmax(dim=-1).cpu().numpy()
+    log_probs: np.ndarray = logits.float().log_softmax(dim=-1).cpu().numpy()
+    return log_probs
 
 
 def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[int]], list[str]]:
@@ -170,7 +171,13 @@ def _best_path(
     return frames, scores
 
 
-def _doubts(words, letters, left_out, overall: float, lost: float) -> list[str]:
+def _doubts(
+    words: Sequence[str],
+    letters: Sequence[Sequence[int]],
+    left_out: Sequence[str],
+    overall: float,
+    lost: float,
+) -> list[str]:
     doubts = []
     unplaced = [word for word, ids in zip(words, letters, strict=True) if not ids]
     if unplaced:

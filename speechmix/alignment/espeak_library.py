@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from types import ModuleType
 
 import numpy as np
 
@@ -73,8 +74,10 @@ def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray
     chunks: list[np.ndarray] = []
     events: list[Heard] = []
 
-    @_Callback
-    def collect(samples, count, listed):
+    @_Callback  # type: ignore[untyped-decorator]  # of ctypes, known when this runs
+    def collect(
+        samples: ctypes._Pointer[ctypes.c_short], count: int, listed: ctypes._Pointer[_Event]
+    ) -> int:
         if samples and count > 0:
             chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
         index = 0
@@ -131,14 +134,15 @@ def _languages(address: int) -> Iterator[tuple[int, str]]:
         address += len(code) + 2
 
 
-def _loader():
+def _loader() -> ModuleType:
     try:
         import espeakng_loader
     except ImportError as error:
         raise MissingExtraError(
             "espeakng-loader", "synthesis", "speech synthesis with word times"
         ) from error
-    return espeakng_loader
+    loader: ModuleType = espeakng_loader
+    return loader
 
 
 def data_path() -> Path:

@@ -176,7 +176,10 @@ def _chorus(
 
 def _seconds(edges: np.ndarray) -> list[list[float]]:
     """Start and end of each word, from its first and last frame [W, 2]."""
-    return np.maximum(0.0, (edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE).tolist()
+    times: list[list[float]] = np.maximum(
+        0.0, (edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE
+    ).tolist()
+    return times
 
 
 def gather(chorus: Chorus) -> Evidence:
@@ -217,7 +220,9 @@ def _warp(
     return _as_warp(*_settled(chorus, order, flipped=flipped, way=way))
 
 
-def _settled(chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None):
+def _settled(
+    chorus: Chorus, order: np.ndarray, *, flipped: bool = False, way: _Way | None = None
+) -> tuple[SpeechPlan, np.ndarray, np.ndarray, np.ndarray]:
     """Warp the synthesis onto the recording, again and again, each time nearer to its voice and
     tempo.
 
@@ -266,7 +271,10 @@ def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
 def _gap_costs(recording: RecordingCepstra, distances: np.ndarray, way: _Way) -> np.ndarray:
     above = np.maximum(0, recording.energy - recording.speech_level - way.louder)
     speech = np.maximum(distances.min(1), _GAP_SILENT) + way.speech * _GAP_SPEECH
-    return np.minimum(_GAP_SILENT + _GAP_PER_DB * above, np.minimum(_GAP_OTHER, speech))
+    costs: np.ndarray = np.minimum(
+        _GAP_SILENT + _GAP_PER_DB * above, np.minimum(_GAP_OTHER, speech)
+    )
+    return costs
 
 
 def _check_length(recording: RecordingCepstra, natural: np.ndarray) -> None:

@@ -157,7 +157,10 @@ class Chorus:
         cepstra = np.stack(
             [np.interp(position, np.arange(len(cepstra)), column) for column in cepstra.T], axis=1
         )
-        return ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(np.float32)
+        features: np.ndarray = ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(
+            np.float32
+        )
+        return features
 
 
 def lay_out(
@@ -181,7 +184,8 @@ def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
     clip's, which leans to 1."""
     ratios = np.maximum(seconds, 0.02) / natural
     clip = np.median(ratios) ** 0.8
-    return np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
+    tempo: np.ndarray = np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
+    return tempo
 
 
 def _fit(
@@ -200,7 +204,8 @@ def _fit(
         paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]),
         paired.T @ heard[frames] + _RIDGE * unchanged,
     )
-    return (inputs @ weights).astype(np.float32)
+    mapped: np.ndarray = (inputs @ weights).astype(np.float32)
+    return mapped
 
 
 def _phoneme_edges(speech: Speech) -> np.ndarray:

@@ -77,7 +77,7 @@ class Names:
     ['a', 'A-2', 'a-3', 'é', 'é-2']
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._taken = sqlite3.connect(
             "", isolation_level=None
         ).cursor()  # an anonymous database on disk

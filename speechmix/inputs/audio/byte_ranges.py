@@ -210,9 +210,9 @@ def _cell_bytes(place: Cell) -> bytes:
                 f"{list(sizes)[:20]}"
             )
         if sizes[column] <= _MOST_KEPT:
-            content = _row_group(place.file, tuple(file_marks(place.file)), place.column, group)[
-                row
-            ].as_py()
+            content: bytes | None = _row_group(
+                place.file, tuple(file_marks(place.file)), place.column, group
+            )[row].as_py()
         else:
             batches = file.iter_batches(1, row_groups=[group], columns=[column])
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()

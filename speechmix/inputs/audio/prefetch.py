@@ -57,7 +57,7 @@ def ahead(
 
     reader = ThreadPoolExecutor(max_workers=1)
     try:
-        waiting: deque[tuple[Item, Future]] = deque()
+        waiting: deque[tuple[Item, Future[object]]] = deque()
         for item in items:
             waiting.append((item, reader.submit(copy_context().run, attempt, item)))
             if len(waiting) > count:
@@ -68,7 +68,7 @@ def ahead(
         reader.shutdown(cancel_futures=True)
 
 
-def _prepared(item: Item, preparing: Future) -> Item:
+def _prepared(item: Item, preparing: Future[object]) -> Item:
     with phase("waiting for clips"):
         wait([preparing])
     return item

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from .decoding import LONGEST
 from .frame_grid import Seconds
 from .loading import (
-    LONGEST,
     audio_seconds,
     mono,
     mono_fingerprint,

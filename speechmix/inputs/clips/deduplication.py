@@ -68,7 +68,7 @@ class _Recordings:
     their bytes are the same; the bytes are read only where the rest is.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None).cursor()
         self._database.executescript(
             "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; CREATE TABLE recordings (key BLOB "
@@ -102,7 +102,7 @@ class _Recordings:
             == 1
         ):
             return None
-        stored = self._database.execute(
+        stored: bytes = self._database.execute(
             "SELECT path FROM recordings WHERE key = ?", row[:1]
         ).fetchone()[0]
         return stored.decode("utf-8", "surrogatepass")

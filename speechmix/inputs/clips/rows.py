@@ -13,7 +13,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...files.names import safe_name
 from ...files.table_files import RowError
@@ -85,9 +85,9 @@ class Row:
     path: str | None = None
     audio: bytes | None = field(default=None, repr=False)
     words: tuple[Word, ...] | None = None
-    pairs: tuple[dict, ...] = ()
+    pairs: tuple[dict[str, object], ...] = ()
     meta: dict[str, str] = field(default_factory=dict)
-    asked: dict = field(default_factory=dict, compare=False)
+    asked: dict[str, Any] = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)
     origin: Origin = field(default=Origin(), compare=False)
     repeatable: bool = field(default=False, compare=False)

@@ -84,7 +84,7 @@ class Sentence:
     )
     _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}

@@ -72,7 +72,9 @@ def _shown(edges: tuple[float, float]) -> str:
     return f"[{edges[0]:g}, {edges[1]:g})"
 
 
-def store_pieces(unit: Any, pieces: tuple, edges: tuple[float, float], where: str) -> None:
+def store_pieces(
+    unit: object, pieces: tuple[tuple[float, float], ...], edges: tuple[float, float], where: str
+) -> None:
     """Keep the pieces of a frozen unit in their one form: none where they are one range.
 
     Raises

@@ -88,7 +88,8 @@ class LogitContributions:
     def position(self) -> int | None:
         """Position whose logit it is; None for the label of a sound, which is read off a mean of
         several."""
-        return self.objective.get("position", self.objective.get("row"))
+        position: int | None = self.objective.get("position", self.objective.get("row"))
+        return position
 
     def labels(self, side: str) -> list[str]:
         """Labels of the columns of ``scores[side]``."""
@@ -104,7 +105,7 @@ class LogitContributions:
             Count the state that the position starts from to the source that holds the position
             (equation 7 of the paper).
         """
-        total = self.scores[self._checked(side)].sum(axis=0)
+        total: np.ndarray = self.scores[self._checked(side)].sum(axis=0)
         if embedding and side == self.sides[-1]:
             for index, span in enumerate(self.sources[side]):
                 if self.position in span.positions:
@@ -151,7 +152,7 @@ class LogitContributions:
                 "measure='lrp'"
             )
         heard = self.passed.get("cross")
-        rows: list[tuple] = []
+        rows: list[tuple[object, ...]] = []
         for stack in reversed([name for name in self.passed if name != "cross"]):
             reading = stack == self.sides[-1]
             behind = (
@@ -183,7 +184,7 @@ class LogitContributions:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Every part in a row of its own, `COLUMNS`; their sum is the logit."""
-        rows: list[tuple] = []
+        rows: list[tuple[object, ...]] = []
         for side, scores in self.scores.items():
             labels = self.labels(side)
             for (layer, source), value in np.ndenumerate(scores):

@@ -37,7 +37,8 @@ def layer_maps(
     if weights is None:
         return normalize_rows(maps + identity) if residual else maps
     weights = np.where(maps.any(axis=-1), weights, 0)[..., None]
-    return (weights * maps + (1 - weights) * identity).astype(maps.dtype)
+    weighted: np.ndarray = (weights * maps + (1 - weights) * identity).astype(maps.dtype)
+    return weighted
 
 
 def strength_weights(mixing_map: MixingMap) -> np.ndarray:
@@ -64,9 +65,10 @@ def strength_weights(mixing_map: MixingMap) -> np.ndarray:
             "Compute it again with speechmix.mix, or do without: rollout(residual=True or False), "
             "composed(weighted=False)"
         )
-    return np.divide(
+    weights: np.ndarray = np.divide(
         strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths)
     )
+    return weights
 
 
 def rollout(

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.block import Block, first_output
@@ -48,10 +48,11 @@ if TYPE_CHECKING:
 # frames.
 _WEIGHTS_BYTES = 2**24
 
+ForwardHook = Callable[[nn.Module, object, object], None]
 Weighted = Mapping[tuple[str, int], Tensor]
 
 
-def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
+def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[str, object]]:
     """Relevance of each source for one logit, by gradient times attention.
 
     Returns
@@ -100,7 +101,7 @@ def position_read(run: GradientPass) -> int:
         If there is none.
     """
     details = run.objective.details
-    position = details.get("position", details.get("row"))
+    position: int | None = details.get("position", details.get("row"))
     if position is None:
         raise InputError(
             "chefer reads one row of its relevances, so it explains what is read at one position; "
@@ -116,7 +117,7 @@ class _Attended(NamedTuple):
     graph of the outputs."""
 
     calls: dict[tuple[str, int], AttentionCall]
-    graph: RetainedGraph
+    graph: RetainedGraph[tuple[str, int]]
 
 
 def weighted_attention(run: GradientPass) -> Weighted:
@@ -258,15 +259,15 @@ def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], Atte
     ]
 
 
-def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> Callable:
-    def hook(module: Any, args: Any, output: Any) -> None:
+def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> ForwardHook:
+    def hook(module: nn.Module, args: object, output: object) -> None:
         outputs[key] = first_output(output)
 
     return hook
 
 
-def _counting(n_logits: list[int]) -> Callable:
-    def hook(module: Any, args: Any, output: Any) -> None:
+def _counting(n_logits: list[int]) -> ForwardHook:
+    def hook(module: nn.Module, args: object, output: object) -> None:
         logits = getattr(output, "logits", None)
         n_logits.extend([] if logits is None or logits.ndim != 3 else [logits.shape[1]])
 

@@ -25,7 +25,7 @@ from ...adapters.binding.norms import Norm
 from ...errors import ModelError
 
 if TYPE_CHECKING:
-    from ...adapters.binding.bound_layers import FeedForwardModules
+    from ...adapters.binding.layer_components import FeedForwardModules
     from ...adapters.capture.block import Block
 
 _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
@@ -124,7 +124,10 @@ def _attended(block: Block, vectors: Tensor) -> Tensor:
         values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)
     )  # [H, T, S d]
     context = (block.attention() @ heads).unflatten(-1, (vectors.shape[1], -1))  # [H, T, S, d]
-    return context.permute(1, 2, 0, 3).flatten(2) @ weight_of(block.modules.attention.output).T
+    attended: Tensor = (
+        context.permute(1, 2, 0, 3).flatten(2) @ weight_of(block.modules.attention.output).T
+    )
+    return attended
 
 
 def _bias_behind(block: Block) -> Tensor:

@@ -63,7 +63,7 @@ def hta(block: Block, units: Units) -> Tensor:
     return units.pool_targets(units.pool_sources(norms))
 
 
-def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict]:
+def hta_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[str, object]]:
     """Jacobian norms of the layers' outputs with respect to what enters the stack.
 
     Returns
@@ -119,7 +119,7 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
     entered: list[Tensor] = []
     outputs: list[Tensor] = []
 
-    def keep(_, layer: int, x: Tensor) -> Tensor:
+    def keep(_: str, layer: int, x: Tensor) -> Tensor:
         if not entered:
             entered.append(x[0].detach().requires_grad_(True))
         return entered[0][None]  # in "cross", all layers read the same states

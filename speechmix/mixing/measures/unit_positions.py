@@ -46,7 +46,14 @@ class Units:
         The same, on the device.
     """
 
-    def __init__(self, targets: Sequence[Span], sources: Sequence[Span], *, pooling: str, device):
+    def __init__(
+        self,
+        targets: Sequence[Span],
+        sources: Sequence[Span],
+        *,
+        pooling: str,
+        device: torch.device,
+    ):
         if pooling not in POOLINGS:
             raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
         self._target_spans, self._source_spans = targets, sources
@@ -68,8 +75,10 @@ class Units:
                 if groups[-1] and sum(map(len, groups[-1])) + len(span) > most:
                     groups.append([])
                 groups[-1].append(span)
-            options = {"pooling": self.pooling, "device": self.device}
-            self._groups[most] = [Units(group, self._source_spans, **options) for group in groups]
+            self._groups[most] = [
+                Units(group, self._source_spans, pooling=self.pooling, device=self.device)
+                for group in groups
+            ]
         return self._groups[most]
 
     def rows_within(self, ranges: Ranges) -> list[slice]:
@@ -220,7 +229,7 @@ class TargetRows:
 class _Pooling:
     """Mean or maximum over each unit's positions, runs (start, stop) of the last axis."""
 
-    def __init__(self, units: Sequence[Ranges], pooling: str, device):
+    def __init__(self, units: Sequence[Ranges], pooling: str, device: torch.device):
         self._units, self._pooling, self._device = units, pooling, device
         self._single = all(len(runs) == 1 and runs[0][1] - runs[0][0] == 1 for runs in units)
         self._matrices: dict[tuple[int, torch.dtype], Tensor] = {}

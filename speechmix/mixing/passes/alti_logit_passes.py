@@ -177,7 +177,7 @@ def _read(
     left: list[Tensor] = []
     into_head: list[Tensor] = []
 
-    def keep(module: nn.Module, args: tuple, output: Tensor) -> None:
+    def keep(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         entered.append(args[0])
         left.append(output)
 
@@ -246,4 +246,5 @@ def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor])
 def _weighed(of_tokens: Tensor, details: Mapping[str, Any]) -> Tensor:
     """Rows [V, ...] of the tokens that a number is made of, added up with their weights."""
     tokens, weights = read_at_once(details)
-    return torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)
+    weighted_sum: Tensor = torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)
+    return weighted_sum

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters.binding.bound_layers import weight_of
+from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.head_steps import HeadStep, head_steps

@@ -12,6 +12,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,13 +29,15 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.timing import phase
 from ...files.versions import versions
+from ...inputs.words.spans import Span
 from ..maps.map_files import written_to
 from ..maps.mixing_map import Maps, MixingMap
 from ..measures.availability import check_defined, mixing_between_layers
 from ..measures.gradient_pass import GradientPass
+from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import objective_of
-from ..measures.registry import Measure, measure_named
+from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
 from .request import MixRequest, ObjectiveOption
@@ -73,13 +76,16 @@ class Precision(NamedTuple):
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
+MapLabels = tuple[
+    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], dict[str, Any], np.ndarray | None
+]
 Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
 
 
 def compute_maps(
     model: Model,
     items: Sequence[Item],
-    folders: Iterator,
+    folders: Iterator[Path | None],
     request: MixRequest,
     precision: Precision,
     batch_size: int | str,
@@ -247,7 +253,7 @@ def maps_by_gradients(
     measures = [
         measure for measure in map(measure_named, request.measures) if measure.scope == "model"
     ]
-    made: list[dict[tuple[str, str], tuple[Tensor, tuple]]] = []
+    made: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
     with inference_context(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if any(measure.objective for measure in measures):
@@ -294,8 +300,8 @@ def maps_by_gradients(
 def _labelled(
     view: View,
     finished: FinishedMaps,
-    provenance,
-    layers,
+    provenance: dict[str, Any],
+    layers: Mapping[str, tuple[int, ...]],
     measures: Sequence[Measure],
     request: MixRequest,
 ) -> dict[tuple[str, str], MixingMap]:
@@ -318,7 +324,7 @@ def _labelled(
     return maps
 
 
-def _labelling(labels: tuple) -> Callable[[np.ndarray], MixingMap]:
+def _labelling(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
     return lambda scores: _of_numbers(MixingMap(scores, *labels))
 
 

@@ -10,7 +10,7 @@ through one (`relevance_parts`). Out: `LogitContributions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +25,9 @@ from ...files.timing import phase
 from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions
 from ..maps.measure_registry import find_facts, measure_names
+from ..measures.measure import Measure
 from ..measures.objectives import Objective, objective_of, one_position_advice
-from ..measures.registry import Measure, measure_named
+from ..measures.registry import measure_named
 from . import logit_measures  # noqa: F401  (registers the package's own)
 from .forward_pass import Precision, inference_context, map_provenance
 from .logit_pass import LogitPass
@@ -248,7 +249,13 @@ class SinglePrecision(TorchFunctionMode):
         super().__init__()
         self.found = False
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         if func in _CONVERSIONS and isinstance(result, Tensor) and result.dtype == torch.float32:
             self.found = self.found or (

@@ -30,8 +30,9 @@ from ...adapters.generation.text_tokens import most_positions
 from ...adapters.model import Model
 from ...errors import InputError
 from ..measures.availability import check_defined
+from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
-from ..measures.registry import Measure, measure_named
+from ..measures.registry import measure_named
 from .batches import bytes_of_pairs
 from .forward_pass import Precision, inference_context, scores_of_block, stacks_of
 from .request import MixRequest
@@ -86,7 +87,7 @@ class OperationCounter(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations = 0
 
     def __torch_dispatch__(

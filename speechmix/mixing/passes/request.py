@@ -77,7 +77,7 @@ class MixRequest:
     baseline: str = "mean"
     window: tuple[float, float] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check(self)
 
     @classmethod
@@ -124,9 +124,10 @@ class MixRequest:
     def described(self) -> dict[str, Any]:
         """The options as JSON knows them, to be stored and compared: lists for sequences, names for
         torch's types."""
-        return json.loads(
+        description: dict[str, Any] = json.loads(
             json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str)
         )
+        return description
 
 
 def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
