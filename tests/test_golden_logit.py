@@ -10,7 +10,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.capture.forward_pass import Capture, use_attention
-from speechmix.mixing.measures.decompx import pass_layer
+from speechmix.mixing.measures.decompx import vectors_through_layer
 
 FOILS = {"runner_up": 1, "argmin": 2, "fixed7": 3}
 LAYER_PARTS = {"mlp": "mlp_logit", "attention_bias": "attn_out_bias_logit"}
@@ -88,7 +88,7 @@ def test_carried_vectors_are_those_of_the_published_code(shared, golden, carried
         vectors = (
             found[-1] if found else torch.diag_embed(block.inputs.T).permute(1, 2, 0)
         )  # [T, T, D]: own states
-        found.append(pass_layer(block, vectors))
+        found.append(vectors_through_layer(block, vectors))
 
     with (
         model.in_use(torch.float64),

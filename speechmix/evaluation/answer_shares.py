@@ -68,7 +68,12 @@ def answer_shares(
             f"are; found {mixing_map!r}"
         )
     rows = _rows(mixing_map, told["answer_position"], target)
-    parts = np.array([_part_of(span.start, told) for span in mixing_map.sources])
+    parts = np.array(
+        [
+            _part_of(span.start, told["sound_positions"], told["answer_position"])
+            for span in mixing_map.sources
+        ]
+    )
     shares = mixing_map.mean_heads().normalized().scores[:, rows].mean(axis=1)
     table = {part: shares[:, parts == part].sum(axis=1) for part in PARTS}
     if cue is not None:
@@ -78,16 +83,10 @@ def answer_shares(
     return pd.DataFrame({"layer": mixing_map.layers, **table})
 
 
-def _part_of(position: int, told: dict) -> str:
+def _part_of(position: int, sound: tuple[int, int], answer: int) -> str:
     """Which part of what the decoder reads a position is in."""
-    start, stop = told["sound_positions"]
-    return (
-        "sound"
-        if start <= position < stop
-        else "answer"
-        if position >= told["answer_position"]
-        else "prompt"
-    )
+    start, stop = sound
+    return "sound" if start <= position < stop else "answer" if position >= answer else "prompt"
 
 
 def _rows(mixing_map: MixingMap, answer: int, target: int | None) -> list[int]:

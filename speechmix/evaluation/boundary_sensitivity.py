@@ -19,7 +19,7 @@ from .statistics.twin_comparison import compare_with_twins, whole_stack
 
 if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
-    from ..inputs.words.spans import Word
+    from ..inputs.words.timed_words import Word
 
 SHIFT = 0.02  # seconds
 AS_ALIGNED = "as aligned"

@@ -58,7 +58,8 @@ def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
     0.8
     """
     shares, cue = _checked(shares, cue)
-    return shares[..., cue].sum(axis=-1)
+    cue_shares: np.ndarray = shares[..., cue].sum(axis=-1)
+    return cue_shares
 
 
 def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:

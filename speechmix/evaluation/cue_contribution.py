@@ -18,7 +18,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
-from ..inputs.words.spans import Span, Word
+from ..inputs.words.spans import Span
+from ..inputs.words.timed_words import Word
 from ..inputs.words.word_lookup import WordRequest, find_word
 from ..mixing.maps.mixing_map import MixingMap
 
@@ -109,9 +110,8 @@ def cue_contribution(
         for word in cue_indices
         for column in _units_of(units_map.sources, word, "cue", mixing_map)
     ]
-    shares = (
-        units_map.normalized().scores[..., target_rows, :][..., columns].sum(axis=-1).mean(axis=-1)
-    )
+    cells: np.ndarray = units_map.normalized().scores[..., target_rows, :][..., columns]
+    shares: np.ndarray = cells.sum(axis=-1).mean(axis=-1)
     return shares.mean(axis=1) if units_map.has_heads else shares
 
 
@@ -150,9 +150,9 @@ def strength_of_target(
     units_map = mixing_map.without(*drop)
     if units_map.mixing_strength is None:
         return np.full(len(units_map.layers), np.nan)
-    return units_map.mixing_strength[:, _target_rows(units_map, target, rows, mixing_map)].mean(
-        axis=-1
-    )
+    target_rows = _target_rows(units_map, target, rows, mixing_map)
+    means: np.ndarray = units_map.mixing_strength[:, target_rows].mean(axis=-1)
+    return means
 
 
 def _target_rows(

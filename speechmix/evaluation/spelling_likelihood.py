@@ -26,6 +26,7 @@ from ..mixing.maps.numerics import ctc_log_probability
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
+    from ..adapters.transformers_types import ModelOutput
 
 
 def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
@@ -83,10 +84,10 @@ def number_is_right(model: Model, clip: Clip) -> bool:
             f"{other!r}"
         )
     own_score, other_score = log_likelihoods(model, clip, [clip.text or "", other]).tolist()
-    return own_score > other_score
+    return bool(own_score > other_score)
 
 
-def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
+def _chain(model: Model, hidden: ModelOutput, clip: Clip) -> torch.Tensor:
     tokens = decoder_tokens(model, clip)
     ids = torch.tensor([tokens.ids], device=model.device)
     scores = (
@@ -97,7 +98,8 @@ def _chain(model: Model, hidden, clip: Clip) -> torch.Tensor:
     )
     first = tokens.n_prefix  # the prefix is given, not predicted
     predicted = torch.tensor([*tokens.ids[first:], model.config.eos_token_id], device=model.device)
-    return scores[first - 1 :].gather(-1, predicted[:, None]).sum()
+    chosen: torch.Tensor = scores[first - 1 :].gather(-1, predicted[:, None])
+    return chosen.sum()
 
 
 def _spoken_as(clip: Clip, text: str) -> Clip:

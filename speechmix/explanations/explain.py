@@ -27,7 +27,7 @@ from .fills import fills_for
 from .frame_attributions import frames_asked, named_for_frames, seconds_of_frames
 from .generators import MOST_TOKENS, writing_of_clip, writing_of_text
 from .source_pairs import MOST_PAIRED
-from .source_words import with_silence, with_words
+from .source_words import find_source_words, with_silence
 from .specificity import distance_between_words, specific_shares
 from .spelling_prior import spelling_margins
 from .transcript_errors import TranscriptError, transcript_errors
@@ -169,7 +169,7 @@ def explain(
     with model.unchanged():
         said: tuple[Word, ...] = ()
         if isinstance(item, Clip):
-            said, item = with_words(model, item, text, aligner, align_method)
+            said, item = find_source_words(model, item, text, aligner, align_method)
             clip = with_silence(item) if "silence" in include else item
             writing = writing_of_clip(model, clip, text=text, by_token=by == "token")
         else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from .numbers import ExplanationNumbers
-from .tables import claims_table, effects_table, frames_table, order_of, pairs_table
+from .tables import claims_table, effects_table, frames_table, pairs_table, sort_sources
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ class Explanation(ExplanationNumbers):
             The first by default.
         """
         values = self._claim(measure).values[self.choice(word, against)]
-        return [self.sources[index] for index in order_of(values)]
+        return [self.sources[index] for index in sort_sources(values)]
 
     def top(self, word: str | int, measure: str | None = None, against: str = "") -> SourceUnit:
         """The source that a measure ranks first.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..interventions.removal_measures import OCCLUSION
-from .tables import order_of
+from .tables import sort_sources
 from .warnings_for_readers import remarks_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _line(title: str, told: str, others: str) -> str:
 
 def _claimed(explanation: ExplanationNumbers, place: int, name: str) -> tuple[list[int], str]:
     claim = explanation.claims[name]
-    order = order_of(claim.values[place])[:_FIRST]
+    order = sort_sources(claim.values[place])[:_FIRST]
     return order, ", ".join(
         f"{explanation.source_name(place, i)} "
         f"{claim.values[place, i]:+.2g}{_specific(explanation, place, name, i)}"
@@ -87,7 +87,7 @@ def _claimed(explanation: ExplanationNumbers, place: int, name: str) -> tuple[li
 
 
 def _effects(explanation: ExplanationNumbers, place: int) -> tuple[list[int], str]:
-    (low, high), order = explanation.drop_range, order_of(explanation.drops[place])[:_FIRST]
+    (low, high), order = explanation.drop_range, sort_sources(explanation.drops[place])[:_FIRST]
     return order, ", ".join(
         f"{explanation.source_name(place, i)} "
         f"{explanation.drops[place, i]:+.3g}{_range(low[place, i], high[place, i])}"

@@ -23,7 +23,7 @@ SILENCE = "<silence>"
 _LEAST_SILENCE = 0.03  # seconds between words that are a source of their own
 
 
-def with_words(
+def find_source_words(
     model: Model, clip: Clip, text: str | None, aligner: Model | None, method: str
 ) -> tuple[tuple[Word, ...], Clip]:
     """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that

@@ -90,7 +90,7 @@ def claims_table(explanation: ExplanationNumbers) -> pd.DataFrame:
         }
         for place in range(len(explanation.choices)):
             values = claim.values[place]
-            ranks = {index: rank for rank, index in enumerate(order_of(values), start=1)}
+            ranks = {index: rank for rank, index in enumerate(sort_sources(values), start=1)}
             what = {
                 **_of_choice(explanation, place),
                 **of_measure,
@@ -196,7 +196,7 @@ def frames_table(explanation: ExplanationNumbers) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)[list(FRAME_COLUMNS)]
 
 
-def order_of(values: np.ndarray) -> list[int]:
+def sort_sources(values: np.ndarray) -> list[int]:
     """Sources by what is claimed, first first; those that nothing is claimed of are left out."""
     known = np.flatnonzero(np.isfinite(values))
     order: list[int] = known[np.argsort(-values[known], kind="stable")].tolist()

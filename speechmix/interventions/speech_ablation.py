@@ -24,7 +24,7 @@ from .audio_removal import SOUND_FILLS
 from .decision import Decision
 from .removals import DECODER_IDS, SOUND, Removal
 from .runner import INTACT, run_interventions
-from .target_readings import ARG_MAX, TRANSCRIPT, clip_of, read, readings_of
+from .target_readings import ARG_MAX, TRANSCRIPT, read, readings_of, require_clip
 from .token_removal import id_of_fill, token_fills
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def ablate_speech(
     >>> table[(table.reading == "arg-max") & (table.aggregation == "mean")]["drop"]       # doctest: +SKIP
     """
     decision = _prepared(model, clip, sound_fills)
-    clip = clip_of(decision)
+    clip = require_clip(decision)
     ablated = list(_ablations(decision, clip, sound_fills, _token_fills(model, fills_of_tokens)))
     clean = run_interventions(decision, [INTACT], read=lambda output: output.logits)[0]
     readings = readings_of(decision, torch.from_numpy(clean))

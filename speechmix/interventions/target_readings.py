@@ -66,7 +66,7 @@ def readings_of(decision: Decision, clean: Tensor) -> list[Reading]:
     InputError
         If the target has no token, or no frame.
     """
-    clip = clip_of(decision)
+    clip = require_clip(decision)
     if decision.prepared.tokens is None:
         frames = _frames_of_target(decision, clip)
         labels, places = _labels_of_target(decision, clip)
@@ -96,14 +96,14 @@ def read(decision: Decision, readings: Sequence[Reading], logits: Tensor) -> dic
     values = {reading.name: reading.of(logits) for reading in readings}
     values[MARGIN] = [decision.margins(CausalLMOutput(logits=logits[None])).item()]
     if decision.prepared.tokens is None:
-        clip, model = clip_of(decision), decision.model
+        clip, model = require_clip(decision), decision.model
         labels = model.tokenizer(_text(clip)).input_ids
         scores = logits.log_softmax(dim=-1)
         values[TEXT] = [ctc_log_probability(scores, labels, blank=model.config.pad_token_id).item()]
     return values
 
 
-def clip_of(decision: Decision) -> Clip:
+def require_clip(decision: Decision) -> Clip:
     """The clip that a decision is about.
 
     Raises

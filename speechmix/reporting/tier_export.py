@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..files.names import safe_name
 from ..inputs.words.cue_and_target import find_cue_and_target
-from ..inputs.words.spans import Word
+from ..inputs.words.timed_words import Word
 from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.maps.tiers import Layers, layers_of_maps, score_tiers, write_tiers_as
 from ..runs.results.open_run import open_run
@@ -34,16 +34,16 @@ def _own_layers(chosen: str | tuple[int, ...], maps: Iterable[MixingMap]) -> str
 
 
 def export_tiers(
-    run: str | PathLike,
+    run: str | PathLike[str],
     clip: str,
     *,
     ending: str = ".TextGrid",
-    out: str | PathLike | None = None,
+    out: str | PathLike[str] | None = None,
     target: str | int | None = None,
     measures: Sequence[str] | None = None,
     stacks: Sequence[str] | None = None,
     layers: Layers = "all",
-    audio: str | PathLike | None = None,
+    audio: str | PathLike[str] | None = None,
 ) -> list[Path]:
     """Write the tiers of a clip, a file for each trained model.
 

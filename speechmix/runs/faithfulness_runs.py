@@ -24,7 +24,7 @@ import pandas as pd
 from ..adapters.model import Model
 from ..alignment import align
 from ..errors import InputError, SpeechmixError
-from ..evaluation.faithfulness.evaluate import combine_items, describe_model, evaluate_item
+from ..evaluation.faithfulness.evaluate import combine_items, evaluate_item, model_provenance
 from ..evaluation.faithfulness.item_evaluation import ItemResult
 from ..evaluation.faithfulness.leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from ..evaluation.faithfulness.options import (
@@ -157,7 +157,7 @@ def faithfulness_of_clips(
     if stage_files(output).missing:
         return None
     with locked(output.parent, "tables", wait=_SECONDS_OF_A_LOCK):
-        trial = stored_trial(output, {**describe_model(model), **told}, skipped)
+        trial = stored_trial(output, {**model_provenance(model), **told}, skipped)
         trial.write(out)
     return trial
 
@@ -174,7 +174,7 @@ def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
     """Which models judge and align, as the options of the journal say it."""
     of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
     return {
-        **describe_model(model),
+        **model_provenance(model),
         "model": model.label,
         "dtype": str(model.dtype),
         "aligner": of_aligner,

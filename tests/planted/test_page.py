@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.evaluation.planted import cases, trial
-from speechmix.evaluation.planted.recovery import DECISION_MAPS
+from speechmix.evaluation.planted.decision_effects import DECISION_MAPS
 from speechmix.mixing.maps.measure_registry import FACTS, measure_names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

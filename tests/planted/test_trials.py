@@ -11,7 +11,8 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.planted import plant, trial
-from speechmix.evaluation.planted.recovery import DECISION_MAPS, judge
+from speechmix.evaluation.planted.decision_effects import DECISION_MAPS
+from speechmix.evaluation.planted.recovery import judge
 
 
 def counted(scores, true_pairs, pairs) -> float:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ...errors import ModelError
 from ..capture.forward_pass import Capture, implementations_of, use_attention
 from ..model import Model
+from ..transformers_types import HookArguments, ModelOutput
 from .bound_layers import bind
 
 READABLE = (
@@ -161,7 +162,9 @@ def _last_states(model: Model) -> Iterator[dict[str, Tensor]]:
     hooks = []
     for name, stack in model.stacks.items():
 
-        def keep(module, args, output, name=name):
+        def keep(
+            module: nn.Module, args: HookArguments, output: ModelOutput, name: str = name
+        ) -> None:
             first = output[0] if isinstance(output, tuple) else output
             if isinstance(first, Tensor):
                 states[name] = first

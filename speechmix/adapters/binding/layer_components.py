@@ -56,7 +56,8 @@ class FeedForwardModules:
     def __call__(self, states: Tensor) -> Tensor:
         """Run the block on states [R, D], without its norms and its residual."""
         inner = self.activation((self.up if self.gate is None else self.gate)(states))
-        return self.down(inner if self.gate is None else inner * self.up(states))
+        result: Tensor = self.down(inner if self.gate is None else inner * self.up(states))
+        return result
 
 
 @dataclass(frozen=True)

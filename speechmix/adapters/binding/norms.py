@@ -74,7 +74,8 @@ class Norm:
                 f"{type(self._module).__name__} is neither a layer norm nor an RMS norm: no "
                 "decomposition behind it"
             )
-        return scale
+        result: Tensor = scale
+        return result
 
     def direction(self, vectors: Tensor) -> Tensor:
         """gain * dc: what vectors [..., D] add to a state becomes, up to each row's scale."""
@@ -124,7 +125,8 @@ def gain_of(norm: nn.Module, like: Tensor) -> Tensor:
     """
     if isinstance(norm, nn.LayerNorm):
         return like.new_ones(like.shape[-1]) if norm.weight is None else norm.weight
-    return norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
+    result: Tensor = norm(like.new_ones(like.shape[-1])) * (1 + eps_of(norm)) ** 0.5
+    return result
 
 
 def eps_of(norm: nn.Module) -> float:

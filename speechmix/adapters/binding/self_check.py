@@ -25,6 +25,7 @@ from ..capture.block import Block
 from ..capture.forward_pass import Capture, use_attention
 from ..delta.carrier import Carrier
 from ..model import Model
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 
 # The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of
 # the last place of the largest; beyond that a difference counts by its share of what attention
@@ -297,7 +298,7 @@ def _entering(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
         layer.module for stack in model.stacks.values() for layer in stack.layers
     )
 
-    def keep(part, args, kwargs):
+    def keep(part: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
         first = args[0] if args else next(iter(kwargs.values()), None)
         if isinstance(first, Tensor) and first.ndim >= 2:
             entered.setdefault(part, []).append(first)
@@ -322,7 +323,9 @@ def _stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[N
     with ExitStack() as hooks:
         for stack in model.stacks.values():
 
-            def keep(module, args, output, name=stack.name):
+            def keep(
+                module: nn.Module, args: HookArguments, output: ModelOutput, name: str = stack.name
+            ) -> None:
                 outputs[name] = [states[0] for states in _states_in(output) if states.ndim == 3]
 
             hooks.callback(stack.holder.register_forward_hook(keep).remove)
@@ -331,7 +334,7 @@ def _stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[N
 
 def _states_in(output: Any) -> list[Tensor]:
     """What a module returns first; of an object with names, all its tensors."""
-    if isinstance(output, (tuple, list, transformers.utils.ModelOutput)):
+    if isinstance(output, (tuple, list, transformers.utils.generic.ModelOutput)):
         candidates = [output[0]]
     elif isinstance(output, Tensor):
         candidates = [output]

@@ -69,6 +69,6 @@ def _size(result: Mapping[str, Tensor]) -> int:
 class ActivationCache:
     """What a model made of the sounds it heard last."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.features = LRUCache(FEATURES_BYTES)
         self.encoder_states = LRUCache(STATES_BYTES)

@@ -10,7 +10,9 @@ Attention within blocks of positions is joined to one call: those of one call of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...errors import ModelError
 from ..binding.layer_components import AttentionModules, weight_of
+from ..transformers_types import HookArguments, HookKeywords, TorchFunction
 from .trace import AttentionCall, Trace
 
 _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
@@ -48,7 +51,13 @@ class AttentionReader(TorchFunctionMode):
             AttentionCall
         ] = []  # of packed states, one call of torch's function for each
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: tuple[type, ...],
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         count, length = self._trace.hidden.shape[:2]
@@ -95,7 +104,7 @@ class WeightedValues:
         self._found: tuple[Tensor, Tensor, Tensor] | None = None  # weights, values, their product
         self.sink: Tensor | None = None
 
-    def comes(self, func, args, result) -> bool:
+    def comes(self, func: TorchFunction, args: HookArguments, result: Tensor) -> bool:
         """Whether this call is that product."""
         if func in _SOFTMAX and self._softmax is None:
             self._softmax = result
@@ -108,16 +117,17 @@ class WeightedValues:
             self.sink = whole[..., -1:]
         if has_sink or same:
             self._found = left, args[1], result
-        return has_sink or same
+        value: bool = has_sink or same
+        return value
 
-    def is_scaled(self, func, args) -> bool:
+    def is_scaled(self, func: TorchFunction, args: HookArguments) -> bool:
         """Whether this call multiplies each row of the product by a number of its own."""
         if func not in _FACTORS or self._found is None or args[0] is not self._found[2]:
             return False
         factor = args[1]
         return isinstance(factor, Tensor) and factor.ndim == args[0].ndim and factor.shape[-1] == 1
 
-    def scaled(self, args) -> tuple[Tensor, Tensor, Tensor]:
+    def scaled(self, args: HookArguments) -> tuple[Tensor, Tensor, Tensor]:
         """Weights that have the factor in them, values, and what the factor takes off a row."""
         weights, values, _ = self._found  # type: ignore[misc]
         return weights * args[1], values, 1 - args[1].expand(*weights.shape[:-1], 1)
@@ -142,15 +152,15 @@ def _read_weights(
 
 
 def _read_sdpa(
-    context,
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
-    scale=None,
-    enable_gqa=False,
+    context: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> list[AttentionCall]:
     """The call of each clip of the batch."""
     groups = query.shape[1] // key.shape[1]  # grouped-query attention: fewer key and value heads
@@ -202,9 +212,10 @@ def _mask_of_blocks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
     """Mask [H, T, T] of the blocks together, [1, T, T] where they have none of their own."""
     sizes = [block.query.shape[1] for block in blocks]
     if all(block.mask is None for block in blocks):
-        return torch.block_diag(
+        result: Tensor = torch.block_diag(
             *(torch.ones(size, size, dtype=torch.bool, device=like.device) for size in sizes)
         )[None]
+        return result
     ends = list(accumulate(sizes))
     mask = like.new_full((len(like), ends[-1], ends[-1]), -torch.inf)
     for start, stop, block in zip([0, *ends], ends, blocks, strict=False):
@@ -216,28 +227,28 @@ def _mask_of_blocks(blocks: list[AttentionCall], like: Tensor) -> Tensor:
 
 
 def read_multi_head(
-    query,
-    key,
-    value,
-    embed_dim,
-    num_heads,
-    in_proj_weight,
-    in_proj_bias,
-    bias_k,
-    bias_v,
-    add_zero_attn,
-    dropout_p,
-    out_proj_weight,
-    out_proj_bias,
-    training=True,
-    key_padding_mask=None,
-    need_weights=True,
-    attn_mask=None,
-    use_separate_proj_weight=False,
-    q_proj_weight=None,
-    k_proj_weight=None,
-    v_proj_weight=None,
-    **_,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    in_proj_weight: Tensor,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    **_: object,
 ) -> AttentionCall:
     """Project as torch does. The weights it returns are averaged over heads (WavLM hands those on),
     so they are not used."""
@@ -251,16 +262,14 @@ def read_multi_head(
             "attention with bias_k, bias_v or add_zero_attn has sources that are no frames: not "
             "supported"
         )
-    if not use_separate_proj_weight:
-        q_proj_weight, k_proj_weight, v_proj_weight = in_proj_weight.chunk(3)
+    apart = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights: Sequence[Any] = apart if use_separate_proj_weight else in_proj_weight.chunk(3)
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None,) * 3
     query, key, value = (
         F.linear(x[:, 0], weight, bias)
         .unflatten(-1, (num_heads, -1))
         .transpose(0, 1)  # [T, 1, D] -> [H, T, d]
-        for x, weight, bias in zip(
-            (query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases, strict=True
-        )
+        for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
     )
     mask = attn_mask
     if mask is not None and mask.dtype == torch.bool:  # here True means "left out"

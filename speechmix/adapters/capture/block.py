@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer, bias_of, weight_of
+from ..transformers_types import HookKeywords
 from .packed_states import pack_like, unpack_states
 from .trace import AttentionCall, Trace
 
@@ -219,7 +220,8 @@ class Block:
         """Sources' states: the layer's input [K, D], or for cross-attention the encoder's
         output."""
         if self.stack.name == "cross":
-            return self._trace.kwargs["encoder_hidden_states"][0]
+            result: Tensor = self._trace.kwargs["encoder_hidden_states"][0]
+            return result
         return self._trace.hidden[0]
 
     def states(self, rows: Tensor) -> Tensor:
@@ -284,14 +286,14 @@ class Block:
             states = self._run_layer(trace.hidden[:, rows], self._kwargs_of(rows))
         return self._finish(states[0])
 
-    def _run_layer(self, hidden: Tensor, kwargs: dict) -> Tensor:
+    def _run_layer(self, hidden: Tensor, kwargs: HookKeywords) -> Tensor:
         """Run the layer's own module on states [N, P, D]."""
         given = hidden.flatten(0, 1) if self._trace.packed else hidden
         return unpack_states(
             first_output(self.modules.module.forward(given, **kwargs)), len(hidden)
         )
 
-    def _kwargs_of(self, rows: Tensor) -> dict:
+    def _kwargs_of(self, rows: Tensor) -> HookKeywords:
         """The layer's keyword arguments for chosen rows: what attention behind the studied block
         adds to scores has rows."""
 

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
 from ..families.specs import AttentionSpec
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 from .attention_calls import AttentionReader
 from .block import Block, first_output
 from .packed_states import unpack_states
@@ -51,7 +53,7 @@ class Capture:
     layers: Collection[int] | None = None
     max_positions: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._reading = ExitStack()
         self._paused = False
         self._exit = ExitStack()
@@ -70,7 +72,7 @@ class Capture:
             self._watch(module, asked)
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._reading.close()  # left open by an attention module that raised
         self._exit.close()
 
@@ -83,7 +85,7 @@ class Capture:
         finally:
             self._paused = before
 
-    def _hook(self, handle) -> None:
+    def _hook(self, handle: RemovableHandle) -> None:
         self._exit.callback(handle.remove)
 
     def _watch(self, module: nn.Module, asked: list[tuple[Stack, int]]) -> None:
@@ -91,12 +93,14 @@ class Capture:
         output."""
         traces: list[Trace] = []
 
-        def before_layer(module, args, kwargs):
+        def before_layer(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             if not self._paused:
                 hidden, kwargs = arguments_by_name(module, args, kwargs)
                 traces.append(Trace(unpack_states(hidden), kwargs, packed=hidden.ndim == 2))
 
-        def after_layer(module, args, kwargs, output):
+        def after_layer(
+            module: nn.Module, args: HookArguments, kwargs: HookKeywords, output: ModelOutput
+        ) -> None:
             if self._paused:
                 return
             trace = traces.pop()
@@ -141,11 +145,13 @@ class Capture:
     ) -> None:
         module = attention.module
 
-        def before(module, args, kwargs):
+        def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             if not self._paused:
                 self._reading.enter_context(AttentionReader(traces[-1], number, attention))
 
-        def after(module, args, kwargs, output):
+        def after(
+            module: nn.Module, args: HookArguments, kwargs: HookKeywords, output: ModelOutput
+        ) -> None:
             if not self._paused:
                 self._reading.close()
                 traces[-1].outputs[number] = output
@@ -156,7 +162,7 @@ class Capture:
     def _keep(self, projections: Iterable[nn.Module], traces: list[Trace]) -> None:
         """Keep what projections give, which nobody need compute again."""
 
-        def keep(projection, args, output):
+        def keep(projection: nn.Module, args: HookArguments, output: ModelOutput) -> None:
             if not self._paused:
                 traces[-1].projections[projection] = (
                     unpack_states(output) if traces[-1].packed else output
@@ -168,7 +174,7 @@ class Capture:
     def _keep_entering(self, convolution: nn.Module, traces: list[Trace]) -> None:
         """Keep what enters a convolution: rows that padding sets to zero are zero there."""
 
-        def before(module, args):
+        def before(module: nn.Module, args: HookArguments) -> None:
             if not self._paused:
                 traces[-1].entered[convolution] = args[0]
 
@@ -178,13 +184,15 @@ class Capture:
         """Keep the state that a block's output is added to: what enters its norm (pre-norm) or the
         block (post-norm)."""
 
-        def before(module, args, kwargs):
+        def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             if not self._paused:
                 traces[-1].residuals[number] = unpack_states(_bare(args, kwargs)[0][0])
 
         self._hook(module.register_forward_pre_hook(before, with_kwargs=True))
 
-    def _cut(self, module, args, kwargs):
+    def _cut(
+        self, module: nn.Module, args: HookArguments, kwargs: HookKeywords
+    ) -> tuple[HookArguments, HookKeywords]:
         args, kwargs = _bare(args, kwargs)
         if (
             args[0].ndim == 2
@@ -251,14 +259,16 @@ def implementations_of(module: nn.Module) -> list[tuple[Any, str]]:
     return list(configs.values())
 
 
-def arguments_by_name(layer: nn.Module, args: tuple, kwargs: dict) -> tuple[Any, dict]:
+def arguments_by_name(
+    layer: nn.Module, args: HookArguments, kwargs: HookKeywords
+) -> tuple[Any, HookKeywords]:
     """Hidden states, and all that a layer was given beside them by name."""
     args, kwargs = _bare(args, kwargs)
     names = list(inspect.signature(layer.forward).parameters)
     return args[0], {**dict(zip(names[1:], args[1:], strict=False)), **kwargs}
 
 
-def _bare(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+def _bare(args: HookArguments, kwargs: HookKeywords) -> tuple[HookArguments, HookKeywords]:
     """Hidden states first, wherever they were passed; no cache (replay must not write to it)."""
     kwargs = dict(kwargs)
     if not args:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
+from ..transformers_types import HookArguments
+
 if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
     from ..model import Model
@@ -39,10 +41,10 @@ def head_steps(model: Model, stack: Stack) -> Iterator[list[HeadStep]]:
     steps: list[HeadStep] = []
     inside = {part for layer in stack.layers for part in layer.module.modules()}
 
-    def after_last_layer(*_) -> None:
+    def after_last_layer(*_: object) -> None:
         steps.clear()
 
-    def after_step(module: nn.Module, args: tuple, output: Tensor) -> None:
+    def after_step(module: nn.Module, args: HookArguments, output: Tensor) -> None:
         steps.append(HeadStep(module, args[0], output))
 
     with ExitStack() as hooks:

@@ -18,11 +18,12 @@ from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import InputError
 from ..binding.bound_layers import Stack
 from ..model import Model
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 from .block import first_output
 from .device_copy import inputs_to_device
 from .forward_pass import arguments_by_name
@@ -106,11 +107,13 @@ def _watch(
     entering: Callable[[Tensor], Tensor] | None,
     hooks: ExitStack,
     batch: int,
-):
+) -> None:
     """Hook the input of a stack's first layer and the output of each."""
     last = len(stack) - 1
 
-    def before(module, args, kwargs):
+    def before(
+        module: nn.Module, args: HookArguments, kwargs: HookKeywords
+    ) -> tuple[HookArguments, HookKeywords] | None:
         entered, named = arguments_by_name(module, args, kwargs)
         if entered.ndim == 2 and batch > 1:
             raise InputError(
@@ -121,8 +124,8 @@ def _watch(
         kept.append(read(stack.name, states))
         return None if entering is None else ((pack_like(entered, states),), named)
 
-    def after(index):
-        def hook(module, args, output):
+    def after(index: int) -> TorchFunction:
+        def hook(module: nn.Module, args: HookArguments, output: ModelOutput) -> None:
             states = unpack_states(first_output(output))
             if final_norm and index == last and stack.final_norm is not None:
                 states = stack.final_norm(states)

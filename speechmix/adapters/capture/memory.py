@@ -56,7 +56,8 @@ def bytes_per_sample(model: ModelDescription) -> float:
     widths, strides = (getattr(model.config, name, None) for name in ("conv_dim", "conv_stride"))
     if not widths or not strides or not model.hears:
         return 0.0
-    return _COPIES * model.state_dtype.itemsize * widths[0] / strides[0]
+    result: float = _COPIES * model.state_dtype.itemsize * widths[0] / strides[0]
+    return result
 
 
 def free_bytes(device: torch.device) -> int | None:

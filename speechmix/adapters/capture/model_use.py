@@ -44,9 +44,10 @@ class MeasurableModel(ModelDescription):
             )
         check_fits(self, len(audio))
         with phase("features"):
-            return self.feature_extractor(
+            result: dict[str, torch.Tensor] = self.feature_extractor(
                 audio, sampling_rate=self.sample_rate, return_tensors="pt"
             )
+            return result
 
     def run_with_head(self, inputs: Inputs, **options: object) -> ModelOutput:
         """Run the whole module within `in_use`, with its head and without a cache of past tokens.

@@ -11,10 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from ..transformers_types import HookArguments, HookKeywords, TorchFunction
 
 _MAKE = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _DRAW = (torch.bernoulli, torch.multinomial, torch.normal, Tensor.bernoulli, Tensor.multinomial)
@@ -56,7 +59,13 @@ class _OwnGenerator(TorchFunctionMode):
         super().__init__()
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: tuple[type, ...],
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if func in _DRAWING and kwargs.get("generator") is None:
             kwargs = {**kwargs, "generator": self._generator(_device(func, args, kwargs))}
@@ -71,7 +80,7 @@ class _OwnGenerator(TorchFunctionMode):
 _DRAWING = frozenset((*_MAKE, *_DRAW, *_FILL))
 
 
-def _device(func, args: tuple, kwargs: dict) -> torch.device:
+def _device(func: TorchFunction, args: HookArguments, kwargs: HookKeywords) -> torch.device:
     """Where a function draws."""
     given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
     if given is not None and func not in _MAKE:

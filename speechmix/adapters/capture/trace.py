@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..transformers_types import HookKeywords
+
 
 @dataclass
 class AttentionCall:
@@ -96,7 +98,7 @@ class Trace:
     of them."""
 
     hidden: Tensor
-    kwargs: dict
+    kwargs: HookKeywords
     packed: bool = False  # whether the layer itself takes and gives states without an axis of clips
     calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
     outputs: dict[int, Any] = field(default_factory=dict)

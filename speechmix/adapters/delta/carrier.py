@@ -255,5 +255,6 @@ class _Combined:
         """The sums for some sources, [S', R, out], with weights [S', R, H J]."""
         vectors = self._vectors[sources].flatten(1, 2)
         if weights.shape[-1] <= _FEW:
-            return weights @ vectors.to(weights.dtype)
+            result: Tensor = weights @ vectors.to(weights.dtype)
+            return result
         return self._product(weights, vectors)

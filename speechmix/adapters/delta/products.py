@@ -69,7 +69,7 @@ class Product:
         self.dtype, self._tf32 = (torch.float32, True) if dtype == TF32 else (dtype, False)
         self._store = store
         self._layer: nn.Module | None = None
-        self._made: dict[tuple, Tensor] = {}
+        self._made: dict[tuple[object, ...], Tensor] = {}
 
     def enter(self, layer: nn.Module) -> None:
         """Begin with a layer: forget what was made for another."""

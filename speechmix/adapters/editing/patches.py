@@ -157,7 +157,7 @@ class ChangedValues(TorchFunctionMode):
         mask = kwargs.get("attn_mask")
         if mask is not None and mask.ndim == 3:
             kwargs["attn_mask"] = torch.unflatten(mask, 0, (query.shape[1], -1))[row]
-        call = read_multi_head(*inputs, *args, **kwargs)
+        call = read_multi_head(inputs[0], inputs[1], inputs[2], *args, **kwargs)
         context = call.weights() @ self._changed(call.value, patch)  # [H, T, d]
         out_weight, out_bias = args[8], args[9]
         return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)

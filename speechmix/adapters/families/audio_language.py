@@ -20,12 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ..generation.audio_prompt import prepare_with_prompt, write_chat_inputs
 from ..generation.audio_tokens import run_with_audio
 from ..generation.transcription import generate_answer
+from ..transformers_types import Config
 from .conformers import GRANITE, granite_grid
 from .family import Family
 from .specs import StackSpec
@@ -58,12 +60,13 @@ def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> 
 _TOWER = _stacks(ENCODER.within("audio_tower"), lambda config: LLAMA.within("language_model"))
 
 
-def _heads(config, stack):
+def _heads(config: Config, stack: str) -> int:
     encoder = getattr(config, "audio_config", None) or config.encoder_config
-    return (encoder if stack == "encoder" else config.text_config).num_attention_heads
+    result: int = (encoder if stack == "encoder" else config.text_config).num_attention_heads
+    return result
 
 
-def _qwen2_grid(config, n_samples):
+def _qwen2_grid(config: Config, n_samples: int) -> FrameGrid:
     """Mel frames every 10 ms, halved; of the window of 30 s the encoder's mask leaves the clip."""
     window, n_mel = (
         FrameGrid.fixed_window(config.audio_config.max_source_positions),
@@ -75,7 +78,7 @@ def _qwen2_grid(config, n_samples):
     return replace(window, n_frames=n_frames, duration=n_samples / 16_000, fixed=False)
 
 
-def _omni_grid(config, n_samples):
+def _omni_grid(config: Config, n_samples: int) -> FrameGrid:
     """As Qwen2-Audio's without a window: positions begin again in each chunk, so that sound is as
     long as it is."""
     n_frames = (-(-n_samples // 160) - 1) // 2 + 1
@@ -84,19 +87,19 @@ def _omni_grid(config, n_samples):
     )
 
 
-def _voxtral_grid(config, n_samples):
+def _voxtral_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.fixed_window(config.audio_config.max_source_positions)
 
 
-def _qwen2_step(config):
+def _qwen2_step(config: Config) -> tuple[int, int]:
     return 2, 1
 
 
-def _voxtral_step(config):
+def _voxtral_step(config: Config) -> tuple[int, int]:
     return config.audio_config.intermediate_size // config.audio_config.hidden_size, 1
 
 
-def _granite_step(config):
+def _granite_step(config: Config) -> tuple[int, int]:
     return config.window_size, config.window_size // config.downsample_rate
 
 
@@ -112,7 +115,10 @@ def _voxtral_chat_inputs(
     )
     sound = {"type": "audio", "base64": base64.b64encode(file.getvalue()).decode("ascii")}
     told = [{"role": "user", "content": [sound, {"type": "text", "text": text}]}]
-    return processor.apply_chat_template(told, processor_kwargs={"return_tensors": "pt"})
+    result: Mapping[str, torch.Tensor] = processor.apply_chat_template(
+        told, processor_kwargs={"return_tensors": "pt"}
+    )
+    return result
 
 
 def _omni_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
@@ -128,11 +134,11 @@ def _omni_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[s
 
 def _tiny(
     step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int
-):
+) -> Callable[[Config], dict[str, Tensor]]:
     """A whole window of sound, with audio tokens for as many frames as the self-check leaves of
     it."""
 
-    def tiny_inputs(config):
+    def tiny_inputs(config: Config) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(0)
         size, positions = step(config)
         n_sound, sound = -(-frames // size) * positions, config.audio_token_id
@@ -149,14 +155,16 @@ def _tiny(
     return tiny_inputs
 
 
-def _tower_features(config):
+def _tower_features(config: Config) -> tuple[int, ...]:
     return 1, config.audio_config.num_mel_bins, 2 * config.audio_config.max_source_positions
 
 
-def _with_mask(tiny_inputs):
+def _with_mask(
+    tiny_inputs: Callable[[Config], dict[str, Tensor]],
+) -> Callable[[Config], dict[str, Tensor]]:
     """With the mask of a sound that fills the window."""
 
-    def with_mask(config):
+    def with_mask(config: Config) -> dict[str, Tensor]:
         inputs = tiny_inputs(config)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         return inputs | {
@@ -168,12 +176,12 @@ def _with_mask(tiny_inputs):
     return with_mask
 
 
-def _omni_frames(config):
+def _omni_frames(config: Config) -> int:
     """A whole chunk and a part of another, in pairs."""
-    return 2 * (config.audio_config.n_window // 2 + 2)
+    return 2 * (int(config.audio_config.n_window) // 2 + 2)
 
 
-def _omni_features(config):
+def _omni_features(config: Config) -> tuple[int, ...]:
     return 1, config.audio_config.num_mel_bins, 2 * _omni_frames(config)
 
 

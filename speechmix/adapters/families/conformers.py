@@ -11,16 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ...inputs.audio.frame_grid import FrameGrid
+from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from . import wav2vec2
 from .family import Family
 from .specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 _CONVOLUTION = ConvolutionSpec(
     norm="conv_module.layer_norm",
@@ -124,12 +130,12 @@ def _stacks(
     return lambda config: specs
 
 
-def _mel_grid(config, n_samples):
+def _mel_grid(config: Config, n_samples: int) -> FrameGrid:
     """Two mel frames (25 ms every 10 ms, none beyond the sound) make a frame of 20 ms."""
     return FrameGrid.from_convolutions(n_samples, [400, 2], [160, 2])
 
 
-def _parakeet_grid(config, n_samples):
+def _parakeet_grid(config: Config, n_samples: int) -> FrameGrid:
     """Mel frames centred every 10 ms, halved by padded convolutions until frame i is centred at i
     times 80 ms."""
     config = _encoder_config(config)
@@ -141,17 +147,17 @@ def _parakeet_grid(config, n_samples):
     return FrameGrid(n_frames, 0.01 * hop, 0.0, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
 
 
-def granite_grid(config, n_samples):
+def granite_grid(config: Config, n_samples: int) -> FrameGrid:
     """Two centred mel frames make a frame of 20 ms; an odd one at the end is left out."""
     return FrameGrid((n_samples // 160 + 1) // 2, 0.02, 0.005, 0.035, n_samples / 16_000)
 
 
-def _prepare(model, clip, stacks):
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
     features = extract_features(model, clip)
     return Prepared(dict(features.tensors), sound=features.sound)
 
 
-def _prepare_granite(model, clip, stacks):
+def _prepare_granite(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
     """Its feature extractor takes the sound alone, and gives features in frames that no mask goes
     with."""
     if model.feature_extractor is None:
@@ -161,26 +167,28 @@ def _prepare_granite(model, clip, stacks):
     )
 
 
-def _run(base, inputs, stacks):
-    return getattr(base, "speech_encoder", base)(**inputs)
+def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+    encoder: PretrainedModule = getattr(base, "speech_encoder", base)
+    return encoder(**inputs)
 
 
-def _run_parakeet(base, inputs, stacks):
-    return getattr(base, "encoder", base)(**inputs)
+def _run_parakeet(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
+    encoder: PretrainedModule = getattr(base, "encoder", base)
+    return encoder(**inputs)
 
 
-def _run_granite(base, inputs, stacks):
+def _run_granite(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(inputs["input_features"])
 
 
-def _encoder_config(config):
+def _encoder_config(config: Config) -> Config:
     return getattr(config, "encoder_config", config)
 
 
 def _tiny_mel(
     bins: Callable[[Any], int], n_frames: int
 ) -> Callable[[Any], dict[str, torch.Tensor]]:
-    def tiny_inputs(config):
+    def tiny_inputs(config: Config) -> dict[str, Tensor]:
         return {
             "input_features": torch.randn(
                 1, n_frames, bins(config), generator=torch.Generator().manual_seed(0)
@@ -190,7 +198,7 @@ def _tiny_mel(
     return tiny_inputs
 
 
-def _of_ctc(config):
+def _of_ctc(config: Config) -> str:
     names = config.architectures or []
     return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
 

@@ -8,6 +8,7 @@ Which order a checkpoint has is in its config.
 
 from __future__ import annotations
 
+from ..transformers_types import Config
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .text_decoders import decoder_only_family
 
@@ -23,7 +24,7 @@ def _feed_forward(norm: str, up: str, down: str, activation: str) -> FeedForward
     return FeedForwardSpec(norm, up=f"mlp.{up}", down=f"mlp.{down}", activation=f"mlp.{activation}")
 
 
-def _opt(config):
+def _opt(config: Config) -> StackSpec:
     final = config.do_layer_norm_before and not getattr(config, "_remove_final_layer_norm", False)
     return StackSpec(
         name="decoder",
@@ -38,7 +39,7 @@ def _opt(config):
     )
 
 
-def _gpt_neox(config):
+def _gpt_neox(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="layers",
@@ -53,7 +54,7 @@ def _gpt_neox(config):
     )
 
 
-def _phi(config):
+def _phi(config: Config) -> StackSpec:
     return StackSpec(
         name="decoder",
         layers="layers",
@@ -66,7 +67,7 @@ def _phi(config):
     )
 
 
-def _falcon(config):
+def _falcon(config: Config) -> StackSpec:
     parallel = config.parallel_attn or config.new_decoder_architecture
     two_norms = config.parallel_attn and config.num_ln_in_parallel_attn == 2
     before = "ln_attn" if two_norms else "input_layernorm"

@@ -8,11 +8,15 @@ labelled with what they predict.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+
+from torch import Tensor
 
 from ...errors import InputError
 from ..generation.text_tokens import checkpoint_class, prepare_translation, tiny_ids
 from ..generation.transcription import generate_translation, translate_sentence
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
@@ -57,7 +61,7 @@ def _t5_attention(number: int, name: str) -> AttentionSpec:
     )
 
 
-def _t5_stacks(config):
+def _t5_stacks(config: Config) -> tuple[StackSpec, ...]:
     up, gate = ("wi_1", "wi_0") if config.is_gated_act else ("wi", None)
 
     def stack(name: str, *blocks: AttentionSpec) -> StackSpec:
@@ -85,7 +89,13 @@ def _t5_stacks(config):
     )
 
 
-def run_seq2seq(base, inputs, stacks, *, tokens="decoder_input_ids"):
+def run_seq2seq(
+    base: PretrainedModule,
+    inputs: Inputs,
+    stacks: tuple[str, ...],
+    *,
+    tokens: str = "decoder_input_ids",
+) -> ModelOutput:
     """Run a base model: its encoder alone where no other stack is asked for; `tokens` is its name
     for the decoder's."""
     if not set(stacks) & {"decoder", "cross"}:
@@ -101,17 +111,25 @@ def run_seq2seq(base, inputs, stacks, *, tokens="decoder_input_ids"):
     return base(**inputs, use_cache=False)
 
 
-def _tiny_inputs(config):
+def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     ids = tiny_ids(config)["input_ids"]
     return {"input_ids": ids, "decoder_input_ids": ids.flip(-1)}
 
 
-def heads_by_side(config, stack):
+def heads_by_side(config: Config, stack: str) -> int:
     """Heads of an encoder, or of a decoder behind it, that the config tells apart."""
-    return config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
+    result: int = (
+        config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
+    )
+    return result
 
 
-def _family(name, *model_types, stacks, heads=heads_by_side):
+def _family(
+    name: str,
+    *model_types: str,
+    stacks: Callable[[Config], tuple[StackSpec, ...]],
+    heads: Callable[[Config, str], int] = heads_by_side,
+) -> Family:
     return Family(
         name,
         model_types,

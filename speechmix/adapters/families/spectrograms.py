@@ -7,12 +7,21 @@ prepared inputs, patch by patch.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 import torch
+from torch import Tensor
 
 from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ..generation.model_inputs import Prepared
 from ..generation.text_tokens import checkpoint_class
+from ..transformers_types import Config
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 _AST = StackSpec(
     name="encoder",
@@ -28,7 +37,7 @@ _AST = StackSpec(
 )
 
 
-def _no_grid(config, n_samples):
+def _no_grid(config: Config, n_samples: int) -> NoReturn:
     raise InputError(
         "AST's positions are patches of time and frequency, so a word is no range of them: give "
         "prepared inputs, "
@@ -36,11 +45,11 @@ def _no_grid(config, n_samples):
     )
 
 
-def _prepare(model, clip, stacks):
-    return _no_grid(model.config, 0)
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
+    _no_grid(model.config, 0)
 
 
-def _tiny_inputs(config):
+def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     shape = (1, config.max_length, config.num_mel_bins)
     return {"input_values": torch.randn(*shape, generator=torch.Generator().manual_seed(0))}
 

@@ -10,19 +10,27 @@ that the term is in it. In the decoder, position p holds token p and predicts to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ...errors import ModelError
 from ...inputs.audio.frame_grid import FrameGrid
+from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
 from ..generation.transcription import add_decoder_tokens, generate_transcript
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .seq2seq import MBART, heads_by_side, run_seq2seq
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 from .wav2vec2 import FEED_FORWARD, convolution_grid
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 _SELF = AttentionSpec.of("self_attn", output="o_proj", norm="input_layernorm")
 _CROSS = AttentionSpec.of(
@@ -76,11 +84,11 @@ _SPEECH_TO_TEXT = "SpeechT5ForSpeechToText"
 _KERNELS, _STRIDES = (127, 7, 3), (64, 3, 2)
 
 
-def _moonshine_grid(config, n_samples):
+def _moonshine_grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.from_convolutions(n_samples, _KERNELS, _STRIDES)
 
 
-def _speech2text_grid(config, n_samples):
+def _speech2text_grid(config: Config, n_samples: int) -> FrameGrid:
     """Mel frames of 25 ms every 10 ms, none beyond the sound, and two padded convolutions that
     halve them."""
     FrameGrid.from_convolutions(
@@ -93,8 +101,8 @@ def _speech2text_grid(config, n_samples):
     return FrameGrid(n_frames, 0.01 * hop, 0.0125, 0.01 * (width - 1) + 0.025, n_samples / 16_000)
 
 
-def _prepare(*names: str):
-    def prepare(model, clip, stacks):
+def _prepare(*names: str) -> Callable[[Model, Clip, tuple[str, ...]], Prepared]:
+    def prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
         model.grid(
             len(clip.audio(model.sample_rate))
         )  # says what is too short, where extractors stumble
@@ -105,15 +113,15 @@ def _prepare(*names: str):
     return prepare
 
 
-def _tiny(name: str, *shape: int):
-    def tiny_inputs(config):
+def _tiny(name: str, *shape: int) -> Callable[[Config], dict[str, Tensor]]:
+    def tiny_inputs(config: Config) -> dict[str, Tensor]:
         noise = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
         return {name: noise, "decoder_input_ids": torch.arange(4, 12)[None] % config.vocab_size}
 
     return tiny_inputs
 
 
-def _speecht5_class(config):
+def _speecht5_class(config: Config) -> str:
     """SpeechT5 comes in three models of one type, of which one hears and writes."""
     other = next((name for name in config.architectures or () if name != _SPEECH_TO_TEXT), None)
     if other is not None:
@@ -121,7 +129,7 @@ def _speecht5_class(config):
     return _SPEECH_TO_TEXT
 
 
-def _run_speecht5(base, inputs, stacks):
+def _run_speecht5(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     if not hasattr(getattr(base.encoder, "prenet", None), "feature_encoder") or not hasattr(
         getattr(base.decoder, "prenet", None), "embed_tokens"
     ):

@@ -12,10 +12,12 @@ that is held.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...errors import InputError
 from ..generation.text_tokens import checkpoint_class, prepare_sentence, tiny_ids
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
@@ -77,11 +79,11 @@ _OLMO2 = replace(
 )
 
 
-def _run(base, inputs, stacks):
+def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(**inputs, use_cache=False)
 
 
-def _run_on_text(base, inputs, stacks):
+def _run_on_text(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     if "pixel_values" in inputs:
         raise InputError(
             "Gemma 3 is measured on text: positions of an image see each other both ways, and are "
@@ -91,10 +93,12 @@ def _run_on_text(base, inputs, stacks):
     return _run(base, inputs, stacks)
 
 
-def decoder_only_family(name, spec_for, *model_types):
+def decoder_only_family(
+    name: str, spec_for: Callable[[Config], StackSpec], *model_types: str
+) -> Family:
     """Family of a language model: ``spec_for(config)`` gives its one stack."""
 
-    def stacks(config):
+    def stacks(config: Config) -> tuple[StackSpec, ...]:
         spec = spec_for(config)
         if getattr(
             getattr(config, "text_config", config), "attn_logit_softcapping", None
@@ -117,7 +121,7 @@ def decoder_only_family(name, spec_for, *model_types):
     )
 
 
-def _family(name, spec, *model_types):
+def _family(name: str, spec: StackSpec, *model_types: str) -> Family:
     return decoder_only_family(name, lambda config: spec, *model_types)
 
 

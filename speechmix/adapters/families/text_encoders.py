@@ -8,9 +8,11 @@ inside it. ModernBERT is pre-norm, gated and ends in a norm.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..generation.text_tokens import checkpoint_class, prepare_sentence, tiny_ids
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
 
@@ -78,18 +80,20 @@ _MODERNBERT = StackSpec(
 )
 
 
-def _deberta(config):
+def _deberta(config: Config) -> StackSpec:
     has_convolution = (getattr(config, "conv_kernel_size", 0) or 0) > 0
     return replace(
         _DEBERTA, between="a convolution behind its first layer" if has_convolution else ""
     )
 
 
-def _run(base, inputs, stacks):
+def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(**inputs)
 
 
-def _family(name, spec, *model_types):
+def _family(
+    name: str, spec: StackSpec | Callable[[Config], StackSpec], *model_types: str
+) -> Family:
     return Family(
         name,
         model_types,

@@ -8,13 +8,21 @@ layer norm), read from the config. SEW's layers see the mean of every two frames
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
+from torch import Tensor
 
 from ...inputs.audio.frame_grid import FrameGrid
+from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
 from ..generation.model_inputs import Prepared
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 _ATTENTION = AttentionSpec.of("attention", norm="layer_norm")
 FEED_FORWARD = FeedForwardSpec(
@@ -31,7 +39,7 @@ _ADAPTER = FeedForwardSpec(
 )
 
 
-def _stacks(config):
+def _stacks(config: Config) -> tuple[StackSpec, ...]:
     stable, adapters = (
         getattr(config, "do_stable_layer_norm", False),
         getattr(config, "adapter_attn_dim", None),
@@ -48,28 +56,28 @@ def _stacks(config):
     )
 
 
-def convolution_grid(config, n_samples):
+def convolution_grid(config: Config, n_samples: int) -> FrameGrid:
     """Frames of a clip behind convolutions that the config tells."""
     return FrameGrid.from_convolutions(n_samples, config.conv_kernel, config.conv_stride)
 
 
-def _sew_grid(config, n_samples):
+def _sew_grid(config: Config, n_samples: int) -> FrameGrid:
     kernels, strides = (
         [*sizes, config.squeeze_factor] for sizes in (config.conv_kernel, config.conv_stride)
     )
     return FrameGrid.from_convolutions(n_samples, kernels, strides)
 
 
-def _prepare(model, clip, stacks):
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
     features = extract_features(model, clip)
     return Prepared({"input_values": features.tensors["input_values"]}, sound=features.sound)
 
 
-def _run(base, inputs, stacks):
+def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     return base(**inputs)
 
 
-def _tiny_inputs(config):
+def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     # Long enough for a few frames; fixed noise, because silence would be normalised to all zeros.
     n_samples = 1_000
     for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
@@ -78,18 +86,18 @@ def _tiny_inputs(config):
     return {"input_values": noise}
 
 
-def _auto_class(config):
+def _auto_class(config: Config) -> str:
     names = config.architectures or []
     return "AutoModelForCTC" if any(name.endswith("ForCTC") for name in names) else "AutoModel"
 
 
-def _batches(config):
+def _batches(config: Config) -> bool:
     """Group norm mixes a clip with its padding; layer norm does not, and the mask keeps padding out
     of attention."""
     return config.feat_extract_norm == "layer" and not getattr(config, "conv_pos_batch_norm", False)
 
 
-def _family(name, *model_types, **options):
+def _family(name: str, *model_types: str, **options: Any) -> Family:
     grid = options.pop("grid", convolution_grid)
     return Family(
         name, model_types, _stacks, grid, _prepare, _run, _tiny_inputs, _auto_class, **options

@@ -9,18 +9,25 @@ token p and predicts token p + 1.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
+from ...inputs.clips.clip import Clip
 from ..capture.features import extract_features
 from ..generation.decoder_prefix import check_prefix
 from ..generation.model_inputs import Prepared
 from ..generation.transcription import add_decoder_tokens, generate_transcript
+from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .seq2seq import heads_by_side
 from .specs import AttentionSpec, FeedForwardSpec, StackSpec
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 _SELF = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
 _CROSS = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")
@@ -47,15 +54,15 @@ _DECODER = replace(
 )
 
 
-def _stacks(config):
+def _stacks(config: Config) -> tuple[StackSpec, ...]:
     return ENCODER, _DECODER, replace(_DECODER, name="cross", block_index=1, causal=False)
 
 
-def _grid(config, n_samples):
+def _grid(config: Config, n_samples: int) -> FrameGrid:
     return FrameGrid.fixed_window(config.max_source_positions)
 
 
-def _prepare(model, clip, stacks):
+def _prepare(model: Model, clip: Clip, stacks: tuple[str, ...]) -> Prepared:
     audio = clip.audio(model.sample_rate)
     window = _grid(model.config, 0).duration
     if len(audio) > window * model.sample_rate:
@@ -73,7 +80,7 @@ def _prepare(model, clip, stacks):
     return add_decoder_tokens(model, clip, stacks, prepared)
 
 
-def _run(base, inputs, stacks):
+def _run(base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]) -> ModelOutput:
     if not set(stacks) & {"decoder", "cross"}:
         return base.encoder(inputs["input_features"])
     if "decoder_input_ids" not in inputs:
@@ -84,7 +91,7 @@ def _run(base, inputs, stacks):
     return base(**inputs, use_cache=False)
 
 
-def _tiny_inputs(config):
+def _tiny_inputs(config: Config) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(
         1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator

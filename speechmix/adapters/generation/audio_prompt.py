@@ -11,7 +11,7 @@ same, and `Model.fingerprint` holds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -128,7 +128,7 @@ def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[s
     """
     token = processor.audio_token
     parts = [{"type": "audio", "audio": "sound"}, {"type": "text", "text": text}]
-    ways = (
+    ways: list[Callable[[], str]] = (
         [lambda: text]
         if token in text
         else [lambda: _chat(processor, parts), lambda: _chat(processor, token + text)]
@@ -139,9 +139,10 @@ def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[s
         except Exception:  # a template raises what it likes; the next way may do
             continue
         if written.count(token) == 1:
-            return processor(
+            result: Mapping[str, torch.Tensor] = processor(
                 text=[written], audio=[audio], return_tensors="pt", **_rate_of(processor)
             )
+            return result
     raise ModelError(
         f"{type(processor).__name__}: its chat template leaves no place for one sound: give a "
         f"prompt that holds {token!r} "
@@ -150,9 +151,10 @@ def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[s
 
 
 def _chat(processor: Any, content: Any) -> str:
-    return processor.apply_chat_template(
+    result: str = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
+    return result
 
 
 def _rate_of(processor: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from torch import nn
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.words.spans import Span
+from ..transformers_types import HookArguments, HookKeywords
 
 if TYPE_CHECKING:
     from .tokens import Tokens
@@ -172,7 +173,7 @@ def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str
         encoder: Any = base.audio_tower if hasattr(base, "audio_tower") else base.encoder
         return encoder(inputs["input_features"])
 
-    def before(module, args, kwargs):
+    def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
         if "decoder" not in stacks:
             raise _HeardEnough
         length = kwargs["inputs_embeds"].shape[1]

@@ -136,7 +136,8 @@ def languages_of(model: Model) -> dict[str, int]:
 
 def first_timestamp(model: Model) -> int:
     """Id of <|0.00|>: timestamps follow <|notimestamps|>, in tokenizers that do not list them too."""
-    return model.tokenizer.get_vocab()[_NO_TIMESTAMPS] + 1
+    result: int = model.tokenizer.get_vocab()[_NO_TIMESTAMPS] + 1
+    return result
 
 
 def timestamp(model: Model, seconds: float) -> tuple[int, str]:

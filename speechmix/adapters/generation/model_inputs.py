@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from ...errors import InputError
 
@@ -65,7 +66,7 @@ class Prepared:
         return self.decoder_tokens if self.source_tokens is None else self.source_tokens
 
 
-class HashedInputs(dict):
+class HashedInputs(dict[str, Tensor]):
     """Prepared inputs that say of which sound they are, so that what is remembered of it serves
     them too.
 

@@ -7,6 +7,7 @@ their own; padding is no unit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import transformers
 
 from ...errors import InputError
 from ...inputs.words.multipart_words import refuse_parts
+from ..transformers_types import Config, Tokenizer
 from .model_inputs import Prepared
 from .tokens import Tokens
 
@@ -28,14 +30,14 @@ _POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions")
 _SPACE = "▁"  # how sentencepiece marks the start of a word
 
 
-def checkpoint_class(config) -> str:
+def checkpoint_class(config: Config) -> str:
     """Name the transformers class a checkpoint was saved from; the bare model where that is not
     known."""
     names = [name for name in config.architectures or [] if hasattr(transformers, name)]
     return names[0] if names else "AutoModel"
 
 
-def tiny_ids(config) -> dict[str, torch.Tensor]:
+def tiny_ids(config: Config) -> dict[str, torch.Tensor]:
     """Six tokens drawn at random, the smallest input of a text model."""
     generator = torch.Generator().manual_seed(0)
     return {"input_ids": torch.randint(config.vocab_size, (1, 6), generator=generator)}
@@ -124,7 +126,11 @@ def most_positions(model: Model) -> int | None:
 
 
 def _labels(
-    tokenizer, ids: list[int], places, parts: list[int | None], texts: list[str]
+    tokenizer: Tokenizer,
+    ids: list[int],
+    places: Sequence[tuple[int, int]],
+    parts: list[int | None],
+    texts: list[str],
 ) -> list[str]:
     """Tokens as they are written in the text, where they are found there."""
     names = tokenizer.convert_ids_to_tokens(ids)
@@ -135,7 +141,7 @@ def _labels(
     return [text or name for text, name in zip(written, names, strict=True)]
 
 
-def _tokenizer_of(model: Model):
+def _tokenizer_of(model: Model) -> Tokenizer:
     if model.tokenizer is None:
         raise InputError(
             f"{model.name} was loaded without a tokenizer, so it cannot be given text: load it "
@@ -166,7 +172,7 @@ def _shifts(model: Model, sentence: Sentence, part: int) -> list[tuple[int, int]
 
 
 def _word_at(
-    words: tuple[TextWord, ...], place, part: str, shifts: list[tuple[int, int]]
+    words: tuple[TextWord, ...], place: tuple[int, int], part: str, shifts: list[tuple[int, int]]
 ) -> int | None:
     """Index of the word that shares characters with a token."""
     start, stop = place
@@ -179,7 +185,7 @@ def _word_at(
     return None
 
 
-def _parts_of(tokenizer, ids: list[int]) -> list[int | None]:
+def _parts_of(tokenizer: Tokenizer, ids: list[int]) -> list[int | None]:
     """0 for text tokens, None for special ones (tokenizers without offsets; they take no pairs
     here)."""
     special = set(tokenizer.all_special_ids) - {getattr(tokenizer, "mask_token_id", None)}
@@ -187,7 +193,7 @@ def _parts_of(tokenizer, ids: list[int]) -> list[int | None]:
 
 
 def _found_pieces(
-    tokenizer, ids: list[int], parts: list[int | None], texts: list[str]
+    tokenizer: Tokenizer, ids: list[int], parts: list[int | None], texts: list[str]
 ) -> list[tuple[int, int]]:
     """Each piece's characters, found left to right in the text; an empty range where it is not
     found."""
@@ -227,7 +233,8 @@ def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str
         )
     refuse_parts(target, "its foil", where=repr(sentence.name))
     text = getattr(sentence, part)
-    return text[: target.start] + sentence.foil + text[target.stop :]
+    result: str = text[: target.start] + sentence.foil + text[target.stop :]
+    return result
 
 
 def _decided(tokens: Tokens, ids: list[int], foil_ids: list[int], sentence: Sentence) -> Tokens:
@@ -269,5 +276,6 @@ def _shifted(model: Model, labels: list[int]) -> list[int]:
     """Decoder input for these labels, as the model itself makes it in training."""
     shift: Any = getattr(model.module, "prepare_decoder_input_ids_from_labels", None)
     if shift is not None:
-        return shift(torch.tensor([labels], device=model.device))[0].tolist()
+        result: list[int] = shift(torch.tensor([labels], device=model.device))[0].tolist()
+        return result
     return [model.config.decoder_start_token_id, *labels[:-1]]

@@ -133,7 +133,10 @@ def generate_greedily(
 def decode_ids(model: Model, ids: Sequence[int]) -> str:
     """Text of ids, special tokens and timestamps left out."""
     first = first_timestamp(model) if model.prefix.timestamps else model.config.vocab_size
-    return model.tokenizer.decode([i for i in ids if i < first], skip_special_tokens=True).strip()
+    result: str = model.tokenizer.decode(
+        [i for i in ids if i < first], skip_special_tokens=True
+    ).strip()
+    return result
 
 
 def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
@@ -165,7 +168,10 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = inputs_to_device(inputs, model.device, wide)
     with model.in_use(wide), torch.no_grad():
-        return model.tokenizer.decode(model.module(**inputs).logits[0].argmax(dim=-1)).strip()
+        result: str = model.tokenizer.decode(
+            model.module(**inputs).logits[0].argmax(dim=-1)
+        ).strip()
+        return result
 
 
 def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:

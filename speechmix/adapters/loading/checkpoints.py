@@ -8,7 +8,7 @@ was wrong.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,14 +90,15 @@ def load_trained(
             raise ModelError(custom_code_message(source)) from error
         raise ModelError(f"cannot load the weights of {source!r}: {brief(error)}") from error
     _refuse_missing(source, report["missing_keys"])
-    return module
+    result: torch.nn.Module = module
+    return result
 
 
 @contextmanager
 def _without_load_bar() -> Iterator[None]:
     """Keep transformers' bar of weights being read out of what is printed; downloads show theirs,
     in a terminal."""
-    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 
     shows_weights, shows_downloads = (
         logging.is_progress_bar_enabled(),
@@ -134,7 +135,7 @@ def transformers_class(name: str) -> Any:
         raise ModelError(broken or f"transformers cannot import {name}: {brief(error)}") from error
 
 
-def _refuse_missing(source: str, missing) -> None:
+def _refuse_missing(source: str, missing: Sequence[str]) -> None:
     """transformers fills missing weights with random numbers and goes on; a study cannot."""
     missing = sorted(key for key in missing if not any(part in key for part in _UNUSED_WEIGHTS))
     if missing:

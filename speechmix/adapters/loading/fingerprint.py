@@ -118,7 +118,7 @@ def _own_tensors(part: nn.Module) -> list[tuple[str, Tensor | None]]:
     return [*part._parameters.items(), *part._buffers.items()]
 
 
-def _state(tensor: Tensor | None) -> tuple:
+def _state(tensor: Tensor | None) -> tuple[object, ...]:
     """Which tensor it is (held weakly), where it lies, how often it was written to."""
     if tensor is None:
         return None, None, None
@@ -129,7 +129,7 @@ def _place(tensor: Tensor) -> int:
     return 0 if tensor.is_meta else tensor.data_ptr()
 
 
-def _unchanged(states: list[tuple], tensors: list[tuple[str, Tensor | None]]) -> bool:
+def _unchanged(states: list[tuple[Any, ...]], tensors: list[tuple[str, Tensor | None]]) -> bool:
     if len(states) != len(tensors):
         return False
     for (name_before, before, place, writes), (name, tensor) in zip(states, tensors, strict=True):
@@ -149,7 +149,7 @@ def tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers()
 
 
-def _state_of_other(other: Any) -> tuple:
+def _state_of_other(other: Any) -> tuple[object, ...]:
     """What tells that a feature extractor is another one or set otherwise, a tokenizer added to or
     set to a language."""
     if hasattr(other, "get_vocab"):

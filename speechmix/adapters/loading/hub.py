@@ -39,7 +39,7 @@ def hub_problem(source: str) -> str:
 def _unreachable(endpoint: str) -> str:
     """Why an address does not answer, asked as the hub's client would (proxies, certificates);
     empty if it does."""
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import get_session
 
     try:
         get_session().head(endpoint, timeout=_SECONDS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InputError, ModelError
+from ..transformers_types import Config
 
 if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
@@ -40,7 +41,8 @@ class ModelDescription:
     @property
     def base(self) -> torch.nn.Module:
         """The model without its head."""
-        return getattr(self.module, "base_model", self.module)
+        result: torch.nn.Module = getattr(self.module, "base_model", self.module)
+        return result
 
     @property
     def has_head(self) -> bool:
@@ -99,11 +101,11 @@ class ModelDescription:
         )
 
     @property
-    def config(self):
+    def config(self) -> Config:
         return self.module.config
 
     @property
-    def text_config(self):
+    def text_config(self) -> Config:
         """The part of the config that is about text, in models that hold a language model; else all
         of it."""
         return getattr(self.config, "text_config", None) or self.config
@@ -115,11 +117,13 @@ class ModelDescription:
 
     @property
     def device(self) -> torch.device:
-        return next(self.module.parameters()).device
+        result: torch.device = next(self.module.parameters()).device
+        return result
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.module.parameters()).dtype
+        result: torch.dtype = next(self.module.parameters()).dtype
+        return result
 
     @property
     def state_dtype(self) -> torch.dtype:

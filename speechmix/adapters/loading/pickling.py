@@ -97,7 +97,8 @@ class ModuleRecipe:
             module.tie_weights()  # weights that modules share were assigned to each
         for name, weight in module.named_parameters():
             weight.requires_grad_(name in self.with_gradients)
-        return module.train(self.training).to(next(iter(self.weights.values())).device)
+        result: nn.Module = module.train(self.training).to(next(iter(self.weights.values())).device)
+        return result
 
 
 def _cannot_be_pickled(part: nn.Module) -> bool:

@@ -9,14 +9,14 @@ all.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 
 import torch
 
 from ...errors import ModelError
+from ..transformers_types import TorchFunction
 
 
-def torchaudio_function(name: str, purpose: str) -> Callable:
+def torchaudio_function(name: str, purpose: str) -> TorchFunction:
     """Return a function of torchaudio.functional.
 
     Raises
@@ -26,7 +26,8 @@ def torchaudio_function(name: str, purpose: str) -> Callable:
     """
     try:
         importlib.import_module("torchaudio")
-        return getattr(importlib.import_module("torchaudio.functional"), name)
+        result: TorchFunction = getattr(importlib.import_module("torchaudio.functional"), name)
+        return result
     except Exception as error:
         missing = getattr(error, "name", None) == "torchaudio"
         raise ModelError(

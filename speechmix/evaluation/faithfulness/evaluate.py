@@ -161,7 +161,7 @@ def evaluate(
         other = pairs[index]
         pair = None if other is None else items[other]
         results.append(evaluate_item(model, items[index], pair, measures, options))
-    return combine_items(results, item_table(items), {**describe_model(model), **facts})
+    return combine_items(results, item_table(items), {**model_provenance(model), **facts})
 
 
 def evaluate_item(
@@ -237,7 +237,7 @@ def combine_items(
     )
 
 
-def describe_model(model: Model) -> dict[str, object]:
+def model_provenance(model: Model) -> dict[str, object]:
     """What the provenance says of a model."""
     return {
         "model": model.name,

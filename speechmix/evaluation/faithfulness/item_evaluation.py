@@ -26,7 +26,7 @@ from .leaderboard import ORACLE
 from .options import EvaluationOptions
 from .perturbations import name_and_fills
 from .results import CUE
-from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_curves, of_ranks, order_of
+from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_curves, of_ranks, rank_words
 from .to_output import goes_to_output, output_scores
 from .words import (
     TO_THE_OUTPUT,
@@ -215,7 +215,7 @@ class ItemEvaluation:
         if not verdict.removals or not set(self._options.metrics) & set(CURVE_METRICS):
             return None
         counts = removed_counts(len(words), self._options.bins)
-        return perturbation_curves(verdict, words, [order_of(one) for one in scores], counts)
+        return perturbation_curves(verdict, words, [rank_words(one) for one in scores], counts)
 
     def _numbers(
         self,

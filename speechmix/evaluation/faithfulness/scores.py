@@ -87,12 +87,12 @@ def _ranks(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all() and np.ptp(values) > 0)
 
 
-def order_of(scores: np.ndarray) -> list[int]:
+def rank_words(scores: np.ndarray) -> list[int]:
     """Words, most important first; of equal ones the earlier.
 
     Examples
     --------
-    >>> order_of(np.array([0.2, 0.5, 0.2]))
+    >>> rank_words(np.array([0.2, 0.5, 0.2]))
     [1, 0, 2]
     """
     return [int(index) for index in np.argsort(-np.asarray(scores, dtype=float), kind="stable")]

@@ -58,12 +58,13 @@ def basis_of(rotation_seed: int | None) -> Tensor:
         return pairs
     generator = torch.Generator().manual_seed(rotation_seed)
     drawn = torch.randn(WIDTH, N_CHANNELS, generator=generator, dtype=torch.double)
-    return torch.linalg.qr(drawn - drawn.mean(dim=0))[0].T
+    directions: Tensor = torch.linalg.qr(drawn - drawn.mean(dim=0))[0]
+    return directions.T
 
 
 def norm_gain(constant: float) -> float:
     """Gain of every layer norm, at which an ordinary state goes through as it is."""
-    return ((constant**2 + _REST) / WIDTH) ** 0.5
+    return float(((constant**2 + _REST) / WIDTH) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Neuron:
 
 
 @dataclass(frozen=True)
-class Attention:
+class HandSetAttention:
     """Matrices of an attention block between channels: query, key, value [C, D], output [D, C]."""
 
     query: Tensor
@@ -117,7 +118,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class FeedForward:
+class HandSetFeedForward:
     """Matrices of a feed-forward between channels: up [C, F], bias [F], down [F, C]."""
 
     up: Tensor
@@ -151,7 +152,7 @@ class Noise:
         return matrix + self._scale * drawn
 
 
-def attention_of(heads: Sequence[Head], noise: Noise) -> Attention:
+def attention_of(heads: Sequence[Head], noise: Noise) -> HandSetAttention:
     """Matrices of up to four heads; a head that is not given looks at the empty first position and
     gives nothing."""
     head_width = WIDTH // N_HEADS
@@ -173,10 +174,10 @@ def attention_of(heads: Sequence[Head], noise: Noise) -> Attention:
         value[CHANNELS[head.reads], first] = head.gain != 0
         output[CHANNELS[head.writes], first] = head.gain
     query, key, value = (noise.on(matrix, of_channels=True) for matrix in (query, key, value))
-    return Attention(query, key, value, noise.on(output.T, of_channels=False))
+    return HandSetAttention(query, key, value, noise.on(output.T, of_channels=False))
 
 
-def feed_forward_of(neurons: Sequence[Neuron], noise: Noise) -> FeedForward:
+def feed_forward_of(neurons: Sequence[Neuron], noise: Noise) -> HandSetFeedForward:
     """Matrices of a feed-forward with these neurons; the others do nothing."""
     up, down = (torch.zeros(N_CHANNELS, N_NEURONS, dtype=torch.double) for _ in range(2))
     bias = torch.zeros(N_NEURONS, dtype=torch.double)
@@ -186,4 +187,6 @@ def feed_forward_of(neurons: Sequence[Neuron], noise: Noise) -> FeedForward:
             up[CHANNELS[name], index] = weight
         for name, weight in neuron.writes.items():
             down[CHANNELS[name], index] = weight
-    return FeedForward(noise.on(up, of_channels=True), bias, noise.on(down.T, of_channels=False))
+    return HandSetFeedForward(
+        noise.on(up, of_channels=True), bias, noise.on(down.T, of_channels=False)
+    )

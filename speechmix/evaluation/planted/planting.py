@@ -16,8 +16,19 @@ from torch import Tensor
 from ...adapters.loading.load import load
 from ...adapters.model import Model
 from ...errors import InputError
+from .blueprint import N_LAYERS, NO, YES, Blueprint, HandSetLayer
 from .case_table import CUE, TARGET, Case, case_named
-from .hand_set_models import FAMILIES, N_LAYERS, NO, YES, Blueprint, Layer, PlantedFamily, inputs_of
+from .ground_truth import (
+    Edge,
+    Path,
+    decisive_inputs,
+    is_read_out,
+    planted_edges,
+    reached_inputs,
+    sources_stack,
+    stack_of_step,
+)
+from .hand_set_models import FAMILIES, PlantedFamily
 from .hand_set_weights import (
     N_POSITIONS,
     Head,
@@ -38,11 +49,6 @@ _OWN = Head(
 _OVERHEAR = Head({}, "content", "own", gain=0.5, logit=2.8, glances=0.7)
 # What the encoder knows of the answer comes to the decoder by this head, in the last layer.
 _READ_OUT = Head({TARGET: (TARGET,)}, "answer", "answer")
-
-Edge = tuple[str, int, int, int]  # stack, layer, target, source
-Path = tuple[
-    str, int, str, int
-]  # stack and position of the final state, stack and position of the input
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,12 @@ class Planted:
     @property
     def item(self) -> dict[str, Tensor]:
         """Prepared inputs, for `speechmix.mix`."""
-        return inputs_of(self.family, self.contents)
+        return FAMILIES[self.family].prepare(self.contents)
 
     @property
     def sources_from(self) -> str:
         """The stack that the sources of the planted stack's maps come from."""
-        return "encoder" if self.stack == "cross" else self.stack
+        return sources_stack(self.stack)
 
     @property
     def objective(self) -> tuple[int, int, int]:
@@ -114,7 +120,7 @@ class Planted:
             stack: [-c if inputs is None or (stack, p) in inputs else c for p, c in enumerate(row)]
             for stack, row in self.contents.items()
         }
-        return inputs_of(self.family, contents)
+        return FAMILIES[self.family].prepare(contents)
 
     def margin(self, item: Mapping[str, Tensor] | None = None) -> float:
         """Logit of the target less that of the foil, where something is said."""
@@ -157,7 +163,7 @@ def plant(
         Deviation of the Gaussian noise on every weight between channels, of which those in use are
         1 or more.
     constant : float
-        C, the constant channel. Layer norms are linear up to 1 / C^2, and what is mixed is 1 / C of
+        C, the constant channel. HandSetLayer norms are linear up to 1 / C^2, and what is mixed is 1 / C of
         a state's length.
 
     Returns
@@ -190,9 +196,9 @@ def plant(
         layer,
         load(module, check=False, device="cpu"),
         contents,
-        _edges(recipe, home, stack, layer),
-        _reached(recipe, home, stack),
-        _decisive(recipe, home, stack),
+        planted_edges(recipe, home, stack, layer),
+        reached_inputs(recipe, home, stack),
+        decisive_inputs(recipe, home, stack),
         TARGET,
         answer,
         other_answer,
@@ -236,39 +242,25 @@ def _contents(case: Case, generator: torch.Generator) -> tuple[int, ...]:
     return tuple(set_by_case.get(position, content) for position, content in enumerate(drawn))
 
 
-def _sources_from(stack: str) -> str:
-    return "encoder" if stack == "cross" else stack
-
-
-def _stack_at(case: Case, stack: str, offset: int) -> str:
-    """Where a step of the case happens: what comes before the last step into a decoder's
-    cross-attention, in the encoder."""
-    return "encoder" if stack == "cross" and offset < case.span - 1 else stack
-
-
-def _read_out(case: Case, home: PlantedFamily, stack: str) -> bool:
-    return "cross" in home.stacks and stack == "encoder" and not case.idle
-
-
 def _layers(
     case: Case, home: PlantedFamily, stack: str, first: int, noise: Noise
-) -> dict[str, list[Layer]]:
+) -> dict[str, list[HandSetLayer]]:
     """Layers of every stack that has layers of its own, the planted heads and neurons in their
     places."""
     own, overhear = ([], []) if case.idle else ([_OWN], [_OVERHEAR])
     heads: dict[tuple[str, int], list[Head]] = {}
     neurons: dict[tuple[str, int], list[Neuron]] = {}
     for offset, head in case.heads:
-        heads.setdefault((_stack_at(case, stack, offset), first + offset), []).append(head)
+        heads.setdefault((stack_of_step(case, stack, offset), first + offset), []).append(head)
     for offset, neuron in case.neurons:
         holder = "decoder" if stack == "cross" else stack
         neurons.setdefault((holder, first + offset), []).append(neuron)
-    if _read_out(case, home, stack):
+    if is_read_out(case, home, stack):
         heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT)
 
-    def layer_at(name: str, index: int) -> Layer:
+    def layer_at(name: str, index: int) -> HandSetLayer:
         has_cross = name == "decoder" and "cross" in home.stacks
-        return Layer(
+        return HandSetLayer(
             attention_of([*heads.get((name, index), []), *own], noise),
             feed_forward_of(neurons.get((name, index), []), noise),
             attention_of([*heads.get(("cross", index), []), *overhear], noise)
@@ -277,38 +269,3 @@ def _layers(
         )
 
     return {name: [layer_at(name, index) for index in range(N_LAYERS)] for name in home.inputs}
-
-
-def _edges(case: Case, home: PlantedFamily, stack: str, first: int) -> frozenset[Edge]:
-    edges = {
-        (_stack_at(case, stack, o), first + o, target, source) for o, target, source in case.edges
-    }
-    if _read_out(case, home, stack):
-        edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))
-    return frozenset(edges)
-
-
-def _reached(case: Case, home: PlantedFamily, stack: str) -> frozenset[Path]:
-    """Final states that hold something of another input: the case's own, and what is read out of
-    the encoder."""
-    source_stack, paths = _sources_from(stack), set()
-    for target, source in case.reached:
-        in_encoder = stack == "cross" and target != TARGET  # the third token of a relay is a frame
-        paths.add(
-            (
-                "encoder" if in_encoder else "decoder" if stack == "cross" else stack,
-                target,
-                source_stack,
-                source,
-            )
-        )
-    if _read_out(case, home, stack):
-        paths |= {("decoder", TARGET, *source) for source in _decisive(case, home, stack)}
-    return frozenset(paths)
-
-
-def _decisive(case: Case, home: PlantedFamily, stack: str) -> frozenset[tuple[str, int]]:
-    """Other inputs on which the answer depends: a frame that speaks for itself is none to the
-    encoder, and one to a decoder."""
-    alone = (TARGET,) if TARGET in case.contents and _read_out(case, home, stack) else ()
-    return frozenset((_sources_from(stack), source) for source in (*case.decisive, *alone))

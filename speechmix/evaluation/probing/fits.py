@@ -54,7 +54,7 @@ class Settings:
     scale: bool = True
     mode: str = "correct"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, allowed in (("method", METHODS), ("solver", SOLVERS), ("mode", MODES)):
             if getattr(self, name) not in allowed:
                 raise InputError(

@@ -93,7 +93,8 @@ def _logistic_bits(
         logits = fitted.decision_function(scored)
     # Not scikit-learn's log probabilities: those of sure predictions are minus infinity.
     logits = np.stack([np.zeros_like(logits), logits], axis=1) if logits.ndim == 1 else logits
-    return log_softmax(logits, axis=1) / np.log(2)
+    bits: np.ndarray = log_softmax(logits, axis=1) / np.log(2)
+    return bits
 
 
 def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

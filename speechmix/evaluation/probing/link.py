@@ -15,8 +15,7 @@ is too small; it is of one model, and says nothing of others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -100,7 +99,7 @@ def probing_agreement(
     return pd.DataFrame(rows, columns=[*by, *_COLUMNS])
 
 
-def _key(key: Any) -> tuple:
+def _key(key: Hashable) -> tuple[Hashable, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
@@ -122,7 +121,10 @@ def _correlated(curve: np.ndarray, read: np.ndarray, seed: int) -> dict[str, flo
     varies = len(curve) >= _FEWEST and all(
         np.ptp(values) > 1e-12 * np.abs(values).max() for values in (curve, read)
     )
-    ways: tuple[tuple[str, Callable], ...] = (("pearson", np.asarray), ("spearman", rankdata))
+    ways: tuple[tuple[str, Callable[[np.ndarray], np.ndarray]], ...] = (
+        ("pearson", np.asarray),
+        ("spearman", rankdata),
+    )
     for name, scale in ways:
         row[name], row[f"{name}_p"] = (
             permuted_r(scale(curve), scale(read), seed=seed) if varies else (np.nan, np.nan)

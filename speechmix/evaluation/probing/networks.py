@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 Network = Callable[[int, int], nn.Module]
 
@@ -59,13 +59,19 @@ class Constant(nn.Module):
 
 
 def train_once(
-    probe: nn.Module, x: Tensor, y: Tensor, training: Training, loss_of, optimizer, schedule: Any
+    probe: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    training: Training,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+    schedule: LRScheduler,
 ) -> None:
     """Train on all items once, in random order."""
     probe.train()
-    for batch in torch.randperm(len(y)).split(training.batch_size):
+    for batch in torch.split(torch.randperm(len(y)), training.batch_size):
         optimizer.zero_grad()
-        loss_of(probe(x[batch]), y[batch]).backward()
+        loss_of(probe(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]  # torch
         optimizer.step()
         schedule.step()
 
@@ -73,4 +79,5 @@ def train_once(
 def logits_of(probe: nn.Module, x: Tensor) -> Tensor:
     probe.eval()
     with torch.no_grad():
-        return probe(x)
+        logits: Tensor = probe(x)
+    return logits

@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from ...adapters.model import Model
@@ -92,7 +93,7 @@ class Probes:
     ties: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
-    def write(self, folder: str | PathLike) -> Path:
+    def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder.
 
         A run's page shows them (`speechmix report`). Rows of other models, or labels, that are
@@ -291,7 +292,7 @@ def probes_of(
     ]
     for model, states in models:
         facts = {"model": model.name, "init": model.init, "seed": model.seed}
-        states_of_items: list[Mapping] = []
+        states_of_items: list[Mapping[tuple[str, Position], np.ndarray]] = []
         for name, of_item in zip(task.names, states, strict=True):
             if isinstance(of_item, str):
                 left_out.append({**facts, "item": name, "reason": of_item})

@@ -47,7 +47,13 @@ def reference_costs(
 
 
 def _losses(
-    x, y, scored_x, scored_y, count: int, network: Network, training: Training
+    x: Tensor,
+    y: Tensor,
+    scored_x: Tensor,
+    scored_y: Tensor,
+    count: int,
+    network: Network,
+    training: Training,
 ) -> np.ndarray:
     """Losses of the scored items in the epoch with the smallest sum, by a probe that learns in the
     first epoch alone."""

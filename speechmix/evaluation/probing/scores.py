@@ -97,7 +97,8 @@ def _linearised(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """A value for each group, whose mean is sum / count over all groups and whose variance is that
     of this ratio [G]."""
     ratio = sums.sum() / counts.sum()
-    return ratio + (sums - ratio * counts) / counts.mean()
+    values: np.ndarray = ratio + (sums - ratio * counts) / counts.mean()
+    return values
 
 
 def _by_group(values: Numbers, groups: Texts) -> tuple[np.ndarray, np.ndarray]:

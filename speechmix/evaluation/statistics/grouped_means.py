@@ -241,7 +241,11 @@ def matrices(
         key = tuple(means[name].iat[here[0]] for name in by)
         yield (
             key,
-            pd.DataFrame(matrix, index=plain(row_labels[is_present]), columns=plain(column_labels)),
+            pd.DataFrame(
+                matrix,
+                index=object_labels(row_labels[is_present]),
+                columns=object_labels(column_labels),
+            ),
         )
 
 
@@ -250,7 +254,7 @@ def _changes(numbers: np.ndarray) -> np.ndarray:
     return np.concatenate([[True], numbers[1:] != numbers[:-1]])[: len(numbers)]
 
 
-def plain(labels: pd.Index) -> pd.Index:
+def object_labels(labels: pd.Index) -> pd.Index:
     """Labels that were categories as what they are."""
     return (
         pd.Index(labels.categories.take(labels.codes))

@@ -70,7 +70,7 @@ def map_correlations(
     for key, mixing_map in maps.items():
         name = key if isinstance(key, str) else key[0]
         stacks.setdefault(mixing_map.stack, {})[name] = mixing_map.normalized().mean_heads()
-    rows: list[list] = []
+    rows: list[list[object]] = []
     for stack, named in stacks.items():
         if reference not in named:
             raise InputError(
@@ -132,7 +132,7 @@ def mean_correlations(
 
 def _of_stack(
     stack: str, named: Mapping[str, MixingMap], reference: str, diagonal: bool
-) -> list[list]:
+) -> list[list[object]]:
     expected = named[reference]
     starts = [[span.start for span in spans] for spans in (expected.targets, expected.sources)]
     for name, mixing_map in named.items():

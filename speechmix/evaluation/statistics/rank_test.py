@@ -120,7 +120,8 @@ def _ranks(models: np.ndarray) -> np.ndarray:
     M, E] -> [draws, E]."""
     z = _standardized(models)
     largest_of_twins = z[:, 1:].max(axis=2)
-    return 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
+    ranks: np.ndarray = 1 + (largest_of_twins[:, :, None] >= z[:, :1] - 1e-9).sum(axis=1)
+    return ranks
 
 
 def _with_clip_errors(
@@ -195,7 +196,8 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     gap = centred * models / others  # x - mean of the others
     squares = (centred**2).sum(axis=-2, keepdims=True) - centred**2 * models / others
     spread = np.sqrt(np.maximum(squares, 0) / max(others - 1, 1))
-    return gap / np.maximum(spread, _SMALLEST_SPREAD)
+    z: np.ndarray = gap / np.maximum(spread, _SMALLEST_SPREAD)
+    return z
 
 
 def twin_limits(means: np.ndarray) -> tuple[float, float]:

@@ -66,7 +66,8 @@ def _t(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
     filled = filled / np.where(size > 0, size, 1)[:, None]  # t does not depend on the unit
     means = signs @ filled.T / counts
     variances = ((filled**2).sum(axis=1) / counts - means**2).clip(1e-12)
-    return means * np.sqrt((counts - 1) / variances)
+    t: np.ndarray = means * np.sqrt((counts - 1) / variances)
+    return t
 
 
 def _signs(count: int) -> np.ndarray:

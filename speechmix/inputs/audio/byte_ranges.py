@@ -218,7 +218,8 @@ def _cell_bytes(place: Cell) -> bytes:
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()
     if content is None:
         raise InputError(f"{place}: expected an encoded recording in this cell, found none")
-    return content
+    result: bytes = content
+    return result
 
 
 def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:

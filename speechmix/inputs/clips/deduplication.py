@@ -105,7 +105,8 @@ class _Recordings:
         stored: bytes = self._database.execute(
             "SELECT path FROM recordings WHERE key = ?", row[:1]
         ).fetchone()[0]
-        return stored.decode("utf-8", "surrogatepass")
+        result: str | None = stored.decode("utf-8", "surrogatepass")
+        return result
 
 
 def _bytes_digest(path: str) -> str:

@@ -110,7 +110,8 @@ class LogitContributions:
             for index, span in enumerate(self.sources[side]):
                 if self.position in span.positions:
                     total[index] += self.single_parts.get("embedding", 0.0)
-        return total
+        result: np.ndarray = total
+        return result
 
     @property
     def error(self) -> float:

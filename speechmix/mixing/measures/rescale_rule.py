@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...adapters.transformers_types import TorchFunction
 from ...errors import MissingExtraError
 
 
@@ -90,7 +91,8 @@ def rescaled(
             )
 
         def forward(self, states: Tensor) -> Tensor:
-            return function(states)
+            result: Tensor = function(states)
+            return result
 
     rest = LayersAbove()
     try:

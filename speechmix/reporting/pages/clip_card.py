@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
@@ -29,6 +29,7 @@ from .transcription import WrittenText
 class ClipCard:
     """What the page shows of a clip; sound and picture are base64."""
 
+    kind: ClassVar[str] = "clip"
     name: str
     heading: str
     text: str | None
@@ -43,7 +44,7 @@ class ClipCard:
     written: Sequence[WrittenText] = ()
     anchor: str = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "anchor", clip_anchor(self.name))
 
     @property

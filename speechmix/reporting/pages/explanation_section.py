@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
@@ -50,6 +50,7 @@ class WhyCard:
         Views by model, and the sound (WAV, base64; "" for none), as the page's script takes them.
     """
 
+    kind: ClassVar[str] = "why"
     name: str
     heading: str
     text: str
@@ -91,7 +92,7 @@ def _items(content: PageContent) -> list[Item]:
     return [_WHAT, *cards, *reasons]
 
 
-def _sound(study: Study, name: str, at_hand: Clip | None, audio: str | PathLike | None) -> str:
+def _sound(study: Study, name: str, at_hand: Clip | None, audio: str | PathLike[str] | None) -> str:
     clip = audible_clip(study.run, name, {}, at_hand, audio)
     return "" if clip is None else base64.b64encode(wav(clip)).decode("ascii")
 

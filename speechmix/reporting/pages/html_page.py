@@ -13,17 +13,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pandas as pd
 
 from ...explanations.page import view_file
 from .page_figures import page_svg
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-
-    from .clip_card import ClipCard
-    from .explanation_section import WhyCard
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -38,6 +36,23 @@ class Picture:
     narrow: bytes = b""
 
 
+class PageCard(Protocol):
+    """What a macro of ``items.html`` lays out: a clip, or an explanation.
+
+    Parameters
+    ----------
+    kind : {"clip", "why"}
+        Name of the macro.
+    name : str
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class FirstScreen:
     """What a reader sees first: what must be known, warnings, the answer with its figure, and a
@@ -47,7 +62,7 @@ class FirstScreen:
     warnings: Sequence[str] = ()
     answer: Sequence[str] = ()
     figure: Picture | None = None
-    clip: ClipCard | None = None
+    clip: PageCard | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class SortableTable:
     links: Mapping[str, str] = field(default_factory=dict)
 
 
-Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | ClipCard | WhyCard"
+Item: TypeAlias = "str | pd.DataFrame | SortableTable | Picture | Figure | PageCard"
 # A part of the page: (heading, what to show under it).
 Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
@@ -71,8 +86,7 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
     title : str
     parts : sequence of (heading, items)
         Items are paragraphs (str), tables (DataFrame, SortableTable), figures (Figure, Picture),
-        clips (ClipCard) or explanations (WhyCard). Clips are closed, and drawn when they are
-        opened.
+        clips or explanations (PageCard). Clips are closed, and drawn when they are opened.
     first : FirstScreen, optional
         What stands above all parts; its clip is open.
 
@@ -86,7 +100,8 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True
     )
-    explains = any(hasattr(item, "why") for _, items in parts for item in items)
+    parts_by_kind = [(heading, [_item(item) for item in items]) for heading, items in parts]
+    explains = any(kind == "why" for _, items in parts_by_kind for kind, _ in items)
     script = "\n".join(
         [
             '"use strict";',
@@ -99,7 +114,7 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
         title=title,
         first=first,
         figure=_item(first.figure)[1] if first and first.figure else None,
-        parts=[(heading, [_item(item) for item in items]) for heading, items in parts],
+        parts=parts_by_kind,
         style=read_template("page.css") + (view_file("explanation.css") if explains else ""),
         script=script,
         script_hash="sha256-"
@@ -110,7 +125,10 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
     )  # half a character, as JSON may hold it, cannot be written
 
 
-def _item(item) -> tuple[str, object]:
+def _item(item: Item) -> tuple[str, object]:
+    """The macro that lays an item out, and what it takes."""
+    from matplotlib.figure import Figure
+
     if isinstance(item, str):
         return "text", item
     if isinstance(item, Picture):
@@ -119,15 +137,13 @@ def _item(item) -> tuple[str, object]:
             "narrow": _data(item.narrow),
             "caption": item.caption,
         }
-    if hasattr(item, "savefig"):
+    if isinstance(item, Figure):
         return _item(Picture(page_svg(item)))
-    if hasattr(item, "anchor"):
-        return "clip", item
-    if hasattr(item, "why"):
-        return "why", item
-    return "table", _table(
-        item if isinstance(item, SortableTable) else SortableTable(item), hasattr(item, "links")
-    )
+    if isinstance(item, pd.DataFrame):
+        return "table", {**sortable_cells(item), "links": {}, "sortable": False}
+    if isinstance(item, SortableTable):
+        return "table", {**sortable_cells(item.table), "links": item.links, "sortable": True}
+    return item.kind, item
 
 
 def _data(image: bytes) -> str:
@@ -136,11 +152,7 @@ def _data(image: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
 
 
-def _table(item: SortableTable, sortable: bool) -> dict[str, object]:
-    return {**sortable_cells(item.table), "links": item.links, "sortable": sortable}
-
-
-def sortable_cells(table: pd.DataFrame) -> dict[str, list]:
+def sortable_cells(table: pd.DataFrame) -> dict[str, Sequence[object]]:
     """A table as a page has it: columns, which of them are numbers, rows of (is a number, text,
     what to sort by)."""
     numeric = [dtype.kind in "iuf" for dtype in table.dtypes]

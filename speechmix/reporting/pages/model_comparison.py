@@ -110,7 +110,7 @@ class ModelComparison:
         table, target_rows = self._rows(published)
         return cue_figure(table, x="depth", published=True, target_rows=target_rows)
 
-    def write(self, out: str | PathLike, *, published: bool | str = False) -> Path:
+    def write(self, out: str | PathLike[str], *, published: bool | str = False) -> Path:
         """Write the page, its tables as CSV and the headline as Markdown into a folder; returns the
         page's path.
 
@@ -214,7 +214,7 @@ def _picture(figure: Figure, narrow: Figure, caption: str = "") -> Picture:
 
 
 def compare(
-    *runs: str | PathLike | Run | StoredRun,
+    *runs: str | PathLike[str] | Run | StoredRun,
     measures: Sequence[str] | None = None,
     stacks: Sequence[str] | None = None,
 ) -> ModelComparison:

@@ -2,7 +2,7 @@
 
 In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
 parts of the page. A new section is one file with a `PageSection`, and one line in
-`study_page.SECTIONS`, whose order is that of the page.
+`study_page.SECTIONS`, which has the order of the page. Code outside the package appends to it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
     best = rank.groupby([table["model"], table["part"], table["stack"]]).transform("min")
     best_ranked = table[rank == best]
     several = best_ranked.groupby(["model", "part", "stack"])["position"].transform("nunique") > 1
-    return best_ranked[~several | (best_ranked["position"] == best_ranked["position"].min())]
+    is_first = best_ranked["position"] == best_ranked["position"].min()
+    main_positions: pd.DataFrame = best_ranked[~several | is_first]
+    return main_positions
 
 
 def _with_cross(table: pd.DataFrame) -> pd.DataFrame:

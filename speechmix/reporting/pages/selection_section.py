@@ -107,18 +107,6 @@ def _transcribed_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
     return {str(model): (len(rates), float(rates.mean())) for model, rates in by_model}
 
 
-def corpus_error_rate(run: StoredRun, model: str) -> tuple[int, float] | None:
-    """Clips and mean character error rate of a model over all that were transcribed; None where
-    that is not known."""
-    facts = next(
-        (facts for facts in _selection(run).get("models", ()) if facts["model"] == model), None
-    )
-    return facts and (
-        int(facts["transcribed_clips"]),
-        float(facts["transcribed_cer_percent"]) / 100,
-    )
-
-
 def _selection(run: StoredRun) -> Mapping[str, Any]:
     return run.description.get("selection") or {}
 

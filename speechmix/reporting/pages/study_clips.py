@@ -116,7 +116,7 @@ def clip_cards(
     study: Study,
     *,
     asked: Sequence[str] = (),
-    audio: str | PathLike | None = None,
+    audio: str | PathLike[str] | None = None,
     clips: Sequence[Clip] = (),
     unreadable: list[str] | None = None,
 ) -> list[ClipCard]:
@@ -157,7 +157,7 @@ def clip_cards(
 
 
 def audible_clip(
-    run: StoredRun, name: str, maps: Maps, at_hand: Clip | None, audio: str | PathLike | None
+    run: StoredRun, name: str, maps: Maps, at_hand: Clip | None, audio: str | PathLike[str] | None
 ) -> Clip | None:
     """A clip of a run with its sound, if that is to be found and can be read."""
     try:

@@ -19,9 +19,7 @@ from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun
 from ...runs.results.run_folder import RUNNING
-from .cue_need_section import (
-    short_answers,
-)
+from .cue_need_section import short_answers
 from .explanation_section import EXPLANATIONS
 from .faithfulness_section import FAITHFULNESS
 from .html_page import FirstScreen, Picture, render_page
@@ -63,7 +61,7 @@ _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no
 
 
 # In the order of the page.
-SECTIONS: tuple[PageParts, ...] = (
+SECTIONS: list[PageParts] = [
     CLIPS_TO_HEAR,
     EXPLANATIONS,
     CLAIMS,
@@ -84,20 +82,20 @@ SECTIONS: tuple[PageParts, ...] = (
     ALL_CLIPS,
     LEFT_OUT,
     PROVENANCE,
-)
+]
 
 
 def report(
-    folder: str | PathLike,
+    folder: str | PathLike[str],
     *,
     title: str | None = None,
     notes: list[str] | None = None,
     asked: Sequence[str] = (),
-    audio: str | PathLike | None = None,
+    audio: str | PathLike[str] | None = None,
     clips: Sequence[Clip] = (),
     published: bool | str = False,
     group: str | None = None,
-    out: str | PathLike | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> Path:
     """Write the page of a run again, from its folder; title and notes are those of before, other
     options as in `write_study`.
@@ -127,10 +125,10 @@ def write_study(
     title: str,
     notes: list[str],
     asked: Sequence[str] = (),
-    audio: str | PathLike | None = None,
+    audio: str | PathLike[str] | None = None,
     clips: Sequence[Clip] = (),
     published: bool | str = False,
-    out: str | PathLike | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> Path:
     """Write figures, tables and the page of a run; returns the page's path.
 

@@ -56,7 +56,7 @@ class Study:
     group: str | None = None
 
     @classmethod
-    def of(cls, run: str | PathLike | Run | StoredRun, *, group: str | None = None) -> Study:
+    def of(cls, run: str | PathLike[str] | Run | StoredRun, *, group: str | None = None) -> Study:
         """Open a run's folder as a study.
 
         Raises
@@ -74,7 +74,7 @@ class Study:
     @property
     def ties(self) -> str:
         """What makes clips a group, in words; "" if nothing does."""
-        return self.clips.attrs["ties"]
+        return str(self.clips.attrs["ties"])
 
     @cached_property
     def table(self) -> pd.DataFrame:

@@ -14,7 +14,6 @@ import pandas as pd
 from ...inputs.words.transcript_accuracy import TRANSCRIBES, normalize_transcript
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
-from .selection_section import corpus_error_rate
 from .wording import format_count
 
 _NOT_TRANSCRIBED = (
@@ -106,7 +105,7 @@ def error_rate_notes(run: StoredRun) -> list[str]:
             f"{model}: character error rate {100 * rates.mean():.0f} % over "
             f"{format_count(len(rates), 'scored clip')}"
         )
-        everything = corpus_error_rate(run, model)
+        everything = _corpus_error_rate(run, model)
         if everything is not None:
             note += f", {100 * everything[1]:.0f} % over all {everything[0]} that were transcribed"
         notes.append(f"{note}.")
@@ -123,3 +122,14 @@ def _rates(run: StoredRun) -> list[tuple[str, pd.Series]]:
     """Character error rates of each trained model."""
     grouped = run.transcripts.groupby("model", sort=False) if len(run.transcripts) else ()
     return [(str(model), rows.character_error_rate) for model, rows in grouped]
+
+
+def _corpus_error_rate(run: StoredRun, model: str) -> tuple[int, float] | None:
+    """Clips and mean character error rate of a model over all that were transcribed; None where
+    that is not known."""
+    models = (run.description.get("selection") or {}).get("models", ())
+    facts = next((facts for facts in models if facts["model"] == model), None)
+    return facts and (
+        int(facts["transcribed_clips"]),
+        float(facts["transcribed_cer_percent"]) / 100,
+    )

@@ -9,6 +9,7 @@ right what was done.
 from __future__ import annotations
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -187,7 +188,7 @@ def _draw(
 def _add_legend(
     figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: pd.DataFrame, *, columns: int
 ) -> None:
-    handles: list = [
+    handles: list[Artist] = [
         Line2D(
             [],
             [],

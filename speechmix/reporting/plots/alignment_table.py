@@ -17,6 +17,7 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from ...errors import InputError
@@ -252,7 +253,9 @@ def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
     return figure
 
 
-def _draw(ax: Axes, table: _Table, room: tuple[float, float], limits: tuple[float, float]):
+def _draw(
+    ax: Axes, table: _Table, room: tuple[float, float], limits: tuple[float, float]
+) -> ScalarMappable:
     """Cells with the number in each, dark on light and light on dark; `room` is rows and columns,
     so that all are alike."""
     cells = panels.draw_cells(ax, table.values, limits=limits)

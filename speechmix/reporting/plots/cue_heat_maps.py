@@ -11,15 +11,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import plain
+from ...evaluation.statistics.grouped_means import object_labels
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_tables import (
@@ -35,6 +35,8 @@ from .published_figures import ALL_ROWS, PUBLISHED, published_beside
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
+PanelKey = tuple[str, str, str]  # model, stack, init
+_Cell = tuple[str, str, int, str]  # model, stack, layer, measure
 
 
 def measure_heat_map(
@@ -133,23 +135,23 @@ class _CellPanels:
     """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
     they are said."""
 
-    grids: Mapping[Any, Grid]
+    grids: Mapping[PanelKey, Grid]
     sides: Mapping[str, Sequence[str]]  # inits by stack
     measures: Sequence[str]
     limits: tuple[float, float]
     title: str
     label: str = CUE_LABEL
     cmap: str = panels.SHARE_COLORS
-    bold: Collection[tuple] = frozenset()
+    bold: Collection[_Cell] = frozenset()
 
 
 def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> _CellPanels:
     """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
     measures = ordered_values(rows, "measure")
-    grids = {
-        key: _grid(part, measures)
-        for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True)
-    }
+    grids: dict[PanelKey, Grid] = {}
+    for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
+        model, stack, init = map(str, key)
+        grids[model, stack, init] = _grid(part, measures)
     sides = {
         stack: _inits(rows.loc[rows["stack"] == stack, "init"])
         for stack in ordered_values(rows, "stack")
@@ -225,7 +227,7 @@ def difference_cells(
     """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `unit_means`, parted by
     the column."""
     measures = ordered_values(rows, "measure")
-    grids: dict[Any, Grid] = {}
+    grids: dict[PanelKey, Grid] = {}
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
         minuend, subtrahend = (
@@ -233,7 +235,7 @@ def difference_cells(
         )
         gap = minuend - subtrahend.reindex(minuend.index)
         if gap.notna().any(axis=None):
-            labels = dict(zip(keys, key, strict=True))
+            labels = dict(zip(keys, map(str, key), strict=True))
             place = (
                 labels.get("model", f"{first} - {second}"),
                 labels["stack"],
@@ -334,7 +336,7 @@ def draw_cell_panels(computed: _CellPanels, *, narrow: bool = False) -> Figure:
 
 
 def _lines(
-    grids: Mapping[tuple, Grid], sides: Mapping[str, Sequence[str]], narrow: bool
+    grids: Mapping[PanelKey, Grid], sides: Mapping[str, Sequence[str]], narrow: bool
 ) -> list[tuple[str, list[tuple[str, str] | None]]]:
     """Model and panels (stack, init) of each line; a gap (None) parts one stack from the next."""
     models = list(dict.fromkeys(model for model, *_ in grids))
@@ -363,7 +365,7 @@ def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     pivot = part.pivot_table(
         index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
     )
-    pivot.columns = plain(pivot.columns)
+    pivot.columns = object_labels(pivot.columns)
     return pivot.sort_index().reindex(columns=list(measures))
 
 
@@ -373,7 +375,7 @@ def _grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 
-def _claimed(claims: pd.DataFrame | None) -> set[tuple]:
+def _claimed(claims: pd.DataFrame | None) -> set[_Cell]:
     """(model, stack, layer, measure) of which a difference is claimed."""
     if claims is None or "claim" not in claims:
         return set()
@@ -386,15 +388,15 @@ def _claimed(claims: pd.DataFrame | None) -> set[tuple]:
 
 def _draw_numbers(
     ax: Axes,
-    values,
-    layers,
-    measures,
+    values: np.ma.MaskedArray,
+    layers: Sequence[int],
+    measures: Sequence[str],
     *,
-    limits,
-    cmap=panels.SHARE_COLORS,
-    bold=frozenset(),
-    places=1,
-):
+    limits: tuple[float, float],
+    cmap: str = panels.SHARE_COLORS,
+    bold: Collection[tuple[int, str]] = frozenset(),
+    places: int = 1,
+) -> ScalarMappable:
     """Cells with the number in each, dark on light and light on dark."""
     cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")

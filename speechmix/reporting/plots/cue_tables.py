@@ -61,7 +61,8 @@ def select_target_rows(table: pd.DataFrame, which: str) -> pd.DataFrame:
     place = clip * len(stacks) + stack
     has_such = np.zeros(place.max() + 1, dtype=bool)
     has_such[place[of_which]] = True
-    return table[of_which | ~has_such[place]]
+    selected: pd.DataFrame = table[of_which | ~has_such[place]]
+    return selected
 
 
 def describe_target_rows(table: pd.DataFrame) -> str:
@@ -198,7 +199,7 @@ def unit_means(
     by: Sequence[str] = (),
     value: str = "contribution",
     scale: float = 100.0,
-):
+) -> pd.DataFrame:
     """Mean of each unit (group of clips) of a `select_cue_rows` table, times `scale`: columns of `by`,
     `COLUMNS` less clip, unit."""
     keys = [*by, *_CURVE, "layer", "depth", "unit"]

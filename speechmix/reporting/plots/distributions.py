@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import grouped_means, plain, taken
+from ...evaluation.statistics.grouped_means import grouped_means, object_labels, taken
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_tables import ordered_values, select_cue_rows, unit_means
@@ -45,7 +45,7 @@ def _best_layers(of_units: pd.DataFrame) -> pd.Series:
         .set_index(keys)["contribution"]
         .unstack("init")
     )
-    means.columns = plain(means.columns)
+    means.columns = object_labels(means.columns)
     gain = (
         means["trained"] - means["random"]
         if {"trained", "random"} <= set(means)

@@ -73,8 +73,8 @@ def heat_map(
     --------
     >>> from speechmix.inputs.words.spans import Span
     >>> words = (Span(0, 10, "les"), Span(10, 30, "livres"))
-    >>> one = MixingMap(np.array([[[3.0, 1.0], [1.0, 1.0]]]), words, words, "value_zeroing", "encoder", (3,))
-    >>> heat_map(one, ax=Figure().add_subplot()).get_title()
+    >>> mixing_map = MixingMap(np.array([[[3.0, 1.0], [1.0, 1.0]]]), words, words, "value_zeroing", "encoder", (3,))
+    >>> heat_map(mixing_map, ax=Figure().add_subplot()).get_title()
     'value zeroing, encoder, layer 3'
     """
     check_drawable(mixing_map)
@@ -234,7 +234,7 @@ def _around(
     columns: int = 1,
     rows: int = 1,
     most: int = 22,
-):
+) -> tuple[float, float]:
     """Size of a figure, in inches, whose panels are this large: room for labels, titles and the
     colour bar is added."""
     left = unit_labels.label_room(mixing_map.targets, most=most) + 0.3

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.markers import CARETLEFT
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -252,21 +253,21 @@ def _ink(cells: ScalarMappable, value: float) -> str:
     return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
 
 
-def _is_light(color: Any) -> bool:
+def _is_light(color: Iterable[float]) -> bool:
     red, green, blue, *_ = color
-    return 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+    return bool(0.299 * red + 0.587 * green + 0.114 * blue > 0.5)
 
 
 def add_color_bar(
-    figure,
+    figure: Figure | SubFigure,
     cells: ScalarMappable,
-    axes,
+    axes: Axes | Iterable[Axes] | None,
     *,
     values: Collection[np.ma.MaskedArray],
     label: str,
     inches: float,
-    place=None,
-):
+    place: Axes | None = None,
+) -> None:
     """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells
     where there are any.
 
@@ -296,7 +297,6 @@ def add_color_bar(
     )
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     bar.outline.set_linewidth(0.6)
-    return bar
 
 
 def outline_cells(
@@ -371,10 +371,17 @@ def style_curve_axis(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def add_legend(part, handles: Sequence, *, columns: int, title: str | None = None, **place) -> None:
+def add_legend(
+    holder: Figure | SubFigure | Axes,
+    handles: Sequence[Artist],
+    *,
+    columns: int,
+    title: str | None = None,
+    **options: Any,
+) -> None:
     """Legend without a frame, in plain text, of a figure or an Axes; the title is a note above the
     entries."""
-    legend = part.legend(
+    legend = holder.legend(
         handles=handles,
         ncols=columns,
         title=title,
@@ -382,7 +389,7 @@ def add_legend(part, handles: Sequence, *, columns: int, title: str | None = Non
         title_fontsize=TICK_SIZE,
         frameon=False,
         borderaxespad=0.2,
-        **place,
+        **options,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -20,15 +20,17 @@ PUBLISHED_CLIP, PUBLISHED = (
     ", published",
 )  # the clip, and the end of a model's name
 ALL_ROWS = "target"  # of a map: what the published figures are means over
+PublishedData: TypeAlias = "dict[str, Any]"  # each figure has its own form
 _FOLDER = Path(__file__).parent / "published"
 _FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 
 @cache
-def read_published_data(name: str) -> dict[str, Any]:
+def read_published_data(name: str) -> PublishedData:
     """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution),
     "speech_figure_4" (probing), ..."""
-    return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    data: PublishedData = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return data
 
 
 def published_contributions() -> pd.DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
@@ -93,7 +94,7 @@ def _name(routes: Routes, level: int) -> str:
     return step.name if not crosses else f"{step.crossing}, {step.name}"
 
 
-def _draw_ribbon(ax, xs: np.ndarray, heights: list[float], width: float, color: str) -> None:
+def _draw_ribbon(ax: Axes, xs: np.ndarray, heights: list[float], width: float, color: str) -> None:
     """A band that leaves and reaches each level horizontally."""
     upper, lower = (
         [(float(xs[0]), heights[0] + width / 2)],

@@ -19,7 +19,7 @@ from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import spelled_cue
 from ...inputs.words.multipart_words import in_order
-from ...inputs.words.spans import Word
+from ...inputs.words.timed_words import Word
 from . import panels, unit_labels
 from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
 

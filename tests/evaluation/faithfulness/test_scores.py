@@ -13,7 +13,7 @@ from speechmix.evaluation.faithfulness.scores import (
     insertion,
     kendall,
     of_ranks,
-    order_of,
+    rank_words,
     spearman,
     sufficiency,
     top_1,
@@ -68,4 +68,4 @@ def test_areas_by_hand():
 
 
 def test_order_is_from_the_most_important():
-    assert order_of(DROPS) == [1, 3, 0, 2]
+    assert rank_words(DROPS) == [1, 3, 0, 2]

@@ -14,7 +14,7 @@ from speechmix.adapters.capture.hidden_states import hidden_states
 from speechmix.errors import InputError
 from speechmix.evaluation.planted import plant
 from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
-from speechmix.evaluation.planted.hand_set_models import inputs_of
+from speechmix.evaluation.planted.hand_set_models import FAMILIES
 from speechmix.evaluation.probing.fits import Settings, fitted
 from speechmix.evaluation.probing.probe import ANSWERS_FILE, FILE
 from speechmix.evaluation.probing.task import Task
@@ -37,7 +37,7 @@ def planted_probes(case: str, layer: int, position: int) -> pd.Series:
             ("decoder", "target"): np.stack(
                 hidden_states(
                     planted.model,
-                    inputs_of("gpt2", {"decoder": row}),
+                    FAMILIES["gpt2"].prepare({"decoder": row}),
                     lambda _, h: h[0, position].numpy(),
                 )["decoder"]
             )

@@ -1,0 +1,69 @@
+"""Decision maps of planted models: what the margin loses without each input, by knock-out and by
+patching.
+
+In: a `Planted`. Out: effects of all its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from ...errors import InputError
+from ...interventions.knock_out import knock_out
+from ...interventions.patching import patch
+from .planting import Planted
+
+DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"
+
+
+def _knocked_out(planted: Planted) -> np.ndarray:
+    """Drops [L, S] with each source's values zeroed in one layer of the planted stack."""
+    drops = knock_out(
+        planted.model, planted.item, stacks=[planted.stack], objective=planted.objective
+    )
+    return drops.scores(planted.stack)
+
+
+def _patched(planted: Planted, *, layers: slice) -> np.ndarray:
+    """Drops [L, S] with each source's states, as they enter a layer, those of the same input with
+    all contents negated."""
+    stack, counterfactual = planted.sources_from, planted.flipped()
+    effects = patch(
+        planted.model,
+        planted.item,
+        counterfactual,
+        what="states",
+        stacks=[stack],
+        objective=planted.objective,
+    )
+    return effects.scores(stack)[layers]
+
+
+# Decision maps by name: what the margin loses with each source, [L, S].
+DECISION_MAPS: dict[str, DecisionMaker] = {
+    "knock_out": _knocked_out,
+    "patch (all layers)": partial(_patched, layers=slice(None)),
+    "patch (first layer)": partial(_patched, layers=slice(0, 1)),
+}
+
+
+def input_effects(
+    planted: Planted, name: str, effects_of: Callable[[Planted], np.ndarray]
+) -> np.ndarray:
+    """What each input counts by a decision map; nothing, for inputs of a stack that is not asked
+    about."""
+    effects = np.atleast_2d(np.abs(np.asarray(effects_of(planted), dtype=float)))
+    own = planted.contents[planted.sources_from]
+    if effects.ndim != 2 or effects.shape[1] != len(own):
+        raise InputError(
+            f"{name}: expected effects [layers, {len(own)} sources], found shape {effects.shape}"
+        )
+    rows = [
+        effects.max(axis=0) if stack == planted.sources_from else np.zeros(len(row))
+        for stack, row in planted.contents.items()
+    ]
+    return np.concatenate(rows)

@@ -1,0 +1,69 @@
+"""What is true of a planted model: edges of its layers, inputs that reach its final states, inputs
+that its answer depends on.
+
+In: a case, a family of models, a stack and a layer. Out: sets of pairs of positions.
+"""
+
+from __future__ import annotations
+
+from .blueprint import N_LAYERS
+from .case_table import TARGET, Case
+from .hand_set_models import PlantedFamily
+
+Edge = tuple[str, int, int, int]  # stack, layer, target, source
+Path = tuple[
+    str, int, str, int
+]  # stack and position of the final state, stack and position of the input
+
+
+def sources_stack(stack: str) -> str:
+    """Return the stack that the sources of a stack's maps come from."""
+    return "encoder" if stack == "cross" else stack
+
+
+def stack_of_step(case: Case, stack: str, offset: int) -> str:
+    """Where a step of the case happens: what comes before the last step into a decoder's
+    cross-attention, in the encoder."""
+    return "encoder" if stack == "cross" and offset < case.span - 1 else stack
+
+
+def is_read_out(case: Case, home: PlantedFamily, stack: str) -> bool:
+    """Return whether a cross-attention reads what arrives in the encoder."""
+    return "cross" in home.stacks and stack == "encoder" and not case.idle
+
+
+def planted_edges(case: Case, home: PlantedFamily, stack: str, first: int) -> frozenset[Edge]:
+    """Return the edges of the case, and the one that reads the encoder out."""
+    edges = {
+        (stack_of_step(case, stack, o), first + o, target, source)
+        for o, target, source in case.edges
+    }
+    if is_read_out(case, home, stack):
+        edges.add(("cross", N_LAYERS - 1, TARGET, TARGET))
+    return frozenset(edges)
+
+
+def reached_inputs(case: Case, home: PlantedFamily, stack: str) -> frozenset[Path]:
+    """Final states that hold something of another input: the case's own, and what is read out of
+    the encoder."""
+    source_stack, paths = sources_stack(stack), set()
+    for target, source in case.reached:
+        in_encoder = stack == "cross" and target != TARGET  # the third token of a relay is a frame
+        paths.add(
+            (
+                "encoder" if in_encoder else "decoder" if stack == "cross" else stack,
+                target,
+                source_stack,
+                source,
+            )
+        )
+    if is_read_out(case, home, stack):
+        paths |= {("decoder", TARGET, *source) for source in decisive_inputs(case, home, stack)}
+    return frozenset(paths)
+
+
+def decisive_inputs(case: Case, home: PlantedFamily, stack: str) -> frozenset[tuple[str, int]]:
+    """Other inputs on which the answer depends: a frame that speaks for itself is none to the
+    encoder, and one to a decoder."""
+    alone = (TARGET,) if TARGET in case.contents and is_read_out(case, home, stack) else ()
+    return frozenset((sources_stack(stack), source) for source in (*case.decisive, *alone))

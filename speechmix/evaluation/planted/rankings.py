@@ -1,0 +1,143 @@
+"""Pairs (target, source) of a planted model, ranked by a map's scores, with the true ones marked.
+
+The empty first position (a special token) and a position's own column are left out; so are pairs
+that a causal mask forbids. Average precision judges the order alone. Precision and recall are of
+the pairs reported as edges: those with more than an even share of their row (1 / sources that the
+row sees), the row normalised with the target's own column and the first's in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...mixing.maps.measure_registry import measure_facts
+from ...mixing.maps.mixing_map import MixingMap
+from ...mixing.maps.numerics import normalize_rows
+from ..cue_alignment import average_precision
+from .case_table import TARGET
+from .planting import Planted
+
+
+class Ranking(NamedTuple):
+    """Scores of pairs, and which of them are true.
+
+    Parameters
+    ----------
+    scores, shares : ndarray [...]
+        Raw scores, and shares of their rows.
+    is_edge, is_pair : ndarray of bool [...]
+        True pairs, and those that are judged at all.
+    even : ndarray [...]
+        An even share of the pair's row.
+    """
+
+    scores: np.ndarray
+    shares: np.ndarray
+    is_edge: np.ndarray
+    is_pair: np.ndarray
+    even: np.ndarray
+
+    def judged(self) -> dict[str, float]:
+        """Average precision, precision, recall and counts; NaN where there is nothing to divide by.
+
+        Examples
+        --------
+        >>> yes = np.ones(4, dtype=bool)
+        >>> shares = np.array([0.6, 0.1, 0.3, 0.0])
+        >>> ranking = Ranking(shares, shares, np.array([True, True, False, False]), yes, np.full(4, 0.25))
+        >>> {name: round(value, 2) for name, value in ranking.judged().items()}
+        {'average_precision': 0.83, 'precision': 0.5, 'recall': 0.5, 'n_pairs': 4, 'n_edges': 2,
+        'n_reported': 2}
+        """
+        is_edge, scores = self.is_edge[self.is_pair], self.scores[self.is_pair]
+        is_reported = (self.shares > self.even)[self.is_pair]
+        n_edges, n_reported = int(is_edge.sum()), int(is_reported.sum())
+        hits = int((is_edge & is_reported).sum())
+        return {
+            "average_precision": float(average_precision(scores, is_edge))
+            if n_edges
+            else float("nan"),
+            "precision": hits / n_reported if n_reported else float("nan"),
+            "recall": hits / n_edges if n_edges else float("nan"),
+            "n_pairs": len(is_edge),
+            "n_edges": n_edges,
+            "n_reported": n_reported,
+        }
+
+
+def rank_layers(planted: Planted, mixing_map: MixingMap) -> Ranking:
+    """All layers of the planted stack's map in one ranking."""
+    scores, stack = mixing_map.scores, planted.stack
+    is_edge = np.zeros(scores.shape, dtype=bool)
+    for name, layer, target, source in planted.edges:
+        if name == stack:
+            is_edge[layer, target, source] = True
+    causal = stack == "decoder"
+    is_pair, n_seen = _pairs(
+        scores.shape[-2], scores.shape[-1], causal=causal, own=stack == "cross"
+    )
+    is_pair, even = (
+        np.broadcast_to(is_pair, scores.shape),
+        np.broadcast_to(1 / n_seen, scores.shape),
+    )
+    return Ranking(scores, _shares(scores, mixing_map.measure, stack), is_edge, is_pair, even)
+
+
+def rank_paths(
+    planted: Planted, scores: np.ndarray, source_stacks: Sequence[str], measure: str
+) -> Ranking:
+    """A map [W_t, W_s] from inputs to final states; its columns are the inputs of one stack, or of
+    several in turn."""
+    target_stack = source_stacks[-1]
+    n_targets, first = len(scores), 0
+    is_edge, parts = np.zeros(scores.shape, dtype=bool), []
+    for stack in source_stacks:
+        n_sources = len(planted.contents[stack])
+        for path in planted.reached:
+            if (path[0], path[2]) == (target_stack, stack):
+                is_edge[path[1], first + path[3]] = True
+        parts.append(
+            _pairs(n_targets, n_sources, causal=stack == "decoder", own=stack != target_stack)
+        )
+        first += n_sources
+    is_pair = np.concatenate([part for part, _ in parts], axis=1)
+    even = np.broadcast_to(1 / sum(n_seen for _, n_seen in parts), scores.shape)
+    return Ranking(scores, _shares(scores, measure, target_stack), is_edge, is_pair, even)
+
+
+def rank_decision(planted: Planted, row: np.ndarray) -> Ranking:
+    """The deciding position's row over all inputs: [S], or those of the encoder and then the
+    decoder's."""
+    inputs = [
+        (stack, position)
+        for stack, contents in planted.contents.items()
+        for position in range(len(contents))
+    ]
+    said_in = list(planted.contents)[-1]
+    is_edge = np.array([place in planted.decisive for place in inputs])
+    later = [stack == said_in == "decoder" and position > TARGET for stack, position in inputs]
+    own = [(stack, position) == (said_in, TARGET) for stack, position in inputs]
+    first = [position == 0 for _, position in inputs]
+    is_pair = ~np.any([later, own, first], axis=0)
+    even = np.full(len(inputs), 1 / (len(inputs) - sum(later)))
+    return Ranking(row, normalize_rows(row), is_edge, is_pair, even)
+
+
+def _pairs(
+    n_targets: int, n_sources: int, *, causal: bool, own: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which pairs [T, S] are judged, and how many sources each row sees, [T, 1]."""
+    target, source = np.ogrid[:n_targets, :n_sources]
+    is_seen = (source <= target) if causal else np.ones((n_targets, n_sources), dtype=bool)
+    is_pair = is_seen & (target > 0) & (source > 0)
+    return is_pair if own else is_pair & (target != source), is_seen.sum(axis=1, keepdims=True)
+
+
+def _shares(scores: np.ndarray, measure: str, stack: str) -> np.ndarray:
+    """Rows that sum to one; those of a measure that tells cross-attention's share of a row stay as
+    they are."""
+    is_share = stack == "cross" and measure_facts(measure).residual == "share"
+    return scores if is_share else normalize_rows(scores)
