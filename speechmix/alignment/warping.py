@@ -98,10 +98,7 @@ def _warped(
         np.ascontiguousarray(distances, np.float32),
         np.ascontiguousarray(gap, np.float32),
     )
-    found: tuple[np.ndarray, np.ndarray, np.ndarray] = _path(
-        distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter)
-    )
-    return found
+    return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:

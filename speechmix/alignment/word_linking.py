@@ -12,7 +12,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from typing import Any
 
 from ..errors import AlignmentError
 from ..inputs.words.multipart_words import in_order

@@ -218,8 +218,7 @@ def _cell_bytes(place: Cell) -> bytes:
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()
     if content is None:
         raise InputError(f"{place}: expected an encoded recording in this cell, found none")
-    result: bytes = content
-    return result
+    return content
 
 
 def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:

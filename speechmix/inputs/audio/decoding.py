@@ -16,7 +16,6 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
-from soundfile import SoundFile
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
@@ -206,7 +205,7 @@ def _averaged(samples: np.ndarray) -> np.ndarray:
 def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
     """Length by the header of an open file, compared with the file's bytes where its format lets
     us."""
-    promised: Seconds = file.frames / file.samplerate
+    promised = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(
             f"{path}: its header does not say how long it is: write it again, for example with "

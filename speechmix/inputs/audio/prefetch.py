@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from typing import TypeVar
 
 from ...errors import SpeechmixError
@@ -60,7 +59,7 @@ def ahead(
     try:
         waiting: deque[tuple[Item, Future[object]]] = deque()
         for item in items:
-            waiting.append((item, reader.submit(partial(copy_context().run, attempt, item))))
+            waiting.append((item, reader.submit(copy_context().run, attempt, item)))
             if len(waiting) > count:
                 yield _prepared(*waiting.popleft())
         while waiting:

@@ -105,8 +105,7 @@ class _Recordings:
         stored: bytes = self._database.execute(
             "SELECT path FROM recordings WHERE key = ?", row[:1]
         ).fetchone()[0]
-        result: str | None = stored.decode("utf-8", "surrogatepass")
-        return result
+        return stored.decode("utf-8", "surrogatepass")
 
 
 def _bytes_digest(path: str) -> str:

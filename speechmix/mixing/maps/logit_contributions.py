@@ -110,8 +110,7 @@ class LogitContributions:
             for index, span in enumerate(self.sources[side]):
                 if self.position in span.positions:
                     total[index] += self.single_parts.get("embedding", 0.0)
-        result: np.ndarray = total
-        return result
+        return total
 
     @property
     def error(self) -> float:

@@ -21,7 +21,7 @@ that layer alone takes from the encoder's output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.block import Block, first_output
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.transformers_types import TorchFunction
 from ...errors import InputError
 from .availability import mixing_between_layers
 from .gradient_pass import RetainedGraph, replaced_states
@@ -110,8 +109,7 @@ def position_read(run: GradientPass) -> int:
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
             f"{one_position_advice(run.model)}"
         )
-    result: int = position
-    return result
+    return position
 
 
 class _Attended(NamedTuple):

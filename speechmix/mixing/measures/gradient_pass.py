@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import wrap_encoder_states
 from ...adapters.capture.packed_states import pack_like, unpack_states
-from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class GradientPass:
         *,
         together: SharedPasses | None = None,
         place: int = 0,
-    ) -> None:
+    ):
         if together is None:
             together = SharedPasses(model, inputs, layers, [] if objective is None else [objective])
         self.together, self.place = together, place

@@ -16,14 +16,14 @@ the layer's own cross-attention.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.transformers_types import TorchFunction
 from .gradient_pass import GradientPass, RetainedGraph, SharedPasses
 from .rescale_rule import rescaled
 

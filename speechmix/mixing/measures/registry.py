@@ -14,7 +14,6 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from ...adapters.transformers_types import TorchFunction
 from ...errors import InputError
 from ..maps.measure_facts import MeasureFacts
 from ..maps.measure_registry import FACTS, RATIO_FACTS, RATIO_OF, measure_facts, measure_names

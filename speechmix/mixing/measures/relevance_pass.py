@@ -24,7 +24,6 @@ from torch.utils.hooks import RemovableHandle
 
 from ...adapters.binding.layer_components import ProjectionHalf, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
-from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 from .lrp import (
     relevance_through_activation,

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...adapters.transformers_types import TorchFunction
 from ...errors import MissingExtraError
 
 
@@ -91,8 +90,7 @@ def rescaled(
             )
 
         def forward(self, states: Tensor) -> Tensor:
-            result: Tensor = function(states)
-            return result
+            return function(states)
 
     rest = LayersAbove()
     try:

@@ -22,7 +22,6 @@ from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import reuse_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
-from ...adapters.transformers_types import HookArguments
 from ...errors import InputError, ModelError
 from ..measures.availability import mixing_between_layers
 from ..measures.objectives import Objective, token_logits

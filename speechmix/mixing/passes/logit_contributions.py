@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.model import Model
-from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ...inputs.words.spans import Span
