@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def decode(
 
 
 @contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[Any]:
+def _opened(path: str | PathLike[str]) -> Iterator[SoundFile]:
     """Open a recording with libsndfile, which reads a file by itself and a part of one through
     Python."""
     import soundfile
@@ -205,7 +205,7 @@ def _averaged(samples: np.ndarray) -> np.ndarray:
 def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
     """Length by the header of an open file, compared with the file's bytes where its format lets
     us."""
-    promised: Seconds = file.frames / file.samplerate
+    promised = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(
             f"{path}: its header does not say how long it is: write it again, for example with "
@@ -221,7 +221,7 @@ def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
         elif file.format in ("MP3", "MPEG"):
             held = mp3_seconds(raw)
             if held is None:
-                return promised
+                return float(promised)
             if promised > held + max(_SHORT, 0.01 * held):
                 raise _cut_off(path, promised, held)
             if promised < held - max(_PADDED, 0.01 * held):
@@ -230,7 +230,7 @@ def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
                     f"{_duration(held)}: its header is "
                     "damaged or missing; write it again, for example `ffmpeg -i in.mp3 out.wav`"
                 )
-    return promised
+    return float(promised)
 
 
 def _cut_off(path: str | PathLike[str], promised: Seconds | None, held: Seconds) -> CutOffAudio:

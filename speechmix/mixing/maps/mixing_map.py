@@ -178,7 +178,8 @@ class MixingMap(ScoreMap):
             If a target is not among the sources.
         """
         if self.measure.startswith("mixing_ratio"):
-            return np.asarray(self.scores.max(axis=-1))
+            ratio: np.ndarray = self.scores.max(axis=-1)
+            return ratio
         places = {span.ranges: column for column, span in enumerate(self.sources)}
         columns = [places[span.ranges] for span in self.targets if span.ranges in places]
         if self.stack in ("cross", "composed") or len(columns) < len(self.targets):
@@ -187,8 +188,8 @@ class MixingMap(ScoreMap):
                 f"{self!r}"
             )
         shares = normalize_rows(self.scores)
-        result: np.ndarray = shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
-        return result
+        ratio = shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
+        return ratio
 
     def to_dataframe(self) -> pd.DataFrame:
         """Long table: one row per layer, (head,) target and source."""
