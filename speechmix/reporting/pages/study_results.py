@@ -20,12 +20,12 @@ from ...evaluation.statistics.grouped_means import taken
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
 from ..plots.published_figures import ALL_ROWS
-from .cue_need_section import need_table, trained_ablations
+from .clip_groups import grouped_clips
+from .cue_need_tables import need_table, trained_ablations
 from .study_tables import (
     ablation_table,
     clip_values,
     contribution_cells,
-    grouped_clips,
     layer_rows,
     main_rows,
     stack_rows,

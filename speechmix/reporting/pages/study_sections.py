@@ -25,7 +25,8 @@ from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
 from .html_page import Item
 from .page_sections import PageContent, PageSection
-from .study_tables import KEYS, format_study_table, without_control
+from .study_tables import KEYS, without_control
+from .table_format import format_study_table
 
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")

@@ -18,7 +18,7 @@ from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.panels import model_name
-from .study_tables import format_interval, format_p, format_strength
+from .table_format import format_interval, format_p, format_strength
 
 Row = Mapping[Hashable, Any]
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
