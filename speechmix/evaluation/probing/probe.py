@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
 
-PROTOCOLS: dict[str, dict[str, Any]] = {"published": {**PUBLISHED, "method": "logistic"}}
+PROTOCOLS: dict[str, dict[str, object]] = {"published": {**PUBLISHED, "method": "logistic"}}
 
 
 def probe(
@@ -130,14 +130,11 @@ def probe(
             raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
         options, rounding = {**options, **PROTOCOLS[protocol]}, "paper"
     settings, task = Settings(**options), Task.of(list(items), label, group=group, by=by)
-    reading: dict[str, Any] = {
-        "stacks": (stacks,) if isinstance(stacks, str) else stacks,
-        "rounding": rounding,
-        "mask": mask,
-    }
+    stacks = (stacks,) if isinstance(stacks, str) else stacks
 
     def states_of(model: Model, index: int) -> States:
-        return states_at(model, task.items[index], positions, **reading)
+        item = task.items[index]
+        return states_at(model, item, positions, stacks=stacks, rounding=rounding, mask=mask)
 
     loaded = (
         source if isinstance(source, Model) else source()

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -71,7 +70,7 @@ class Probes:
     answers: pd.DataFrame
     left_out: pd.DataFrame
     ties: str = ""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder.

@@ -7,7 +7,6 @@ In: runs, opened as studies. Out: the table that `model_comparison` compares mod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -53,7 +52,7 @@ def mixing_quarters(percent: pd.DataFrame) -> pd.Series:
     )
 
 
-def shared_options(studies: Sequence[Study]) -> dict[str, Any]:
+def shared_options(studies: Sequence[Study]) -> dict[str, object]:
     """Options of `mix` that all runs have in common; None where they differ."""
     first, *others = (study.run.description.get("options", {}) for study in studies)
     return {

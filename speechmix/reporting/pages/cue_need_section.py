@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from ...evaluation.cue_need import CHANCE, MARGIN
+from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.panels import model_name
-from .cue_need_tables import NEED_KEYS, Row, main_measure, row_of_stack
+from .cue_need_tables import NEED_KEYS, main_measure, row_of_stack
 from .table_format import format_interval
 from .wording import format_count, idle_stack, is_idle, join_names, reason_for_silence, stack_phrase
 
@@ -76,7 +77,7 @@ def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFra
         yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
 
 
-def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
+def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which
     are inconclusive."""
     by_verdict: dict[str, list[str]] = {}
@@ -110,7 +111,7 @@ _NEED_ANSWERS = {
 }
 
 
-def _contribution_answer(rows: Sequence[Row]) -> str:
+def _contribution_answer(rows: Sequence[TableRow]) -> str:
     """In which stacks the cue contributes more, or less, than in untrained models."""
     if all(
         row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows
@@ -118,7 +119,7 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
         shares = [f"{row['trained']:.1f} % in {stack_phrase(row['stack'])}" for row in rows]
         return f"The cue contributes {join_names(shares)} (no untrained model to compare with)."
     moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
-    of_reason: dict[str, list[Row]] = {}
+    of_reason: dict[str, list[TableRow]] = {}
     for row in moving:
         of_reason.setdefault(reason_for_silence(row), []).append(row)
     testable = of_reason.pop("", [])
@@ -145,13 +146,13 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
 
 
-def _differences(rows: Sequence[Row]) -> str:
+def _differences(rows: Sequence[TableRow]) -> str:
     """Differences to untrained models, in words."""
     shown = [f"{row['difference']:+.1f} points in {stack_phrase(row['stack'])}" for row in rows]
     return f"The cue's contribution differs from untrained models by {join_names(shown)}."
 
 
-def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
+def _claimed_stacks(rows: Sequence[TableRow], claim: str) -> list[str]:
     """Stacks of which "more" or "less" is claimed, of the whole or of single layers."""
     names = []
     for row in rows:
@@ -162,7 +163,7 @@ def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
     return names
 
 
-def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
+def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | None) -> str:
     """What the cue contributes in one stack, and what ablating it there does to spelling."""
     contribution = f"In {stack_phrase(row['stack'])}, {_contribution(row)}"
     if need is None:
@@ -192,7 +193,7 @@ def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
     )
 
 
-def _why_inconclusive(need: Row) -> str:
+def _why_inconclusive(need: TableRow) -> str:
     if need["groups"] < FEWEST_GROUPS:
         return f"; {format_count(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
     if need["right_low"] <= CHANCE:
@@ -203,7 +204,7 @@ def _why_inconclusive(need: Row) -> str:
     return f"; {format_interval(need['low'], need['high'])} points lost"
 
 
-def _contribution(row: Row) -> str:
+def _contribution(row: TableRow) -> str:
     """Contribution of the cue in a stack against untrained models."""
     difference = row.get("difference", float("nan"))
     if difference != difference:
@@ -231,7 +232,7 @@ def _contribution(row: Row) -> str:
     return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
 
 
-def _numbers(numbers: Row | None) -> str:
+def _numbers(numbers: TableRow | None) -> str:
     """Which number is lost, where the two differ."""
     shares = {name: share for name, share in (numbers or {}).items() if name not in NEED_KEYS}
     if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
@@ -243,7 +244,7 @@ def _numbers(numbers: Row | None) -> str:
     return f" ({shown})"
 
 
-def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
+def _ranking(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     """Whether the stack with the largest claimed contribution is one that spelling needs; "" where
     nothing is claimed."""
     claimed = [row for row in rows if row.get("claim") == "more"]

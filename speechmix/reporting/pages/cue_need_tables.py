@@ -5,18 +5,17 @@ In: a run's ablation table, clips with their groups, and the rows of whole stack
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pandas as pd
 
 from ...evaluation.cue_need import need_by_layer, need_of_cue
+from ...evaluation.statistics.grouped_means import TableRow
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
 from .table_format import format_interval, format_p
 
 NEED_KEYS = ["side", "model", "ablated"]
-Row = Mapping[Hashable, Any]
 
 
 def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
@@ -101,7 +100,7 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
     return shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown
 
 
-def row_of_stack(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:
+def row_of_stack(table: pd.DataFrame, row: TableRow, stack: str = "ablated") -> TableRow | None:
     """The row of another table about the same side, model and stack (which it has in this column),
     and measure."""
     if table.empty:
@@ -159,7 +158,7 @@ def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
     return headline[(headline["measure"] == measure) & headline["trained"].notna()]
 
 
-def _said_difference(row: Row | None) -> str:
+def _said_difference(row: TableRow | None) -> str:
     """A difference in points, and whether anything is claimed of it."""
     difference = float("nan") if row is None else row.get("difference", float("nan"))
     if row is None or difference != difference:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ def model_label(key: ModelKey) -> str:
 
 def drawn_maps(
     maps: Maps, seconds: float, layer: int | None, most_bytes: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """All maps that a browser can draw, each with as many layers as fit, and in any case the one
     that is shown first.
 
@@ -148,7 +147,7 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
 
 def _drawn(
     label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     shares = map_cells.displayed_shares(mixing_map)[
         [mixing_map.layers.index(layer) for layer in layers]
     ]
@@ -187,7 +186,7 @@ def _deciding_row(mixing_map: MixingMap) -> int | None:
     )
 
 
-def _unit(span: Span) -> dict[str, Any]:
+def _unit(span: Span) -> dict[str, object]:
     times = {"times": span.times} if span.times else {}
     return {
         "label": span.label or str(span.start),

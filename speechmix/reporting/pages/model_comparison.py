@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -101,7 +101,7 @@ class ModelComparison:
     agreement: pd.DataFrame
     curves: pd.DataFrame
     ties: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def figure(self, *, published: bool | str = False) -> Figure:
         """Curves over relative depth, all models in one panel for each stack and measure;

@@ -7,7 +7,6 @@ In: a `Study`. Out: parts of the page; none where there is nothing to say.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,7 +76,7 @@ def times_part(run: StoredRun) -> list[Item]:
     return [_TIMES, by_phase(run.times)] if len(run.times) else []
 
 
-def _listed(value: Any) -> str:
+def _listed(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

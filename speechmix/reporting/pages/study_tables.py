@@ -10,13 +10,12 @@ mixing strength, and each layer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import grouped_means, taken
+from ...evaluation.statistics.grouped_means import TableRow, grouped_means, taken
 from ...evaluation.statistics.twin_comparison import (
     BASELINES,
     STRENGTH,
@@ -141,7 +140,7 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
 
-def _plain_types(table: pd.DataFrame) -> dict[Hashable, Any]:
+def _plain_types(table: pd.DataFrame) -> dict[Hashable, type]:
     return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
@@ -222,7 +221,7 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
+def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
     """Contribution of each clip in one stack of `stack_rows`, in %, over the whole stack: trained,
     random, difference.
 

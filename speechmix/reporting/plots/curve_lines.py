@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from . import panels
-from .panels import INIT_DASHES
+from .panels import INIT_DASHES, LineStyle
 from .published_figures import PUBLISHED
 from .strength_strips import IDLE_COLOR, line_pieces
 
@@ -48,7 +47,7 @@ def add_curve_legend(
     panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
-def line_style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str, Any]:
+def line_style(color: str, model: str, init: str, *, single_layer: bool) -> LineStyle:
     """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
     no line."""
     published = str(model).endswith(PUBLISHED)
@@ -69,7 +68,7 @@ def draw_line(
     curve: pd.DataFrame,
     units: pd.DataFrame | None,
     x: str,
-    style: dict[str, Any],
+    style: LineStyle,
     idle: np.ndarray,
 ) -> None:
     """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""

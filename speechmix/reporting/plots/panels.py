@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -29,10 +29,11 @@ LAYER_LABEL = "layer (counted from 0)"
 DEPTH_LABEL = "relative depth (0 first layer, 1 last)"
 SHARE_LABEL = "share of row (%)"
 CUE_LABEL = "cue contribution (%)"
-INIT_DASHES: dict[str, Any] = {
+INIT_DASHES: dict[str, Literal["-", "--"]] = {
     "trained": "-",
     "random": "--",
 }  # of curves; what is neither is dotted
+LineStyle = dict[str, Any]  # options of `Axes.plot`
 
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the
 # question.
@@ -99,18 +100,18 @@ def model_name(name: object) -> str:
     )
 
 
-def model_title(provenance: Mapping[str, Any]) -> str:
+def model_title(provenance: Mapping[str, object]) -> str:
     """Model of a map, and whether its weights are random."""
-    return model_name(provenance["model"]) + (
+    return model_name(str(provenance["model"])) + (
         " (random)" if provenance.get("init") == "random" else ""
     )
 
 
-def fed_text(provenance: Mapping[str, Any], most: int = 80) -> str:
+def fed_text(provenance: Mapping[str, object], most: int = 80) -> str:
     """Who wrote what the decoder was fed, and what it is, where that is not the text that was
     given; else nothing."""
     told, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
-    return f"{told}: {shorten_text(text, most)}" if told else ""
+    return f"{told}: {shorten_text(str(text), most)}" if told else ""
 
 
 def map_subtitle(mixing_map: MixingMap) -> str:

@@ -9,7 +9,6 @@ dashed, with a band from the lowest to the highest twin; majority and control ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,16 @@ from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
 from . import panels
 from .cue_tables import relative_depth
-from .panels import DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LINE_COLORS, NARROW, TICK_SIZE, TITLE_SIZE
+from .panels import (
+    DEPTH_LABEL,
+    INIT_DASHES,
+    LABEL_SIZE,
+    LINE_COLORS,
+    NARROW,
+    TICK_SIZE,
+    TITLE_SIZE,
+    LineStyle,
+)
 from .published_figures import PUBLISHED, published_probing
 
 INPUT = -1  # the layer before the first
@@ -224,7 +232,7 @@ def check_panels(table: pd.DataFrame, rows: str | None) -> None:
 
 def _draw_published(ax: Axes, curves: pd.DataFrame, colors: dict[str, str]) -> None:
     for (model, init), curve in curves.groupby(["model", "init"], sort=False):
-        style: dict[str, Any] = {"color": colors[str(model)], "linewidth": 0.9}
+        style: LineStyle = {"color": colors[str(model)], "linewidth": 0.9}
         style["linestyle"] = ":" if init == "trained" else (0, (1, 4))
         ax.plot(curve["depth"], 100 * curve["accuracy"], **style)
 
