@@ -59,7 +59,7 @@ _MODULES = ("planted", "plots")
 __all__ = [*_PUBLIC, "__version__"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'speechmix' has no attribute {name!r}")
     module = import_module(f".{_PUBLIC[name]}", __name__)

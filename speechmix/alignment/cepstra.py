@@ -135,10 +135,11 @@ def _noise(power: np.ndarray, energy: np.ndarray, quiet: float) -> np.ndarray:
     quietest frames."""
     alone = energy <= quiet + 2
     if alone.sum() >= 10:
-        return np.asarray(power[alone].mean(0))
+        noise: np.ndarray = power[alone].mean(0)
+        return noise
     lowest = np.quantile(power, 0.02, axis=0)
-    result: np.ndarray = lowest * min(1.0, 10 ** (quiet / 10) / lowest.sum())
-    return result
+    noise = lowest * min(1.0, 10 ** (quiet / 10) / lowest.sum())
+    return noise
 
 
 def mel_power(audio: np.ndarray) -> np.ndarray:
@@ -152,16 +153,16 @@ def mel_power(audio: np.ndarray) -> np.ndarray:
 
 def decibels(power: np.ndarray) -> np.ndarray:
     """Power in decibels."""
-    result: np.ndarray = 10 * np.log10(power)
-    return result
+    level: np.ndarray = 10 * np.log10(power)
+    return level
 
 
 def cepstra_of(power: np.ndarray) -> np.ndarray:
     """Cepstra of mel power, [T, 40] -> [T, 12]."""
     from scipy.fft import dct
 
-    result: np.ndarray = dct(decibels(power), type=2, norm="ortho", axis=1)[:, :N_CEPSTRA]
-    return result
+    cepstra: np.ndarray = dct(decibels(power), type=2, norm="ortho", axis=1)[:, :N_CEPSTRA]
+    return cepstra
 
 
 def slopes_of(cepstra: np.ndarray, reach: int = 4) -> np.ndarray:
@@ -179,5 +180,5 @@ def observed(cepstra: np.ndarray, in_words: np.ndarray) -> np.ndarray:
     """What is compared of cepstra [T, 12]: standardised over the frames where words are said, and
     their slopes, [T, 24]."""
     standard = (cepstra - cepstra[in_words].mean(0)) / (cepstra[in_words].std(0) + 1e-3)
-    result: np.ndarray = np.c_[standard, slopes_of(standard)].astype(np.float32)
-    return result
+    features: np.ndarray = np.c_[standard, slopes_of(standard)].astype(np.float32)
+    return features

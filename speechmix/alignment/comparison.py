@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -111,10 +110,15 @@ def summarize_aligners(table: pd.DataFrame) -> pd.DataFrame:
 
 def _rows(
     clip: Clip, method: str, words: Iterable[Word], taken: float | None
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     rows = []
     for index, word in enumerate(words):
-        row = {"clip": clip.name, "method": method, "word": index, "text": word.text}
+        row: dict[str, object] = {
+            "clip": clip.name,
+            "method": method,
+            "word": index,
+            "text": word.text,
+        }
         row |= {"start": word.start, "end": word.end, "score": word.score}
         rows.append({**row, "seconds_taken": (taken if index == 0 else np.nan)})
     return rows

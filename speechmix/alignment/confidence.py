@@ -125,15 +125,15 @@ class Evidence:
 
     @cached_property
     def stretch(self) -> np.ndarray:
-        result: np.ndarray = seconds_in(self.warp.owner, len(self.natural)) / self.natural
-        return result
+        ratio: np.ndarray = seconds_in(self.warp.owner, len(self.natural)) / self.natural
+        return ratio
 
     @cached_property
     def spread(self) -> np.ndarray:
         """Mean distance in frames between where a word's borders lie and where the ways have them
         [W]."""
-        result: np.ndarray = np.abs(self._all_edges - self.edges).mean(0).mean(1)
-        return result
+        distance: np.ndarray = np.abs(self._all_edges - self.edges).mean(0).mean(1)
+        return distance
 
     @cached_property
     def word_ranks(self) -> np.ndarray:
@@ -151,10 +151,10 @@ class Evidence:
         sounding = np.append(0, np.cumsum(self.sound))
         stops = np.append(self.edges[1:, 0], len(self.sound)).astype(int)
         ends = self.edges[:, 1].astype(int) + 1
-        result: np.ndarray = (
+        seconds: np.ndarray = (
             np.maximum(0, sounding[np.maximum(stops, ends)] - sounding[ends]) * HOP / SAMPLE_RATE
         )
-        return result
+        return seconds
 
     @cached_property
     def margin(self) -> np.ndarray:
@@ -163,8 +163,8 @@ class Evidence:
         away = np.abs(np.arange(self.borders.shape[2]) - self.edges.T[:, :, None]) > _FAR_FRAMES
         there = np.where(away, np.inf, self.borders).min(2)
         elsewhere = np.where(away, self.borders, np.inf).min(2)
-        result: np.ndarray = np.clip((elsewhere - there).min(0), -_SURE, _SURE)
-        return result
+        margin: np.ndarray = np.clip((elsewhere - there).min(0), -_SURE, _SURE)
+        return margin
 
     @cached_property
     def apart(self) -> float:
@@ -187,8 +187,7 @@ class Evidence:
     def strangeness(self) -> float:
         """How unlike the speakers the recording is, whatever is said: what its sound costs with the
         cheapest decoy, a frame."""
-        result: float = self._cost_of_decoy / max(1, self.sound.sum())
-        return result
+        return self._cost_of_decoy / max(1, int(self.sound.sum()))
 
     @cached_property
     def rank(self) -> float:
@@ -218,8 +217,8 @@ def word_confidence(evidence: Evidence) -> np.ndarray:
         np.log1p(evidence.spread),
     ]
     signs = np.stack([own[0], own[1], of_clip[:, 0], own[2], of_clip[:, 1], own[3]], axis=1)
-    result: np.ndarray = 1 - _logistic(signs @ _FAR[0] + _FAR[1])
-    return result
+    doubt: np.ndarray = 1 - _logistic(signs @ _FAR[0] + _FAR[1])
+    return doubt
 
 
 def text_confidence(evidence: Evidence) -> float:
@@ -280,7 +279,8 @@ def _some(named: list[str]) -> str:
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-x)))
+    probability: np.ndarray = 1 / (1 + np.exp(-x))
+    return probability
 
 
 def _trim(first: int, last: int, owner: np.ndarray, sound: np.ndarray) -> tuple[int, int]:

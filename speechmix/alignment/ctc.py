@@ -99,8 +99,8 @@ def _letter_log_probs(model: Model, audio: np.ndarray) -> np.ndarray:
     features = model.features(audio)["input_values"]
     with model.in_use(model.state_dtype), torch.no_grad():
         logits = model.module(features.to(model.device, model.dtype)).logits[0]
-    result: np.ndarray = logits.float().log_softmax(dim=-1).cpu().numpy()
-    return result
+    log_probs: np.ndarray = logits.float().log_softmax(dim=-1).cpu().numpy()
+    return log_probs
 
 
 def _spell(words: Sequence[str], vocabulary: dict[str, int]) -> tuple[list[list[int]], list[str]]:

@@ -198,11 +198,11 @@ def _token_starts(
     letters = np.concatenate([[0], np.cumsum([len(tokens[index]) for index in spoken])])
     at = [spoken.index(index) for index in timed] + [len(spoken)]
     times = np.maximum.accumulate([heard[index] for index in timed] + [last])
-    result: list[int] = np.interp(letters, letters[at], times).round().astype(int).tolist()
-    return result
+    edges: list[int] = np.interp(letters, letters[at], times).round().astype(int).tolist()
+    return edges
 
 
 def _resampled(samples: np.ndarray, native_rate: int, sample_rate: int) -> np.ndarray:
     audio = resampled(samples.astype(np.float32) / 32768, native_rate, sample_rate)
-    result: np.ndarray = np.clip(audio, -1, 1).astype(np.float32)
-    return result
+    limited: np.ndarray = np.clip(audio, -1, 1).astype(np.float32)
+    return limited

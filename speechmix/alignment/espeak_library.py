@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -75,8 +74,10 @@ def synthesise(text: str, voice: str, rate: int, pitch: int) -> tuple[np.ndarray
     chunks: list[np.ndarray] = []
     events: list[Heard] = []
 
-    @_Callback  # type: ignore[untyped-decorator]
-    def collect(samples: Any, count: int, listed: Any) -> int:
+    @_Callback  # type: ignore[untyped-decorator]  # of ctypes, known when this runs
+    def collect(
+        samples: ctypes._Pointer[ctypes.c_short], count: int, listed: ctypes._Pointer[_Event]
+    ) -> int:
         if samples and count > 0:
             chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
         index = 0

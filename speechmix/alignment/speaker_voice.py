@@ -200,8 +200,8 @@ def _log_likelihood(
         (frames[:, None] - means[there]) ** 2 / variances[there]
         + np.log(2 * np.pi * variances[there])
     ).sum(2)
-    result: np.ndarray = np.logaddexp.reduce(np.log(weights[there]) - apart / 2, axis=1)
-    return result
+    log_likelihood: np.ndarray = np.logaddexp.reduce(np.log(weights[there]) - apart / 2, axis=1)
+    return log_likelihood
 
 
 def frames_by_sound(

@@ -176,10 +176,10 @@ def _chorus(
 
 def _seconds(edges: np.ndarray) -> list[list[float]]:
     """Start and end of each word, from its first and last frame [W, 2]."""
-    result: list[list[float]] = np.maximum(
+    times: list[list[float]] = np.maximum(
         0.0, (edges + np.array([-0.5, 0.5])) * HOP / SAMPLE_RATE
     ).tolist()
-    return result
+    return times
 
 
 def gather(chorus: Chorus) -> Evidence:
@@ -271,10 +271,10 @@ def _nearer(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
 def _gap_costs(recording: RecordingCepstra, distances: np.ndarray, way: _Way) -> np.ndarray:
     above = np.maximum(0, recording.energy - recording.speech_level - way.louder)
     speech = np.maximum(distances.min(1), _GAP_SILENT) + way.speech * _GAP_SPEECH
-    result: np.ndarray = np.minimum(
+    costs: np.ndarray = np.minimum(
         _GAP_SILENT + _GAP_PER_DB * above, np.minimum(_GAP_OTHER, speech)
     )
-    return result
+    return costs
 
 
 def _check_length(recording: RecordingCepstra, natural: np.ndarray) -> None:

@@ -157,10 +157,10 @@ class Chorus:
         cepstra = np.stack(
             [np.interp(position, np.arange(len(cepstra)), column) for column in cepstra.T], axis=1
         )
-        result: np.ndarray = ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(
+        features: np.ndarray = ((cepstra - cepstra.mean(0)) / (cepstra.std(0) + 1e-3)).astype(
             np.float32
         )
-        return result
+        return features
 
 
 def lay_out(
@@ -184,8 +184,8 @@ def tempo_of(seconds: np.ndarray, natural: np.ndarray) -> np.ndarray:
     clip's, which leans to 1."""
     ratios = np.maximum(seconds, 0.02) / natural
     clip = np.median(ratios) ** 0.8
-    result: np.ndarray = np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
-    return result
+    tempo: np.ndarray = np.clip(np.sqrt(np.clip(ratios, clip / 3, clip * 3) * clip), *_TEMPO)
+    return tempo
 
 
 def _fit(
@@ -204,8 +204,8 @@ def _fit(
         paired.T @ paired + _RIDGE * np.eye(inputs.shape[1]),
         paired.T @ heard[frames] + _RIDGE * unchanged,
     )
-    result: np.ndarray = (inputs @ weights).astype(np.float32)
-    return result
+    mapped: np.ndarray = (inputs @ weights).astype(np.float32)
+    return mapped
 
 
 def _phoneme_edges(speech: Speech) -> np.ndarray:

@@ -9,10 +9,13 @@ gap it lies in; and what it would cost to have a word's border elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numba import njit
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Path costs, in units of the distance between two frames, which is about 0.5 for the same sound and
 # 1 for another. Staying in a frame costs more each time: a sound may be drawn out, but not by one
@@ -47,8 +50,8 @@ def cheapest_path(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> n
     int array [T]
         Synthetic frame of each frame of the recording, or ``-1 - k`` in the gap before word k.
     """
-    result: np.ndarray = _warped(distances, gap, word, _entering(word))[0]
-    return result
+    path: np.ndarray = _warped(distances, gap, word, _entering(word))[0]
+    return path
 
 
 def border_costs(distances: np.ndarray, gap: np.ndarray, word: np.ndarray) -> np.ndarray:
@@ -95,26 +98,22 @@ def _warped(
         np.ascontiguousarray(distances, np.float32),
         np.ascontiguousarray(gap, np.float32),
     )
-    found: tuple[np.ndarray, np.ndarray, np.ndarray] = _path(
-        distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter)
-    )
-    return found
+    return _path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """Compile by numba, for later processes too; where no folder can be written to
     (NUMBA_CACHE_DIR), for this one alone."""
+    compile_function: Callable[[Callable[P, T]], Callable[P, T]] = njit(cache=True)
     try:
-        return njit(cache=True)(function)
-    except (
-        RuntimeError
-    ):  # "cannot cache function": a read-only installation of someone without a home
-        result: Callable[..., Any] = njit(function)
-        return result
+        return compile_function(function)
+    except RuntimeError:  # "cannot cache function": a read-only installation without a home
+        compile_function = njit()
+        return compile_function(function)
 
 
 @compiled
-def _path(
+def _path(  # pragma: no cover (compiled)
     distances: np.ndarray,
     gap: np.ndarray,
     begins: np.ndarray,
@@ -122,7 +121,7 @@ def _path(
     stays: np.ndarray,
     skips: np.ndarray,
     enter_gap: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # pragma: no cover (compiled)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The path, and what the cheapest way costs to a word's last frame [W, T] and into a gap [W +
     1, T] at each time."""
     n_frames, n_states = distances.shape

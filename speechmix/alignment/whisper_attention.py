@@ -11,6 +11,8 @@ have no row of their own. After Radford et al. 2023 (openai/whisper, files/timin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..adapters.model import Model
@@ -108,7 +110,7 @@ def align_by_whisper(
     return Alignment(tuple(placed), "whisper", round(overall, 4), tuple(doubts))
 
 
-def _attention(model: Model, clip: Clip) -> tuple[np.ndarray, list[int | None], FrameGrid]:
+def _attention(model: Model, clip: Clip) -> tuple[np.ndarray, Sequence[int | None], FrameGrid]:
     """Cross-attention [L H, rows, frames of the audio], rows sum to one; the word each row
     predicts; the frame grid."""
     from ..adapters.generation.decoder_prefix import require_transcription
@@ -144,10 +146,10 @@ def _chosen_heads(model: Model, attention: np.ndarray) -> list[int]:
         for path in centre
     ]
     sharp = attention.max(-1).mean(-1)
-    result: list[int] = np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[
+    heads: list[int] = np.argsort(-(np.nan_to_num(steady, nan=-1) + sharp), kind="stable")[
         :HEADS
     ].tolist()
-    return result
+    return heads
 
 
 def _evidence(attention: np.ndarray) -> np.ndarray:
@@ -157,8 +159,8 @@ def _evidence(attention: np.ndarray) -> np.ndarray:
 
     spread = attention.std(1, keepdims=True)
     standard = (attention - attention.mean(1, keepdims=True)) / np.maximum(spread, 1e-8)
-    result: np.ndarray = median_filter(standard, size=(1, 1, _SMOOTH), mode="nearest").mean(0)
-    return result
+    evidence: np.ndarray = median_filter(standard, size=(1, 1, _SMOOTH), mode="nearest").mean(0)
+    return evidence
 
 
 def _sound(audio: np.ndarray, n_frames: int) -> np.ndarray:
@@ -168,8 +170,8 @@ def _sound(audio: np.ndarray, n_frames: int) -> np.ndarray:
     )
     level = 10 * np.log10(power + 1e-10)
     quiet, loud = np.percentile(level, [8, 95])
-    result: np.ndarray = level > quiet + 0.35 * (loud - quiet)
-    return result
+    is_loud: np.ndarray = level > quiet + 0.35 * (loud - quiet)
+    return is_loud
 
 
 def _without_silence(start: int, stop: int, sound: np.ndarray) -> tuple[int, int]:

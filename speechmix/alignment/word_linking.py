@@ -12,7 +12,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from typing import Any
 
 from ..errors import AlignmentError
 from ..inputs.words.multipart_words import in_order
@@ -113,7 +112,7 @@ def _at(word: Word, share: float) -> float:
 
 
 def _with_unknown(
-    placed: Sequence[Any],
+    placed: Sequence[tuple[float, float, float | None] | None],
     written: Sequence[tuple[str, str]],
     heard: Sequence[Word],
     labels: list[str],
@@ -127,8 +126,10 @@ def _with_unknown(
             index += 1
             continue
         stop = next((i for i in range(index, len(times)) if placed[i] is not None), len(times))
-        after = placed[index - 1][1] if index else 0.0
-        before = placed[stop][0] if stop < len(times) else float("inf")
+        earlier = placed[index - 1] if index else None
+        later = placed[stop] if stop < len(times) else None
+        after = earlier[1] if earlier else 0.0
+        before = later[0] if later else float("inf")
         unnamed = (word for word, label in zip(heard, labels, strict=True) if not label)
         room = [
             word for word in unnamed if word.start >= after - 1e-6 and word.end <= before + 1e-6
@@ -147,4 +148,4 @@ def _with_unknown(
                 None,
             )
         index = stop
-    return times
+    return [time for time in times if time is not None]

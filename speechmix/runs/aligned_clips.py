@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
@@ -26,6 +26,7 @@ from .results.run_folder import RunFolder
 from .results.tidy_tables import facts_of
 from .word_times import MOST_TEXTGRIDS, WORDS, keep_textgrid, with_words
 
+Item = TypeVar("Item")
 Skip = Callable[[str, object], None]
 Progress = (
     bool | Callable[[str, int, int], None]
@@ -149,7 +150,7 @@ def remember_recordings(results: Results) -> None:
             )
 
 
-def shown(items: Iterable, show: Progress, description: str, *, total: int) -> Iterable:
+def shown(items: Iterable[Item], show: Progress, description: str, *, total: int) -> Iterable[Item]:
     """The same items, with a bar on standard error, or told to who wants to know."""
     if callable(show):
         return _told(items, show, description, total)
@@ -161,8 +162,8 @@ def shown(items: Iterable, show: Progress, description: str, *, total: int) -> I
 
 
 def _told(
-    items: Iterable, tell: Callable[[str, int, int], None], description: str, total: int
-) -> Iterator:
+    items: Iterable[Item], tell: Callable[[str, int, int], None], description: str, total: int
+) -> Iterator[Item]:
     tell(description, 0, total)
     for done, item in enumerate(items, 1):
         yield item

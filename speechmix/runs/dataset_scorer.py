@@ -229,7 +229,8 @@ def _decoded(content: bytes) -> tuple[np.ndarray, int]:
     import soundfile
 
     try:
-        return soundfile.read(io.BytesIO(content), dtype="float32")
+        result: tuple[np.ndarray, int] = soundfile.read(io.BytesIO(content), dtype="float32")
+        return result
     except (soundfile.LibsndfileError, TypeError) as error:
         raise InputError(
             f"the recording cannot be read ({error}): expected WAV, FLAC, OGG or MP3"
@@ -260,6 +261,9 @@ def _contribution(mixing_map: MixingMap, clip: Clip) -> list[float] | None:
     if clip.cue is None or clip.target is None:
         return None
     try:
-        return cue_contribution(mixing_map, cue=clip.cue, target=clip.target).tolist()
+        result: list[float] | None = cue_contribution(
+            mixing_map, cue=clip.cue, target=clip.target
+        ).tolist()
+        return result
     except InputError:  # the cue comes after the target in a decoder, or the map is of frames
         return None

@@ -210,16 +210,15 @@ def _cell_bytes(place: Cell) -> bytes:
                 f"{list(sizes)[:20]}"
             )
         if sizes[column] <= _MOST_KEPT:
-            content = _row_group(place.file, tuple(file_marks(place.file)), place.column, group)[
-                row
-            ].as_py()
+            content: bytes | None = _row_group(
+                place.file, tuple(file_marks(place.file)), place.column, group
+            )[row].as_py()
         else:
             batches = file.iter_batches(1, row_groups=[group], columns=[column])
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()
     if content is None:
         raise InputError(f"{place}: expected an encoded recording in this cell, found none")
-    result: bytes = content
-    return result
+    return content
 
 
 def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:

@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from soundfile import SoundFile
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
 from .byte_ranges import location_in_file, open_bytes
 from .frame_grid import Seconds
 from .truncation import mp3_seconds, ogg_is_whole, share_of_wav
+
+if TYPE_CHECKING:
+    from soundfile import SoundFile
 
 # Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is
 # 3.6 GB. So nothing that is scored is longer, and a longer file is one to be cut.
@@ -79,7 +81,7 @@ def decode(
 
 
 @contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[Any]:
+def _opened(path: str | PathLike[str]) -> Iterator[SoundFile]:
     """Open a recording with libsndfile, which reads a file by itself and a part of one through
     Python."""
     import soundfile
@@ -203,7 +205,7 @@ def _averaged(samples: np.ndarray) -> np.ndarray:
 def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
     """Length by the header of an open file, compared with the file's bytes where its format lets
     us."""
-    promised: Seconds = file.frames / file.samplerate
+    promised = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(
             f"{path}: its header does not say how long it is: write it again, for example with "
@@ -219,7 +221,7 @@ def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
         elif file.format in ("MP3", "MPEG"):
             held = mp3_seconds(raw)
             if held is None:
-                return promised
+                return float(promised)
             if promised > held + max(_SHORT, 0.01 * held):
                 raise _cut_off(path, promised, held)
             if promised < held - max(_PADDED, 0.01 * held):
@@ -228,7 +230,7 @@ def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
                     f"{_duration(held)}: its header is "
                     "damaged or missing; write it again, for example `ffmpeg -i in.mp3 out.wav`"
                 )
-    return promised
+    return float(promised)
 
 
 def _cut_off(path: str | PathLike[str], promised: Seconds | None, held: Seconds) -> CutOffAudio:

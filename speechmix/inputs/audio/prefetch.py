@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from typing import TypeVar
 
 from ...errors import SpeechmixError
@@ -58,9 +57,9 @@ def ahead(
 
     reader = ThreadPoolExecutor(max_workers=1)
     try:
-        waiting: deque[tuple[Item, Future[Item]]] = deque()
+        waiting: deque[tuple[Item, Future[object]]] = deque()
         for item in items:
-            waiting.append((item, reader.submit(partial(copy_context().run, attempt, item))))
+            waiting.append((item, reader.submit(copy_context().run, attempt, item)))
             if len(waiting) > count:
                 yield _prepared(*waiting.popleft())
         while waiting:
@@ -69,7 +68,7 @@ def ahead(
         reader.shutdown(cancel_futures=True)
 
 
-def _prepared(item: Item, preparing: Future[Item]) -> Item:
+def _prepared(item: Item, preparing: Future[object]) -> Item:
     with phase("waiting for clips"):
         wait([preparing])
     return item

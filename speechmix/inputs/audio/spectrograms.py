@@ -69,7 +69,7 @@ def mel_spectrogram(
         signal, n_fft, hop, window, hann, center=True, pad_mode="constant", return_complex=True
     )
     power = spectrum.abs().square().T.numpy()  # [T, n_fft / 2 + 1]
-    result: np.ndarray = (
+    mel_power: np.ndarray = (
         power @ mel(sr=sample_rate, n_fft=n_fft, n_mels=n_mels, fmin=fmin, fmax=fmax).T
     )
-    return result
+    return mel_power

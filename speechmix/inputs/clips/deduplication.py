@@ -102,11 +102,10 @@ class _Recordings:
             == 1
         ):
             return None
-        stored = self._database.execute(
+        stored: bytes = self._database.execute(
             "SELECT path FROM recordings WHERE key = ?", row[:1]
         ).fetchone()[0]
-        result: str | None = stored.decode("utf-8", "surrogatepass")
-        return result
+        return stored.decode("utf-8", "surrogatepass")
 
 
 def _bytes_digest(path: str) -> str:

@@ -85,7 +85,7 @@ class Row:
     path: str | None = None
     audio: bytes | None = field(default=None, repr=False)
     words: tuple[Word, ...] | None = None
-    pairs: tuple[dict[str, Any], ...] = ()
+    pairs: tuple[dict[str, object], ...] = ()
     meta: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Any] = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)

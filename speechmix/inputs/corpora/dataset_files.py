@@ -101,8 +101,7 @@ def _has_bytes(kind: Any) -> bool:
 
     if pa.types.is_nested(kind):
         return any(_has_bytes(kind.field(index).type) for index in range(kind.num_fields))
-    result: bool = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return result
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _holds_names(kind: Any, audio: str, file: str) -> bool:

@@ -63,8 +63,8 @@ def metadata_table(source: CorpusSource) -> Path | None:
     if "" in tables:
         source.refuse("split", kind="a folder of audio files with one table")
         return tables[""]
-    result: Path | None = _split(tables, source)
-    return result
+    table: Path = _split(tables, source)
+    return table
 
 
 def read_dataset(
@@ -134,8 +134,8 @@ def _parquet_features(file: Path) -> dict[str, Any]:
     import datasets
     import pyarrow.parquet as pq
 
-    result: dict[str, Any] = datasets.Features.from_arrow_schema(pq.read_schema(file))
-    return result
+    features: dict[str, Any] = datasets.Features.from_arrow_schema(pq.read_schema(file))
+    return features
 
 
 def _split(data: Any, source: CorpusSource) -> Any:

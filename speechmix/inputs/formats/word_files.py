@@ -84,7 +84,7 @@ def read_words(
     return list(check_words(readers[word_file_kind(path)](), where=str(path)))
 
 
-def words_from_items(items: Sequence[Any], *, where: str = "words") -> list[Word]:
+def words_from_items(items: Sequence[object], *, where: str = "words") -> list[Word]:
     """Words from JSON items: ``[text, start, end]`` or ``{"word": ..., "start": ..., "end": ...}``.
 
     A word in pieces is ``[text, [[start, end], ...]]`` or ``{"word": ..., "pieces": [[start, end],
@@ -327,7 +327,9 @@ def _read_json(path: Path, tier: str | None) -> list[Word]:
     return words_from_items(data, where=where)
 
 
-def _json_tiers(tiers: dict[str, Any], where: str) -> dict[str, list[tuple[Any, ...]]]:
+def _json_tiers(
+    tiers: dict[str, dict[str, Any]], where: str
+) -> dict[str, list[tuple[str, float, float]]]:
     """Interval tiers of MFA's (praatio's) JSON, whose entries are [start, end, label]."""
     try:
         return {

@@ -73,7 +73,7 @@ def _shown(edges: tuple[float, float]) -> str:
 
 
 def store_pieces(
-    unit: Any, pieces: tuple[tuple[float, float], ...], edges: tuple[float, float], where: str
+    unit: object, pieces: tuple[tuple[float, float], ...], edges: tuple[float, float], where: str
 ) -> None:
     """Keep the pieces of a frozen unit in their one form: none where they are one range.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,7 @@ def _sound_name(clip: Clip) -> str:
     return f"{safe_name(clip.name)}.flac"
 
 
-def _words(clip: Clip, what: str):
+def _words(clip: Clip, what: str) -> Sequence[Word]:
     if not clip.words:
         raise InputError(f"{what} needs words with times: place them first")
     return clip.words

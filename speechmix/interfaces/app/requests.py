@@ -136,7 +136,8 @@ def requested_choice(asked: Mapping[str, Any], field: str, allowed: Sequence[str
         raise InputError(
             f"{field} should be one of {', '.join(allowed)}; found {str(value)[:80]!r}"
         )
-    return value
+    result: str = value
+    return result
 
 
 def requested_layer(asked: Mapping[str, Any]) -> int:

@@ -11,10 +11,11 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import InputError
 
+Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.\-]+:/"
 )  # s3://bucket, gs://, https://; a Windows drive has one letter

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 
+from .arguments import CommandParser
+
 GROUPS = {
     "your own clips": ("check", "score", "explain", "ablate", "serve", "export"),
     "what a run says": ("report", "compare"),
@@ -25,7 +27,9 @@ GROUPS = {
 _ELSE = "further commands"
 
 
-def list_by_group(parser: argparse.ArgumentParser, commands: argparse._SubParsersAction) -> None:
+def list_by_group(
+    parser: argparse.ArgumentParser, commands: argparse._SubParsersAction[CommandParser]
+) -> None:
     """Have a parser's help list its commands by group; to be called when all are added.
 
     Parameters

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_options(options)
         with _ended_by_sigterm():
-            return options.command(options)
+            result: int = options.command(options)
+            return result
     except SpeechmixError as error:
         print(f"speechmix: {error}", file=sys.stderr)
         return 1
@@ -73,7 +74,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _check(options) -> int:
+def _check(options: argparse.Namespace) -> int:
     from ...files.versions import versions
 
     model = loaded(options, options.model)
@@ -95,7 +96,7 @@ def _check(options) -> int:
     return 0
 
 
-def _score(options) -> int:
+def _score(options: argparse.Namespace) -> int:
     from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
     from ...studies.french.dataset import is_dataset
@@ -128,7 +129,7 @@ def _score(options) -> int:
     return 0 if run.done or shard_of(options).count > 1 else 1  # a shard may hold no clip
 
 
-def _ablate(options) -> int:
+def _ablate(options: argparse.Namespace) -> int:
     import pandas as pd
 
     from ...alignment import align

@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .arguments import Subparsers
+
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
@@ -26,7 +28,7 @@ _LONG = 180  # seconds of a run that are worth a line before it
 _SHORT = 10**9  # parameters times clips that are over in less on any machine
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     from .model_options import add_loading_options
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
+from .arguments import Subparsers
 from .clip_options import (
     Skipped,
     add_clip_options,
@@ -38,7 +39,7 @@ _EXAMPLES = """examples:
 _ENDING = ".html"
 
 
-def add_command(commands) -> None:
+def add_command(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "explain",

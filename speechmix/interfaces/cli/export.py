@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from ...errors import InputError
+from .arguments import Subparsers
 
 _EXAMPLES = """examples:
   speechmix export runs/livre --clip livre --layer best
@@ -18,7 +19,7 @@ _EXAMPLES = """examples:
 _ENDINGS = {"textgrid": ".TextGrid", "eaf": ".eaf"}
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     export = commands.add_parser(
         "export",

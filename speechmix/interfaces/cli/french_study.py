@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
-from .arguments import named_options
+from .arguments import Subparsers, named_options
 from .executor_options import add_workers_option, worker_count
 from .homophony_options import add_mining_options, add_selection_options, selection_of
 from .score_options import add_explain_option
@@ -20,7 +20,7 @@ _EXAMPLES = """examples:
 """
 
 
-def add_command(commands) -> None:
+def add_command(commands: Subparsers) -> None:
     """Add the whole study, from clips or a corpus to the page."""
     study = commands.add_parser(
         "study",

@@ -11,9 +11,10 @@ import argparse
 import gc
 import sys
 from pathlib import Path
+from typing import Any
 
 from ...errors import InputError
-from .arguments import named_options
+from .arguments import Subparsers, named_options
 from .executor_options import add_shard_option, shard_of
 from .homophony_options import add_mining_options, add_selection_options, selection_of
 
@@ -27,9 +28,12 @@ by many processes at once, on several machines; `speechmix status study` says wh
 """
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the four commands to a parser's subcommands."""
-    style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    style: dict[str, Any] = {
+        "epilog": _EXAMPLES,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
     mine = commands.add_parser("mine", help="find homophone pairs in a corpus", **style)
     mine.set_defaults(command=_mine)
     mine.add_argument(
@@ -110,7 +114,7 @@ def add_commands(commands) -> None:
         )
 
 
-def _mine(options) -> int:
+def _mine(options: argparse.Namespace) -> int:
     from ...runs.journal.stage_lines import counted
     from ...studies.french.stages import mine_corpus
 
@@ -131,7 +135,7 @@ def _mine(options) -> int:
     return 0
 
 
-def _align(options) -> int:
+def _align(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
     from ...runs.journal.stage_lines import counted
     from ...studies.french.speaker_adaptation import align_study
@@ -157,7 +161,7 @@ def _align(options) -> int:
     return 0
 
 
-def _compare(options) -> int:
+def _compare(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
     from ...alignment import METHODS
     from ...alignment.comparison import summarize_aligners
@@ -185,7 +189,7 @@ def _compare(options) -> int:
     return 0
 
 
-def _transcribe(options) -> int:
+def _transcribe(options: argparse.Namespace) -> int:
     from functools import partial
 
     from ...adapters.loading.load import load
@@ -203,7 +207,7 @@ def _transcribe(options) -> int:
     return 0
 
 
-def _select(options) -> int:
+def _select(options: argparse.Namespace) -> int:
     from ...studies.french.selection import select_examples
     from ...studies.french.stage_counts import format_stage_counts
 

@@ -12,7 +12,7 @@ from ...studies.french.contrasts import CONTRASTS
 from ...studies.french.template_tables import BALANCES
 
 
-def add_mining_options(command: argparse.ArgumentParser) -> None:
+def add_mining_options(command: argparse._ActionsContainer) -> None:
     """Add what decides which pairs are mined."""
     command.add_argument(
         "--split", help="table of a release or split of a data set (default: validated)"
@@ -35,7 +35,7 @@ def add_mining_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--lexicon", help="a lexicon of your own (.tsv; default: Lexique)")
 
 
-def add_selection_options(command: argparse.ArgumentParser) -> None:
+def add_selection_options(command: argparse._ActionsContainer) -> None:
     """Add what decides which pairs become examples."""
     command.add_argument(
         "--contrast",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files.names import distinct_file_names, safe_name
+from .arguments import Subparsers
 from .clip_options import (
     Skipped,
     add_alignment_options,
@@ -34,7 +35,7 @@ _EXAMPLES = """examples:
 """
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "probe",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+from .arguments import Subparsers
 
 _EXAMPLES = """examples:
   speechmix report runs/small --clip cv_fr_123 --published
@@ -13,9 +16,12 @@ _EXAMPLES = """examples:
 """
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the two commands to a parser's subcommands."""
-    style = {"epilog": _EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    style: dict[str, Any] = {
+        "epilog": _EXAMPLES,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
     report = commands.add_parser(
         "report", help="the page of a run: figures, statistics, clips to hear", **style
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from .arguments import Subparsers
 from .model_options import add_loading_options, add_prefix_options, loaded
 
 _EXAMPLES = """examples:
@@ -15,7 +16,7 @@ _EXAMPLES = """examples:
 _EXAMPLES_SHOWN = 8
 
 
-def add_command(commands) -> None:
+def add_command(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     serve = commands.add_parser(
         "serve",
@@ -52,7 +53,7 @@ def add_command(commands) -> None:
     door.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
-def _serve(options) -> int:
+def _serve(options: argparse.Namespace) -> int:
     from ...inputs import bundled
     from ..app.server import HOST, serve
     from ..app.session import LONGEST

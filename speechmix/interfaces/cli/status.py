@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from ...errors import InputError
+from .arguments import Subparsers
 
 _EXAMPLES = """examples:
   speechmix status study
@@ -20,7 +21,7 @@ _SCORE = "score"  # the stage of a run
 _CORPUS = "corpus"  # the study in a run's folder
 
 
-def add_commands(commands) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     status = commands.add_parser(
         "status",

@@ -88,8 +88,8 @@ class LogitContributions:
     def position(self) -> int | None:
         """Position whose logit it is; None for the label of a sound, which is read off a mean of
         several."""
-        result: int | None = self.objective.get("position", self.objective.get("row"))
-        return result
+        position: int | None = self.objective.get("position", self.objective.get("row"))
+        return position
 
     def labels(self, side: str) -> list[str]:
         """Labels of the columns of ``scores[side]``."""
@@ -105,13 +105,12 @@ class LogitContributions:
             Count the state that the position starts from to the source that holds the position
             (equation 7 of the paper).
         """
-        total = self.scores[self._checked(side)].sum(axis=0)
+        total: np.ndarray = self.scores[self._checked(side)].sum(axis=0)
         if embedding and side == self.sides[-1]:
             for index, span in enumerate(self.sources[side]):
                 if self.position in span.positions:
                     total[index] += self.single_parts.get("embedding", 0.0)
-        result: np.ndarray = total
-        return result
+        return total
 
     @property
     def error(self) -> float:

@@ -284,7 +284,8 @@ class MixingMap:
             If a target is not among the sources.
         """
         if self.measure.startswith("mixing_ratio"):
-            return np.asarray(self.scores.max(axis=-1))
+            ratio: np.ndarray = self.scores.max(axis=-1)
+            return ratio
         places = {span.ranges: column for column, span in enumerate(self.sources)}
         columns = [places[span.ranges] for span in self.targets if span.ranges in places]
         if self.stack in ("cross", "composed") or len(columns) < len(self.targets):
@@ -293,8 +294,8 @@ class MixingMap:
                 f"{self!r}"
             )
         shares = normalize_rows(self.scores)
-        result: np.ndarray = shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
-        return result
+        ratio = shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
+        return ratio
 
     def _square(self, step: str) -> MixingMap:
         """The map averaged over heads, if targets and sources are the same units."""
@@ -310,8 +311,8 @@ class MixingMap:
         """Scores of one layer (counted from 0, in the model), [(H,) W_t, W_s]."""
         if index not in self.layers:
             raise InputError(f"no layer {index} in this map; it has {list(self.layers)}")
-        result: np.ndarray = self.scores[self.layers.index(index)]
-        return result
+        scores: np.ndarray = self.scores[self.layers.index(index)]
+        return scores
 
     def to_dataframe(self) -> pd.DataFrame:
         """Long table: one row per layer, (head,) target and source."""

@@ -13,6 +13,9 @@ from ...errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Of two states, or of a state and its change, over the last axis.
+Distance = Callable[["Tensor", "Tensor"], "Tensor"]
+
 # A layer whose attention block moves its targets by less than this share of their length mixes next
 # to nothing: its normalised map shows shares of a change that hardly is one. See
 # `MixingMap.mixing_strength`.
@@ -26,8 +29,8 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     Value Zeroing scores of 1e-6 are noise in float32 that way.
     """
     difference = x / x.norm(dim=-1, keepdim=True) - y / y.norm(dim=-1, keepdim=True)
-    result: Tensor = 0.5 * difference.square().sum(dim=-1)
-    return result
+    distance: Tensor = 0.5 * difference.square().sum(dim=-1)
+    return distance
 
 
 def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
@@ -41,16 +44,16 @@ def cosine_distance_of_change(x: Tensor, dx: Tensor) -> Tensor:
     orthogonal = (dx - along * (x / norm)).square().sum(dim=-1)
     length = (norm + along)[..., 0]
     changed = (length.square() + orthogonal).sqrt()
-    result: Tensor = orthogonal.where(length > 0, changed * (changed - length)) / (
+    distance: Tensor = orthogonal.where(length > 0, changed * (changed - length)) / (
         changed * (changed + length)
     ).where(length > 0, changed.square())
-    return result
+    return distance
 
 
 def euclidean_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return ||x - y|| over the last axis."""
-    result: Tensor = (x - y).norm(dim=-1)
-    return result
+    distance: Tensor = (x - y).norm(dim=-1)
+    return distance
 
 
 def manhattan_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -65,8 +68,8 @@ def centred(x: Tensor) -> Tensor:
 
 def unit(x: Tensor) -> Tensor:
     """Return x at length 1 over the last axis."""
-    result: Tensor = x / x.norm(dim=-1, keepdim=True)
-    return result
+    normalized: Tensor = x / x.norm(dim=-1, keepdim=True)
+    return normalized
 
 
 def unit_change(x: Tensor, dx: Tensor) -> Tensor:
@@ -76,14 +79,14 @@ def unit_change(x: Tensor, dx: Tensor) -> Tensor:
     """
     before, after = x.norm(dim=-1, keepdim=True), (x + dx).norm(dim=-1, keepdim=True)
     grown = ((2 * x + dx) * dx).sum(dim=-1, keepdim=True)
-    result: Tensor = dx / after - x * (grown / (before * after * (before + after)))
-    return result
+    change: Tensor = dx / after - x * (grown / (before * after * (before + after)))
+    return change
 
 
 # Of two states; and of a state and its change, for the delta form. "unit_..." and "correlation" are
 # distances of normalised states: at length 1, and centred (as a layer norm without gain leaves
 # them; 1 - Pearson's r).
-DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+DISTANCES: dict[str, Distance] = {
     "cosine": cosine_distance,
     "euclidean": euclidean_distance,
     "manhattan": manhattan_distance,
@@ -91,7 +94,7 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "unit_euclidean": lambda x, y: euclidean_distance(unit(x), unit(y)),
     "unit_manhattan": lambda x, y: manhattan_distance(unit(x), unit(y)),
 }
-DISTANCES_OF_CHANGE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+DISTANCES_OF_CHANGE: dict[str, Distance] = {
     "cosine": cosine_distance_of_change,
     "euclidean": lambda x, dx: dx.norm(dim=-1),
     "manhattan": lambda x, dx: dx.abs().sum(dim=-1),
@@ -101,7 +104,7 @@ DISTANCES_OF_CHANGE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def distance_named(name: str, *, of_change: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
+def distance_named(name: str, *, of_change: bool = False) -> Distance:
     """Look a distance up by name: of two states, or of a state and its change."""
     if name not in DISTANCES:
         raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {name!r}")
@@ -118,8 +121,8 @@ def normalize_rows(scores: np.ndarray) -> np.ndarray:
            [0.  , 0.  ]])
     """
     sums = scores.sum(axis=-1, keepdims=True)
-    result: np.ndarray = np.divide(scores, sums, out=np.zeros_like(scores), where=sums != 0)
-    return result
+    normalized: np.ndarray = np.divide(scores, sums, out=np.zeros_like(scores), where=sums != 0)
+    return normalized
 
 
 def ctc_log_probability(scores: Tensor, ids: Sequence[int], *, blank: int) -> Tensor:

@@ -37,8 +37,8 @@ def layer_maps(
     if weights is None:
         return normalize_rows(maps + identity) if residual else maps
     weights = np.where(maps.any(axis=-1), weights, 0)[..., None]
-    result: np.ndarray = (weights * maps + (1 - weights) * identity).astype(maps.dtype)
-    return result
+    weighted: np.ndarray = (weights * maps + (1 - weights) * identity).astype(maps.dtype)
+    return weighted
 
 
 def strength_weights(mixing_map: MixingMap) -> np.ndarray:
@@ -65,10 +65,10 @@ def strength_weights(mixing_map: MixingMap) -> np.ndarray:
             "Compute it again with speechmix.mix, or do without: rollout(residual=True or False), "
             "composed(weighted=False)"
         )
-    result: np.ndarray = np.divide(
+    weights: np.ndarray = np.divide(
         strengths, 1 + strengths, out=np.ones_like(strengths), where=~np.isinf(strengths)
     )
-    return result
+    return weights
 
 
 def rollout(

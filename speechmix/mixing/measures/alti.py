@@ -98,7 +98,7 @@ def _nearer(whole: Tensor, part: Tensor, order: int, added: float) -> Tensor:
     if order == 1:
         return (whole.abs() - rest.abs()).sum(dim=-1).clamp_min(0)
     lengths = whole.norm(dim=-1) + rest.norm(dim=-1)
-    result: Tensor = ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(
+    contribution: Tensor = ((whole + rest) * part).sum(dim=-1).clamp_min(0) / lengths.clamp_min(
         torch.finfo(whole.dtype).tiny
     )
-    return result
+    return contribution

@@ -21,17 +21,16 @@ that layer alone takes from the encoder's output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.block import Block, first_output
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.transformers_types import TorchFunction
 from ...errors import InputError
 from .availability import mixing_between_layers
 from .gradient_pass import RetainedGraph, replaced_states
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 # frames.
 _WEIGHTS_BYTES = 2**24
 
+ForwardHook = Callable[[nn.Module, object, object], None]
 Weighted = Mapping[tuple[str, int], Tensor]
 
 
@@ -101,7 +101,7 @@ def position_read(run: GradientPass) -> int:
         If there is none.
     """
     details = run.objective.details
-    position = details.get("position", details.get("row"))
+    position: int | None = details.get("position", details.get("row"))
     if position is None:
         raise InputError(
             "chefer reads one row of its relevances, so it explains what is read at one position; "
@@ -109,8 +109,7 @@ def position_read(run: GradientPass) -> int:
             f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
             f"{one_position_advice(run.model)}"
         )
-    result: int = position
-    return result
+    return position
 
 
 class _Attended(NamedTuple):
@@ -118,7 +117,7 @@ class _Attended(NamedTuple):
     graph of the outputs."""
 
     calls: dict[tuple[str, int], AttentionCall]
-    graph: RetainedGraph
+    graph: RetainedGraph[tuple[str, int]]
 
 
 def weighted_attention(run: GradientPass) -> Weighted:
@@ -260,15 +259,15 @@ def _attentions(stacks: Mapping[str, Stack]) -> list[tuple[tuple[str, int], Atte
     ]
 
 
-def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> TorchFunction:
-    def hook(module: Any, args: Any, output: Any) -> None:
+def _keeping(outputs: dict[tuple[str, int], Tensor], key: tuple[str, int]) -> ForwardHook:
+    def hook(module: nn.Module, args: object, output: object) -> None:
         outputs[key] = first_output(output)
 
     return hook
 
 
-def _counting(n_logits: list[int]) -> TorchFunction:
-    def hook(module: Any, args: Any, output: Any) -> None:
+def _counting(n_logits: list[int]) -> ForwardHook:
+    def hook(module: nn.Module, args: object, output: object) -> None:
         logits = getattr(output, "logits", None)
         n_logits.extend([] if logits is None or logits.ndim != 3 else [logits.shape[1]])
 

@@ -124,10 +124,10 @@ def _attended(block: Block, vectors: Tensor) -> Tensor:
         values.unflatten(-1, (len(block.values), -1)).permute(2, 0, 1, 3).flatten(2)
     )  # [H, T, S d]
     context = (block.attention() @ heads).unflatten(-1, (vectors.shape[1], -1))  # [H, T, S, d]
-    result: Tensor = (
+    attended: Tensor = (
         context.permute(1, 2, 0, 3).flatten(2) @ weight_of(block.modules.attention.output).T
     )
-    return result
+    return attended
 
 
 def _bias_behind(block: Block) -> Tensor:

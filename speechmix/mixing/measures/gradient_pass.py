@@ -10,10 +10,10 @@ more memory than one that is used once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,15 +22,19 @@ from torch import Tensor, nn
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import wrap_encoder_states
 from ...adapters.capture.packed_states import pack_like, unpack_states
-from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+    from ...adapters.transformers_types import ModelOutput
     from .objectives import Objective
 
 # States that enter layers, by stack and layer.
 States = dict[tuple[str, int], Tensor]
+# What replaces the states that enter a layer: of stack, layer and states.
+StateChange = Callable[[str, int, Tensor], Tensor]
+T = TypeVar("T")
+Key = TypeVar("Key")
 
 
 class GradientPass:
@@ -64,12 +68,12 @@ class GradientPass:
         *,
         together: SharedPasses | None = None,
         place: int = 0,
-    ) -> None:
+    ):
         if together is None:
             together = SharedPasses(model, inputs, layers, [] if objective is None else [objective])
         self.together, self.place = together, place
         self.model, self.layers, self.inputs = model, layers, together.inputs
-        self._answers: dict[TorchFunction, Any] = {}
+        self._answers: dict[Callable[[GradientPass], object], Any] = {}
 
     @classmethod
     def of_each(
@@ -114,11 +118,12 @@ class GradientPass:
             raise InputError("this pass has no objective to differentiate")
         return self.place
 
-    def once(self, compute: Callable[[GradientPass], Any]) -> Any:
+    def once(self, compute: Callable[[GradientPass], T]) -> T:
         """What a function makes of this pass, computed once for all stacks."""
         if compute not in self._answers:
             self._answers[compute] = compute(self)
-        return self._answers[compute]
+        answer: T = self._answers[compute]
+        return answer
 
     @cached_property
     def _gradients(self) -> States:
@@ -142,7 +147,7 @@ class GradientPass:
             )
 
 
-class RetainedGraph:
+class RetainedGraph(Generic[Key]):
     """Numbers of one pass forward, whose graph is kept until each of them has been taken back
     through it.
 
@@ -159,13 +164,13 @@ class RetainedGraph:
         If a number depends on no state.
     """
 
-    def __init__(self, values: Sequence[Tensor], ends: Mapping[Any, Tensor]):
+    def __init__(self, values: Sequence[Tensor], ends: Mapping[Key, Tensor]):
         if not all(value.requires_grad for value in values):
             raise InputError("the objective does not depend on the model's states")
         self._values: dict[int, Tensor] = dict(enumerate(values))
         self._ends = dict(ends)
 
-    def gradients(self, place: int) -> dict[Any, Tensor]:
+    def gradients(self, place: int) -> dict[Key, Tensor]:
         """Gradients of one objective by each end, zeros where it does not depend on it; asked
         once."""
         value, ends = self._values.pop(place), list(self._ends.values())
@@ -195,20 +200,21 @@ class SharedPasses:
         inputs: Mapping[str, Tensor],
         layers: Mapping[str, Sequence[int]],
         objectives: Sequence[Objective],
-    ) -> None:
+    ):
         self.model, self.layers, self.objectives = model, layers, objectives
         self.inputs = dict(inputs)
         self._taken: list[list[Tensor]] = [[] for _ in objectives]  # values since the last check
-        self._answers: dict[Any, Any] = {}
+        self._answers: dict[Hashable, Any] = {}
 
-    def once(self, key: Any, compute: Callable[[SharedPasses], Any]) -> Any:
+    def once(self, key: Hashable, compute: Callable[[SharedPasses], T]) -> T:
         """What a function makes for all objectives together, computed once."""
         if key not in self._answers:
             self._answers[key] = compute(self)
-        return self._answers[key]
+        answer: T = self._answers[key]
+        return answer
 
     @cached_property
-    def graph(self) -> RetainedGraph:
+    def graph(self) -> RetainedGraph[tuple[str, int]]:
         """Objectives as functions of the states that enter the asked layers, in one pass
         forward."""
         ends: States = {}
@@ -266,23 +272,23 @@ class SharedPasses:
     @cached_property
     def _memory(self) -> Tensor:
         with torch.no_grad():
-            result: Tensor = self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
-            return result
+            memory: Tensor = self.model.family.run(self.model.base, self.inputs, ("encoder",))[0]
+            return memory
 
-    def _values(self, inputs: Mapping[str, Any], places: Sequence[int]) -> list[Tensor]:
+    def _values(self, inputs: Mapping[str, Tensor], places: Sequence[int]) -> list[Tensor]:
         output = self._run(inputs)
         values = [self.objectives[place].function(output) for place in places]
         for place, value in zip(places, values, strict=True):
             self._taken[place].append(value.detach())
         return values
 
-    def _run(self, inputs: Mapping[str, Any]) -> Any:
+    def _run(self, inputs: Mapping[str, Tensor]) -> ModelOutput:
         return self.model.run_with_head(inputs)
 
 
 @contextmanager
 def replaced_states(
-    model: Model, layers: Mapping[str, Sequence[int]], change: TorchFunction
+    model: Model, layers: Mapping[str, Sequence[int]], change: StateChange
 ) -> Iterator[None]:
     """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers;
     undone on leaving.
@@ -298,10 +304,12 @@ def replaced_states(
         yield
 
 
-def _replacing(stack: str, index: int, change: TorchFunction) -> TorchFunction:
+def _replacing(
+    stack: str, index: int, change: StateChange
+) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
     def hook(
-        layer: nn.Module, args: HookArguments, kwargs: HookKeywords
-    ) -> tuple[HookArguments, HookKeywords]:
+        layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
         before = kwargs[name] if name in kwargs else args[names.index(name)]

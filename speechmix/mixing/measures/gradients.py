@@ -16,14 +16,14 @@ the layer's own cross-attention.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.transformers_types import TorchFunction
 from .gradient_pass import GradientPass, RetainedGraph, SharedPasses
 from .rescale_rule import rescaled
 
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 # Share of the parts' length by which integrated gradients may miss completeness without a warning.
 _INCOMPLETE = 0.01
 
+# Completeness of the parts: numbers of each layer, by name.
+Notes = dict[str, dict[str, list[float]]]
+
 # Bytes that the states of one batch of steps of an integral may take, all layers together.
 _BATCH_BYTES = 2**28
 
 
-def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[str, Any]]:
+def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, Notes]:
     """Gradient times input.
 
     Returns
@@ -51,7 +54,7 @@ def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor,
 
 def integrated_gradients(
     run: GradientPass, stack: str, units: Units, *, steps: int = 50, baseline: str = "mean"
-) -> tuple[Tensor, dict[str, Any]]:
+) -> tuple[Tensor, Notes]:
     """Integrated gradients along the straight path from a baseline of the states (Sundararajan et
     al. 2017).
 
@@ -106,7 +109,7 @@ def integrated_gradients(
 
 def deeplift(
     run: GradientPass, stack: str, units: Units, *, baseline: str = "mean"
-) -> tuple[Tensor, dict[str, Any]]:
+) -> tuple[Tensor, Notes]:
     """DeepLift by captum, from the states that enter a layer (Shrikumar et al. 2017).
 
     The rescale rule (change of the output over change of the input, instead of the slope) is used
@@ -137,8 +140,13 @@ def deeplift(
 
 
 def _from_baseline(
-    run: GradientPass, stack: str, units: Units, baseline: str, attribute: TorchFunction, name: str
-) -> tuple[Tensor, dict[str, Any]]:
+    run: GradientPass,
+    stack: str,
+    units: Units,
+    baseline: str,
+    attribute: Callable[[SharedPasses, int, Tensor, Tensor], Tensor],
+    name: str,
+) -> tuple[Tensor, Notes]:
     """Map and completeness of ``attribute(passes, layer, x, x0)``, signed parts [P, K] of all
     objectives."""
 

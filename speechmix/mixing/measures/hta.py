@@ -119,7 +119,7 @@ def _through(model: Model, inputs: dict[str, Tensor], stack: Stack) -> tuple[Ten
     entered: list[Tensor] = []
     outputs: list[Tensor] = []
 
-    def keep(_: object, layer: int, x: Tensor) -> Tensor:
+    def keep(_: str, layer: int, x: Tensor) -> Tensor:
         if not entered:
             entered.append(x[0].detach().requires_grad_(True))
         return entered[0][None]  # in "cross", all layers read the same states

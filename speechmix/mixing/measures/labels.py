@@ -70,7 +70,7 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
     classes = [labels.index(name) for name in names] or [label_given(model, prepared)]
     row = row_read(model, prepared)
 
-    def function(output: Any) -> Tensor:
+    def function(output: object) -> Tensor:
         logits = label_logits(output)
         if kind == "contrast":
             return logits[:, classes[0]] - logits[:, classes[1]]
@@ -114,7 +114,7 @@ def label_given(model: Model, prepared: Prepared) -> int:
         return int(label_logits(model.module(**inputs))[0].argmax())
 
 
-def label_logits(output: Any) -> Tensor:
+def label_logits(output: object) -> Tensor:
     """Logits [n, labels] of a classifier's output."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 2:
@@ -122,8 +122,8 @@ def label_logits(output: Any) -> Tensor:
         raise ModelError(
             f"expected logits [batch, label] from a classification head, found {shape}"
         )
-    result: Tensor = logits
-    return result
+    label_scores: Tensor = logits
+    return label_scores
 
 
 def row_read(model: Model, prepared: Prepared) -> int | None:

@@ -35,6 +35,9 @@ OPTIONS = {
 OF_SOME_MEASURES = ("distance", "engine", "product_dtype", "objective", "steps", "baseline")
 
 
+MeasureFunction = Callable[..., Any]  # see `Measure` for what those of each scope get and return
+
+
 class BlockReader(Protocol):
     """Reads contributions to logits from the attention blocks of a pass, one after the other."""
 
@@ -79,8 +82,8 @@ class Measure(MeasureFacts):
         Options of the measure's own that differ from the defaults of its function.
     """
 
-    function: Callable[..., Any] = field(kw_only=True)
-    check: Callable[[Model], Any] | None = field(default=None, kw_only=True)
+    function: MeasureFunction = field(kw_only=True)
+    check: Callable[[Model], object] | None = field(default=None, kw_only=True)
     details: tuple[str, ...] = field(default=("position",), kw_only=True)
     roundings: float = field(default=1e4, kw_only=True)
     mismatch: str = field(
@@ -168,12 +171,12 @@ class Measure(MeasureFacts):
         name = self.name if self.revision == 1 else f"{self.name} revision {self.revision}"
         return name if self.of_the_package else f"{name} {code_fingerprint(self.function)}"
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: object, **options: object) -> Any:
         """Call the function, with the values of the measure's own options."""
         return self.function(*args, **options, **self.values)
 
 
-def keyword_names(function: Callable[..., Any]) -> list[str]:
+def keyword_names(function: Callable[..., object]) -> list[str]:
     """Names of a function's arguments that can be given by keyword alone."""
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

@@ -147,8 +147,8 @@ def _own_positions(block: Block, units: Units) -> Tensor:
 def _ratio(change: Tensor, states: Tensor) -> Tensor:
     """|| change || / || state ||; zero where nothing changes, even at a state that is zero."""
     moved = change.norm(dim=-1)
-    result: Tensor = (moved / states.norm(dim=-1)).where(moved > 0, torch.zeros_like(moved))
-    return result
+    ratio: Tensor = (moved / states.norm(dim=-1)).where(moved > 0, torch.zeros_like(moved))
+    return ratio
 
 
 # It has a measure's form, for it is computed and timed as measures are; it is shown with every map

@@ -12,7 +12,7 @@ logits, t the target's token at position p and f the foil's:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...adapters.generation.model_inputs import Prepared
     from ...adapters.generation.tokens import Tokens
     from ...adapters.model import Model
+    from ...adapters.transformers_types import ModelOutput
     from ...inputs.sentences.sentence import Sentence
 
 
@@ -49,11 +50,11 @@ class Objective:
         Kind, position, tokens or texts, for a map's provenance.
     """
 
-    function: Callable[[Any], Tensor]
+    function: Callable[[ModelOutput], Tensor]
     span: Span
     details: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, output: Any) -> Tensor:
+    def __call__(self, output: ModelOutput) -> Tensor:
         return self.function(output)
 
 
@@ -119,7 +120,7 @@ def objective_of(
     return _of_text_target(kind, words, model, clip, prepared)
 
 
-def token_logits(output: Any) -> Tensor:
+def token_logits(output: ModelOutput) -> Tensor:
     """Logits [n, T, V] of a model's output."""
     logits = getattr(output, "logits", None)
     if logits is None or logits.ndim != 3:
@@ -129,8 +130,8 @@ def token_logits(output: Any) -> Tensor:
             f"{shape}: give objective= as "
             "a function of the model's output"
         )
-    result: Tensor = logits
-    return result
+    token_scores: Tensor = logits
+    return token_scores
 
 
 def one_position_advice(model: Model) -> str:
@@ -152,7 +153,7 @@ def one_position_advice(model: Model) -> str:
     )
 
 
-def _by_row(function: Callable[[Any], Tensor], output: Any) -> Tensor:
+def _by_row(function: Callable[[ModelOutput], Tensor], output: ModelOutput) -> Tensor:
     """Values [n] of a function of one example's output."""
     tensors = {name: value for name, value in output.items() if isinstance(value, Tensor)}
     n = len(next(iter(tensors.values())))
@@ -184,7 +185,7 @@ def of_tokens(
 ) -> Objective:
     """Logit, probability, log-probability or contrast (with a foil) of a token at one position."""
 
-    def function(output: Any) -> Tensor:
+    def function(output: ModelOutput) -> Tensor:
         logits = token_logits(output)
         if position >= logits.shape[1] or max(token, foil or 0) >= logits.shape[2]:
             raise InputError(
@@ -212,7 +213,7 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
     ids = [tokens.ids[place] for place in places]
     positions = [place - ahead for place in places]
 
-    def function(output: Any) -> Tensor:
+    def function(output: ModelOutput) -> Tensor:
         scores = token_logits(output)[:, positions].log_softmax(dim=-1)
         return scores[:, range(len(ids)), ids].sum(dim=-1)
 
@@ -252,7 +253,7 @@ def _needed_target(clip: Clip | Sentence) -> int:
 
 
 def _of_decoder_target(
-    kind: str, words: Sequence[Any], model: Model, clip: Clip | Sentence, prepared: Prepared
+    kind: str, words: tuple[str, ...], model: Model, clip: Clip | Sentence, prepared: Prepared
 ) -> Objective:
     """At the position that decides between target and foil, or predicts the target's first
     token."""
@@ -280,7 +281,7 @@ def _of_decoder_target(
 
 
 def _of_text_target(
-    kind: str, words: Sequence[Any], model: Model, sentence: Sentence, prepared: Prepared
+    kind: str, words: tuple[str, ...], model: Model, sentence: Sentence, prepared: Prepared
 ) -> Objective:
     """Masked language models: at the target's (or the mask's) own place. Causal ones: one position
     earlier."""
@@ -360,7 +361,7 @@ def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list
     return prepared.text_tokens.ids
 
 
-def _of_transcript(kind: str, words: Sequence[Any], model: Model, clip: Clip) -> Objective:
+def _of_transcript(kind: str, words: tuple[str, ...], model: Model, clip: Clip) -> Objective:
     """CTC: how much likelier the transcript is than without the target, or than with its foil."""
     if not type(model.module).__name__.endswith("ForCTC") or model.tokenizer is None:
         raise ModelError(
@@ -382,7 +383,7 @@ def _of_transcript(kind: str, words: Sequence[Any], model: Model, clip: Clip) ->
     texts += [] if kind == "log_probability" else [" ".join(text_with_foil(other).split())]
     labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
 
-    def function(output: Any) -> Tensor:
+    def function(output: ModelOutput) -> Tensor:
         scores, blank = token_logits(output).log_softmax(dim=-1), model.config.pad_token_id
         with_target, *without = (
             torch.stack(

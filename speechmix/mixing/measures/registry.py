@@ -14,7 +14,6 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from ...adapters.transformers_types import TorchFunction
 from ...errors import InputError
 from ..maps.measure_facts import MeasureFacts
 from ..maps.measure_registry import FACTS, RATIO_FACTS, RATIO_OF, measure_facts, measure_names
@@ -31,17 +30,17 @@ from .decompositions import (
 from .entropy_attention import entropy_attention
 from .gradients import deeplift, gradient_input, integrated_gradients
 from .hta import hta, hta_input
-from .measure import OPTIONS, Measure, keyword_names
+from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
 from .random_baseline import random_baseline
 from .value_zeroing import value_zeroing, value_zeroing_share
 
 
-def _of_the_package(name: str, function: TorchFunction, **how: Any) -> Measure:
+def _of_the_package(name: str, function: MeasureFunction, **how: Any) -> Measure:
     facts = {fact.name: getattr(measure_facts(name), fact.name) for fact in fields(MeasureFacts)}
     return Measure(**facts, function=function, of_the_package=True, **how)
 
 
-_FUNCTIONS: dict[str, TorchFunction] = {
+_FUNCTIONS: dict[str, MeasureFunction] = {
     "value_zeroing": value_zeroing,
     "value_zeroing_share": value_zeroing_share,
     "attention": attention,
@@ -105,7 +104,7 @@ def _find(name: str) -> Measure | None:
     return MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
 
 
-def implement(name: str, function: TorchFunction, **how: Any) -> None:
+def implement(name: str, function: MeasureFunction, **how: Any) -> None:
     """Add the function of a measure that the package declares, for a scope that a higher package
     computes."""
     OUTPUT_MEASURES[name] = _of_the_package(name, function, **how)
@@ -122,7 +121,7 @@ def custom_identities(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def register_measure(name: str, **facts: Any) -> Callable[[TorchFunction], TorchFunction]:
+def register_measure(name: str, **facts: Any) -> Callable[[MeasureFunction], MeasureFunction]:
     """Add a custom measure, by decorating its function; see `Measure` for what a function gets and
     returns.
 
@@ -172,7 +171,7 @@ def register_measure(name: str, **facts: Any) -> Callable[[TorchFunction], Torch
     if missing:
         raise InputError(f"{name}: say {' and '.join(sorted(missing))} of a measure")
 
-    def add(function: TorchFunction) -> TorchFunction:
+    def add(function: MeasureFunction) -> MeasureFunction:
         measure = Measure(name=name, **_implied(facts), function=function)
         _check(measure)
         forget_measure(name)

@@ -10,7 +10,7 @@ and softmaxes keep, by stack, layer and kind. Undone on leaving.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
+from torch.utils.hooks import RemovableHandle
 
 from ...adapters.binding.layer_components import ProjectionHalf, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
-from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 from .lrp import (
     relevance_through_activation,
@@ -33,9 +33,12 @@ from .lrp import (
     relevance_through_product,
     with_way_back,
 )
+from .rescale_rule import activation_classes
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+
+Hook = Callable[..., "Tensor | None"]  # of a module, before or after it runs
 
 # Elementwise functions that heads call without a module.
 _ELEMENTWISE = (F.gelu, F.relu, F.silu, torch.relu, torch.tanh, Tensor.relu, Tensor.tanh)
@@ -104,7 +107,7 @@ class RelevanceRules(TorchFunctionMode):
             set_so_far.pop_all()
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         super().__exit__(*exc_info)  # type: ignore[no-untyped-call]
         self._hooks.close()
 
@@ -122,10 +125,10 @@ class RelevanceRules(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: TorchFunction,
-        types: tuple[type, ...],
-        args: HookArguments = (),
-        kwargs: HookKeywords | None = None,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -145,18 +148,16 @@ class RelevanceRules(TorchFunctionMode):
             self.units[key] = self._like.new_ones(()).requires_grad_(True)
         return self.units[key]
 
-    def _hook(self, register: TorchFunction, hook: TorchFunction) -> None:
+    def _hook(self, register: Callable[[Hook], RemovableHandle], hook: Hook) -> None:
         self._hooks.callback(register(hook).remove)
 
-    def _entering(self, stack: str | None, layer: int | None) -> TorchFunction:
-        def hook(module: nn.Module, args: Any) -> None:
+    def _entering(self, stack: str | None, layer: int | None) -> Hook:
+        def hook(module: nn.Module, args: object) -> None:
             self._place = (stack, layer)
 
         return hook
 
-    def _rule_of(
-        self, module: nn.Module, place: tuple[str | None, int | None]
-    ) -> TorchFunction | None:
+    def _rule_of(self, module: nn.Module, place: tuple[str | None, int | None]) -> Hook | None:
         """What a module's output is exchanged for, by its kind."""
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             return lambda module, args, output: relevance_through_bias(
@@ -169,7 +170,7 @@ class RelevanceRules(TorchFunctionMode):
             return lambda module, args, output: relevance_through_norm(
                 module, args[0], output, self.unit(kind, place)
             )
-        if isinstance(module, _activations()):
+        if isinstance(module, (*activation_classes(), nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh)):
             return lambda module, args, output: relevance_through_activation(args[0], output)
         return None
 
@@ -227,8 +228,8 @@ class RelevanceRules(TorchFunctionMode):
         return _attention_again(context, query, key, value, **options)
 
     def _attended_inside(
-        self, result: HookArguments, args: HookArguments, kwargs: HookKeywords
-    ) -> HookArguments:
+        self, result: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
         """What torch's function gives that projects, attends and projects again (WavLM)."""
         call, parts = read_multi_head(*args, **kwargs), _MULTI_HEAD.bind(*args, **kwargs).arguments
         unit, n_heads = self.unit(BIAS, self._place), parts["num_heads"]
@@ -244,7 +245,7 @@ class RelevanceRules(TorchFunctionMode):
             .transpose(0, 1)
             for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
         )  # [T, 1, D] -> [H, T, d]
-        options: dict[str, Any] = {
+        options = {
             "mask": call.mask,
             "scale": call.scale,
             "causal": False,
@@ -267,13 +268,13 @@ class RelevanceRules(TorchFunctionMode):
 def _attention_again(*states: Tensor, **options: Any) -> Tensor:
     """`relevance_through_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
     one layer at a time."""
-    result: Tensor = checkpoint(
+    attended: Tensor = checkpoint(
         partial(relevance_through_attention, **options),
         *states,
         use_reentrant=False,
         preserve_rng_state=False,
     )
-    return result
+    return attended
 
 
 def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
@@ -288,22 +289,12 @@ def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | N
             yield stack.final_norm, (stack.name, None)
 
 
-def _halving(number: int) -> TorchFunction:
+def _halving(number: int) -> Hook:
     """Half of the relevance for one half of what a projection gives."""
 
-    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    def hook(module: nn.Module, args: object, output: Tensor) -> Tensor:
         shares = torch.ones_like(output)
         shares.chunk(2, dim=-1)[number].fill_(0.5)
         return relevance_through_product(output, shares)
 
     return hook
-
-
-def _activations() -> tuple[type, ...]:
-    """Classes of elementwise activations; imported when used: with transformers' own, torch sets up
-    its compiler."""
-    from transformers.activations import ACT2CLS
-
-    entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments
-    own = {entry[0] if isinstance(entry, tuple) else entry for entry in entries}
-    return (*own, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh)

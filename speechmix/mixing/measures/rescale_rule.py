@@ -7,18 +7,19 @@ gives. One pass forward for all numbers, and one back for each.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...adapters.transformers_types import TorchFunction
 from ...errors import MissingExtraError
 
 
-def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) -> Tensor:
+def rescaled(
+    function: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, x0: Tensor
+) -> Tensor:
     """DeepLift's parts [P, K, D] of ``function(states [n, K, D]) -> [n, P]``, which runs
     activations inside a module.
 
@@ -39,13 +40,7 @@ def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) 
         from captum.attr._core.deep_lift import SUPPORTED_NON_LINEAR, nonlinear
     except ImportError as error:
         raise MissingExtraError("captum", "gradients", "the measure 'deeplift'") from error
-    # Elementwise activations that transformers makes modules of: the rescale rule holds for each of
-    # them. Imported when used: with it torch sets up its compiler, which sets an environment
-    # variable and makes a folder.
-    from transformers.activations import ACT2CLS
-
-    entries: list[Any] = list(ACT2CLS.values())  # classes, or pairs of a class and its arguments
-    elementwise = tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})
+    elementwise = activation_classes()
 
     class Rescale(DeepLift):  # type: ignore[misc]  # captum has no types
         """With captum's own elementwise rule for transformers' activations too, and several numbers
@@ -54,7 +49,7 @@ def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) 
         def __init__(self, module: nn.Module):
             super().__init__(module)
             self.gradient_func = self._of_each
-            self._used: list[tuple[nn.Module, Any, Any]] = []
+            self._used: list[tuple[nn.Module, object, object]] = []
 
         def _of_each(self, forward: Callable[[], Tensor], inputs: tuple[Tensor]) -> tuple[Tensor]:
             values = forward()  # [2, P]: of the states and of the baseline
@@ -68,7 +63,9 @@ def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) 
         def _is_non_linear(self, part: nn.Module) -> bool:
             return isinstance(part, (*elementwise, *SUPPORTED_NON_LINEAR))
 
-        def _backward_hook(self, part: nn.Module, grad_input: Tensor, grad_output: Tensor) -> Any:
+        def _backward_hook(
+            self, part: nn.Module, grad_input: Tensor, grad_output: Tensor
+        ) -> object:
             if type(part) in SUPPORTED_NON_LINEAR:
                 self._used.append(
                     (part, getattr(part, "input", None), getattr(part, "output", None))
@@ -80,7 +77,7 @@ def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) 
             """What captum takes from a part once it has been passed, so that a part that is used
             twice is an error."""
             for part, before, after in self._used:
-                part.input, part.output = before, after
+                part.__dict__ |= {"input": before, "output": after}
             self._used.clear()
 
     class LayersAbove(nn.Module):
@@ -93,15 +90,16 @@ def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) 
             )
 
         def forward(self, states: Tensor) -> Tensor:
-            result: Tensor = function(states)
-            return result
+            return function(states)
 
     rest = LayersAbove()
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # captum says that it sets hooks and removes them
-            result: Tensor = Rescale(rest).attribute(x.requires_grad_(True), baselines=x0).detach()
-            return result
+            attribution: Tensor = (
+                Rescale(rest).attribute(x.requires_grad_(True), baselines=x0).detach()
+            )
+            return attribution
     finally:
         for part in rest.activations:
             for left in ("input", "output"):
@@ -109,7 +107,10 @@ def rescaled(function: TorchFunction, module: nn.Module, x: Tensor, x0: Tensor) 
 
 
 def _depending(
-    function: TorchFunction, module: nn.Module, x: Tensor, is_wanted: TorchFunction
+    function: Callable[[Tensor], Tensor],
+    module: nn.Module,
+    x: Tensor,
+    is_wanted: Callable[[nn.Module], bool],
 ) -> list[nn.Module]:
     """Wanted parts of a module whose input depends on the states x."""
     depending: list[nn.Module] = []
@@ -121,3 +122,15 @@ def _depending(
             hooks.callback(handle.remove)
         function(x.clone().requires_grad_(True))
     return depending
+
+
+def activation_classes() -> tuple[type[nn.Module], ...]:
+    """Classes of the elementwise activations that transformers makes modules of.
+
+    They are imported when used: with them torch sets up its compiler, which sets an environment
+    variable and makes a folder.
+    """
+    from transformers.activations import ACT2CLS
+
+    entries: Iterable[Any] = ACT2CLS.values()  # classes, or pairs of a class and its arguments
+    return tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})

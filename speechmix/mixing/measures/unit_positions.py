@@ -53,7 +53,7 @@ class Units:
         *,
         pooling: str,
         device: torch.device,
-    ) -> None:
+    ):
         if pooling not in POOLINGS:
             raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
         self._target_spans, self._source_spans = targets, sources
@@ -229,7 +229,7 @@ class TargetRows:
 class _Pooling:
     """Mean or maximum over each unit's positions, runs (start, stop) of the last axis."""
 
-    def __init__(self, units: Sequence[Ranges], pooling: str, device: torch.device) -> None:
+    def __init__(self, units: Sequence[Ranges], pooling: str, device: torch.device):
         self._units, self._pooling, self._device = units, pooling, device
         self._single = all(len(runs) == 1 and runs[0][1] - runs[0][0] == 1 for runs in units)
         self._matrices: dict[tuple[int, torch.dtype], Tensor] = {}

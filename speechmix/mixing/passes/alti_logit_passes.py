@@ -22,7 +22,6 @@ from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import reuse_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
-from ...adapters.transformers_types import HookArguments
 from ...errors import InputError, ModelError
 from ..measures.availability import mixing_between_layers
 from ..measures.objectives import Objective, token_logits
@@ -178,7 +177,7 @@ def _read(
     left: list[Tensor] = []
     into_head: list[Tensor] = []
 
-    def keep(module: nn.Module, args: HookArguments, output: Tensor) -> None:
+    def keep(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         entered.append(args[0])
         left.append(output)
 
@@ -247,5 +246,5 @@ def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor])
 def _weighed(of_tokens: Tensor, details: Mapping[str, Any]) -> Tensor:
     """Rows [V, ...] of the tokens that a number is made of, added up with their weights."""
     tokens, weights = read_at_once(details)
-    result: Tensor = torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)
-    return result
+    weighted_sum: Tensor = torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)
+    return weighted_sum

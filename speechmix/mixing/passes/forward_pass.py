@@ -12,6 +12,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.timing import phase
 from ...files.versions import versions
+from ...inputs.words.spans import Span
 from ..maps.map_files import written_to
 from ..maps.mixing_map import Maps, MixingMap
 from ..measures.availability import check_defined, mixing_between_layers
@@ -74,13 +76,16 @@ class Precision(NamedTuple):
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
+MapLabels = tuple[
+    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], dict[str, Any], np.ndarray | None
+]
 Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
 
 
 def compute_maps(
     model: Model,
     items: Sequence[Item],
-    folders: Iterator[Any],
+    folders: Iterator[Path | None],
     request: MixRequest,
     precision: Precision,
     batch_size: int | str,
@@ -248,7 +253,7 @@ def maps_by_gradients(
     measures = [
         measure for measure in map(measure_named, request.measures) if measure.scope == "model"
     ]
-    made: list[dict[tuple[str, str], tuple[Tensor, tuple[Any, ...]]]] = []
+    made: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
     with inference_context(model, precision):
         inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
         if any(measure.objective for measure in measures):
@@ -319,7 +324,7 @@ def _labelled(
     return maps
 
 
-def _labelling(labels: tuple[Any, ...]) -> Callable[[np.ndarray], MixingMap]:
+def _labelling(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
     return lambda scores: _of_numbers(MixingMap(scores, *labels))
 
 

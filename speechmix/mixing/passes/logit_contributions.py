@@ -10,7 +10,7 @@ through one (`relevance_parts`). Out: `LogitContributions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.model import Model
-from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ...inputs.words.spans import Span
@@ -252,11 +251,11 @@ class SinglePrecision(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: TorchFunction,
-        types: tuple[type, ...],
-        args: HookArguments = (),
-        kwargs: HookKeywords | None = None,
-    ) -> Any:
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         if func in _CONVERSIONS and isinstance(result, Tensor) and result.dtype == torch.float32:
             self.found = self.found or (

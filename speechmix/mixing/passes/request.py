@@ -124,10 +124,10 @@ class MixRequest:
     def described(self) -> dict[str, Any]:
         """The options as JSON knows them, to be stored and compared: lists for sequences, names for
         torch's types."""
-        result: dict[str, Any] = json.loads(
+        description: dict[str, Any] = json.loads(
             json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str)
         )
-        return result
+        return description
 
 
 def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:

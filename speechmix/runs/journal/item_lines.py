@@ -71,10 +71,10 @@ def answers(
     items: Iterable[Named],
     *,
     asked: Callable[[Named], dict[str, Any]],
-    answer: Callable[[Named], list],
-    is_whole: Callable[[list], bool],
+    answer: Callable[[Named], list[Any]],
+    is_whole: Callable[[list[Any]], bool],
     refused: Callable[[Named, SpeechmixError], object],
-) -> Iterator[tuple[Named, list]]:
+) -> Iterator[tuple[Named, list[Any]]]:
     """Answer items, or read their answers back.
 
     Parameters
@@ -114,7 +114,7 @@ def answers(
             yield item, line["rows"]
 
 
-def _stored(path: Path, is_whole: Callable[[list], bool]) -> dict[str, dict]:
+def _stored(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, dict[str, Any]]:
     """Lines of an earlier start, by item."""
     if not path.is_file():
         return {}

@@ -26,7 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.locks import writing_to
@@ -35,6 +35,7 @@ from ...files.versions import package_versions
 from .stage_files import UNFINISHED, refuse_another_count, shard_file
 from .stage_lines import checked, header_of, line_of, options_of
 
+Shown = TypeVar("Shown")
 _MOST_LOST = 0.1  # seconds of work on quick items; a slow one is written when it is done
 
 
@@ -160,7 +161,8 @@ def _as_stored(entries: dict[str, Any]) -> dict[str, Any]:
     """Entries as they are read again from a line: JSON makes lists of tuples."""
     if all(entry is None or type(entry) in (str, int) for entry in entries.values()):
         return entries
-    return json.loads(json.dumps(entries, default=str))
+    result: dict[str, Any] = json.loads(json.dumps(entries, default=str))
+    return result
 
 
 def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str) -> dict[str, Any]:
@@ -178,7 +180,7 @@ def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str) -> dict[st
 
 
 def _go_on(
-    file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable, former: StoredLines
+    file: BinaryIO, items: Iterable[tuple[str, Any]], made: Callable[..., Any], former: StoredLines
 ) -> int:
     """Write the lines that the unfinished file lacks, behind those that still stand; returns how
     many items there are."""
@@ -300,7 +302,7 @@ def _reopened(unfinished: Path, header: dict[str, Any]) -> BinaryIO:
     return file
 
 
-def _shown(items: Iterable, name: str, progress: bool) -> Iterable:
+def _shown(items: Iterable[Shown], name: str, progress: bool) -> Iterable[Shown]:
     if not progress:
         return items
     from tqdm.auto import tqdm

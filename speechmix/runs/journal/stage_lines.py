@@ -206,7 +206,8 @@ def options_of(path: Path) -> dict[str, Any]:
             file = shard_file(path, Shard(index, files.count))
             header = header_of(file.with_name(f"{file.name}{ending}"))
             if header:
-                return header["options"]
+                result: dict[str, Any] = header["options"]
+                return result
     return {}
 
 

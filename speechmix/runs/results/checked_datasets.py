@@ -26,7 +26,7 @@ def checked_files(marks: Mapping[Path, FileMark]) -> pafs.FileSystem:
     return pafs.PyFileSystem(_CheckedFiles({str(path): mark for path, mark in marks.items()}))
 
 
-class _CheckedFiles(pafs.FileSystemHandler):
+class _CheckedFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """Local files; those with a mark are compared with it once while they stay the same."""
 
     def __init__(self, marks: Mapping[str, FileMark]):
@@ -63,11 +63,13 @@ class _CheckedFiles(pafs.FileSystemHandler):
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
         """Return what is known of some files."""
-        return self._local.get_file_info(paths)
+        result: list[pafs.FileInfo] = self._local.get_file_info(paths)
+        return result
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         """Return what is known of the files in a folder."""
-        return self._local.get_file_info(selector)
+        result: list[pafs.FileInfo] = self._local.get_file_info(selector)
+        return result
 
     def _refuse(self, *_: Any) -> Any:
         raise InputError("the files of a run are read, not written, through its data set")

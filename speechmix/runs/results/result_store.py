@@ -234,11 +234,12 @@ class Results:
         place = self._places[key]
         if place.part < 0:
             return self._new[place.row]
-        return (
+        result: dict[str, Any] = (
             self._group(place.part, place.row // ROWS_PER_GROUP)
             .slice(place.row % ROWS_PER_GROUP, 1)
             .to_pylist()[0]
         )
+        return result
 
     def _group(self, part: int, group: int) -> pa.Table:
         """A row group; the few that were read last are kept."""

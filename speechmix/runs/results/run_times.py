@@ -118,7 +118,8 @@ def _stored(folder: RunFolder, label: str) -> list[dict[str, Any]]:
             str(of_model["asked"])
     except (InputError, OSError, KeyError, TypeError, AttributeError, ValueError):
         return []
-    return models
+    result: list[dict[str, Any]] = models
+    return result
 
 
 def _added(models: list[dict[str, Any]]) -> list[dict[str, Any]]:

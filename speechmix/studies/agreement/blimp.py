@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
+from ...adapters.transformers_types import Tokenizer
 from ...errors import InputError
 from ...files.json_files import parse_json
 from ...files.text_files import read_text
@@ -121,7 +123,7 @@ def read_blimp(
     folder: str | PathLike[str],
     *,
     paradigms: Sequence[str] | None = None,
-    parse: Callable | None = None,
+    parse: Callable[[str], Any] | None = None,
 ) -> tuple[list[BlimpItem], list[Rejected]]:
     """Read the paradigms in a folder.
 
@@ -184,7 +186,7 @@ def read_blimp(
 
 
 def one_token_items(
-    items: Iterable[BlimpItem], tokenizer
+    items: Iterable[BlimpItem], tokenizer: Tokenizer
 ) -> tuple[list[BlimpItem], list[Rejected]]:
     """Keep the items whose target and foil are one token each, so that one mask or one logit stands
     for either.
@@ -256,7 +258,7 @@ def draw_items(
     return [item for item in items if item.name in drawn]
 
 
-def _pairs(path: Path, paradigm: str):
+def _pairs(path: Path, paradigm: str) -> Iterator[tuple[str, str, str]]:
     """Name, acceptable and unacceptable sentence of each line, contractions expanded."""
     if not path.is_file():
         raise InputError(
@@ -278,7 +280,8 @@ def _pairs(path: Path, paradigm: str):
                 f"{where}: expected a JSON object with sentence_good and sentence_bad, found "
                 f"{line[:200]!r}"
             )
-        yield f"{paradigm}-{pair.get('pairID', number)}", *map(expand_contractions, good_and_bad)
+        good, bad = map(expand_contractions, good_and_bad)
+        yield f"{paradigm}-{pair.get('pairID', number)}", good, bad
 
 
 def expand_contractions(text: str) -> str:
@@ -295,7 +298,7 @@ def expand_contractions(text: str) -> str:
 
 
 def _item(
-    name: str, paradigm: str, good: str, bad: str, parse: Callable | None
+    name: str, paradigm: str, good: str, bad: str, parse: Callable[[str], Any] | None
 ) -> BlimpItem | Rejected:
     words, others = ([word.text for word in Sentence(text).words] for text in (good, bad))
     differing = [i for i, (a, b) in enumerate(zip(words, others, strict=False)) if a != b]
@@ -324,7 +327,7 @@ def _item(
     return BlimpItem(name, paradigm, good, target, others[target], cue, number)
 
 
-def _tokens_added(tokenizer, before: str, form: str) -> int:
+def _tokens_added(tokenizer: Tokenizer, before: str, form: str) -> int:
     """How many tokens the form adds to the text before it; 0 if it is unknown to the tokenizer."""
     ids, longer = (
         tokenizer(text, add_special_tokens=False)["input_ids"]

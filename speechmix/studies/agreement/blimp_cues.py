@@ -12,6 +12,7 @@ published study's coreference.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import InputError, MissingExtraError
 from ...inputs.sentences.sentence import Sentence
@@ -54,7 +55,9 @@ def cue_by_construction(kind: str, words: list[str], target: int) -> tuple[int, 
     return tuple(range(stop)) if stop <= target else ()
 
 
-def cue_by_dependency(kind: str, text: str, target: int, parse: Callable) -> tuple[int, ...]:
+def cue_by_dependency(
+    kind: str, text: str, target: int, parse: Callable[[str], Any]
+) -> tuple[int, ...]:
     """Indices of the cue's words from a parse: the determiner's head, the noun's determiner, the
     verb's subject.
 
@@ -97,7 +100,7 @@ def cue_by_dependency(kind: str, text: str, target: int, parse: Callable) -> tup
     return tuple(dict.fromkeys(place[token.i] for token in cue_tokens))
 
 
-def _above(token) -> list[int]:
+def _above(token: Any) -> list[int]:
     """Indices of the token's head, that one's head, ... up to the root, which is its own head."""
     heads = []
     while token.head.i != token.i:
@@ -135,7 +138,7 @@ def is_plainly_plural(subject: list[str]) -> bool:
     )
 
 
-def load_spacy_pipeline(model: str = "en_core_web_sm") -> Callable:
+def load_spacy_pipeline(model: str = "en_core_web_sm") -> Callable[[str], Any]:
     """Return a spaCy pipeline, for `read_blimp(parse=...)`.
 
     Raises

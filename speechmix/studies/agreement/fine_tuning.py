@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ class FineTuningOptions:
     seed: int = 42
     weight_decay: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (
             min(self.batch_size, self.epochs) < 1
             or not 0 <= self.warm_up <= 1
@@ -147,7 +148,7 @@ def fine_tune_choice(
     return folder
 
 
-def _refuse_others(folder: Path, question: dict) -> None:
+def _refuse_others(folder: Path, question: dict[str, Any]) -> None:
     path = folder / _DESCRIPTION
     earlier = read_json_object(path).get("question") if path.is_file() else None
     if earlier != question:

@@ -200,7 +200,7 @@ def _possible(
 
 def _rows(
     model: Model, item: BlimpItem, names: list[str], asked: CueAlignmentOptions
-) -> list[list]:
+) -> list[list[Any]]:
     """Cue alignment of one sentence: the columns that are stored."""
     stack = studied_stack(model)
     sentence = item.sentence(masked=stack == "encoder")

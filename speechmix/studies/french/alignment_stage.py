@@ -46,7 +46,7 @@ def words_stage(
     options = dict(options)
     if source is None:
         inputs: Any = {"pairs": input_digest(study / PAIRS, "text", "path", shard=shard)}
-        items: Iterable = (
+        items: Iterable[Any] = (
             (line["key"], line)
             for line in numbered_lines(study / PAIRS, shard)
             if "why" not in line

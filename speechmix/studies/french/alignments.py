@@ -201,7 +201,7 @@ def _place_clip(clip: Clip, *, method: str = "auto", model: Model | None = None)
 
 
 def transfer_word_times(
-    clip: Clip, heard, written: list[WrittenWord] | None = None
+    clip: Clip, heard: Sequence[Word], written: list[WrittenWord] | None = None
 ) -> tuple[Word, ...]:
     """Give the clip's written words the times of what an aligner heard."""
     text = clip.text or ""

@@ -30,7 +30,7 @@ from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
-    from ...runs.score_clips import Run
+    from ...runs.scored_run import Run
 
 _DEMO_EXPLAINED = 2  # clips of the package
 TITLE = "French homophony"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...errors import InputError
 from .candidates import exclusion_reason, template_links, tokens_between, words_between
@@ -16,7 +17,7 @@ from .contrasts import IMPERSONAL, INVARIANT, is_audible, onset_tells
 from .language.lexicon import Lexicon
 from .language.partners import INVARIANT as ALIKE
 from .language.partners import NoPartner, Partner
-from .language.text import begins_with_vowel, is_numeral
+from .language.text import Token, begins_with_vowel, is_numeral
 from .miners import Miner, build_miners
 from .pairs import DroppedCandidate, HomophonePair, MinedSentence
 from .parser_interface import Link
@@ -85,7 +86,7 @@ def mine_with(miners: Sequence[Miner], text: str) -> MinedSentence:
     return MinedSentence(pairs, dropped)
 
 
-def mine_all(texts: Iterable[str], **options) -> Iterator[MinedSentence]:
+def mine_all(texts: Iterable[str], **options: Any) -> Iterator[MinedSentence]:
     """Mine one sentence after the other, with the options of `mine`; nothing is kept, so any number
     will do."""
     return (mine(text, **options) for text in texts)
@@ -114,11 +115,11 @@ def _drop_repeated(pairs: list[HomophonePair], dropped: list[DroppedCandidate]) 
 def _apply(
     template: Template,
     text: str,
-    tokens,
-    links,
+    tokens: list[Token],
+    links: Iterable[Link],
     lexicon: Lexicon,
     pairs: list[HomophonePair],
-    dropped: list,
+    dropped: list[Any],
 ) -> None:
     """Check one template's candidates; each ends among the pairs or, with a reason, among the
     dropped."""
@@ -151,7 +152,7 @@ def _apply(
 
 
 def _readings(
-    template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon
+    template: Template, form: CueForm, text: str, tokens: list[Token], link: Link, lexicon: Lexicon
 ) -> list[HomophonePair] | str:
     """Return the pair of a link, or both where the noun is a target too; or the reason why there is
     none."""
@@ -198,7 +199,7 @@ def _partner(
 
 
 def _pair(
-    template: Template, form: CueForm, text: str, tokens, link: Link, lexicon: Lexicon
+    template: Template, form: CueForm, text: str, tokens: list[Token], link: Link, lexicon: Lexicon
 ) -> HomophonePair | str:
     """Return the pair, or the reason why it is none."""
     cue, target = tokens[link.cue], tokens[link.target]
@@ -255,7 +256,7 @@ def _written_like(foil: str, target: str) -> str:
 
 
 def _heard(
-    template: Template, form: CueForm, contrast: str, tokens, link: Link
+    template: Template, form: CueForm, contrast: str, tokens: list[Token], link: Link
 ) -> tuple[bool, bool]:
     """Whether the cue's sound tells, and whether a liaison at the target's onset may."""
     if template.meanings:
@@ -271,7 +272,7 @@ def _heard(
     return audible, onset_tells(template.relation, agrees=agrees, vowel=vowel)
 
 
-def _between(tokens, link: Link, number: str, lexicon: Lexicon) -> tuple[bool, bool]:
+def _between(tokens: list[Token], link: Link, number: str, lexicon: Lexicon) -> tuple[bool, bool]:
     """Whether a number word stands between cue and target, and whether a word of the other number
     does."""
     words = tokens_between(tokens, link)

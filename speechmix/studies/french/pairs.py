@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .language.text import lookup_key
 
@@ -101,7 +101,7 @@ class MinedSentence:
     dropped: list[DroppedCandidate]
 
 
-def count_pairs(mined: Iterable[MinedSentence]) -> list[dict]:
+def count_pairs(mined: Iterable[MinedSentence]) -> list[dict[str, Any]]:
     """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound
     tells.
 
@@ -118,7 +118,7 @@ def count_pairs(mined: Iterable[MinedSentence]) -> list[dict]:
     [{'template': 'det_noun', 'contrast': 'number', 'number': 'p', 'cue': 'les', 'pairs': 2,
     'audible': 2, 'liaison': 1}]
     """
-    counts: dict[tuple[str, str, str, str], Counter] = {}
+    counts: dict[tuple[str, str, str, str], Counter[str]] = {}
     for sentence in mined:
         for pair in sentence.pairs:
             kind = (
@@ -131,7 +131,7 @@ def count_pairs(mined: Iterable[MinedSentence]) -> list[dict]:
                 pairs=1, audible=pair.audible, liaison=pair.liaison
             )
 
-    def order(item: tuple[tuple[str, str, str, str], Counter]) -> tuple:
+    def order(item: tuple[tuple[str, str, str, str], Counter[str]]) -> tuple[object, ...]:
         (template, contrast, number, cue), counter = item
         return template, contrast, number == "p", -counter["pairs"], cue
 

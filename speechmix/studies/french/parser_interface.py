@@ -14,7 +14,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...errors import InputError
 from ...files.cache_keys import file_digest
@@ -82,12 +82,13 @@ class _ParserFunction:
     'compound'
     """
 
-    def __init__(self, function: Callable, relations: tuple[str, ...] = ()):
+    def __init__(self, function: Callable[..., Any], relations: tuple[str, ...] = ()):
         self._function, self.relations = function, relations
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
         """Return the tokens of a sentence and the links between them."""
-        return self._function(text)
+        result: tuple[list[Token], list[Link]] = self._function(text)
+        return result
 
     def refused(self, relation: str, cue: str) -> str:
         """A function does not say which cues it knows."""
@@ -152,7 +153,7 @@ def parser_code(name: str) -> str:
     return file_digest(path) if path else ""
 
 
-def _function(module: str, name: str) -> Callable:
+def _function(module: str, name: str) -> Callable[..., Any]:
     """Import a function; the working folder is looked in, too, as `python -m` does."""
     here = os.getcwd()
     if here not in sys.path:
@@ -168,4 +169,5 @@ def _function(module: str, name: str) -> Callable:
         raise InputError(
             f"parser {module}:{name} must be a function, found {type(function).__name__}"
         )
-    return function
+    result: Callable[..., Any] = function
+    return result

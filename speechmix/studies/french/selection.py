@@ -245,7 +245,7 @@ def _examples(
 
 def _with_transcripts(
     study: Path, models: list[str], counts: SelectionCounts | None
-) -> Iterator[tuple[dict, dict[str, dict]]]:
+) -> Iterator[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are
     counted."""
     files = {model: lines(path) for model, path in zip(models, _paths(study, models), strict=True)}
@@ -279,7 +279,11 @@ def _with_transcripts(
 
 
 def _unfit(
-    example, pair, audible_only: bool, keep_doubtful: bool, doubts: list[str]
+    example: Mapping[str, Any],
+    pair: Mapping[str, Any],
+    audible_only: bool,
+    keep_doubtful: bool,
+    doubts: list[str],
 ) -> tuple[str, str]:
     """Kind of reason and reason why a pair is no example, before anyone was asked to spell it;
     empty if it may be one."""
@@ -306,10 +310,10 @@ def _unfit(
 
 
 def _spelled(
-    example,
-    line,
-    pair,
-    transcripts,
+    example: Mapping[str, Any],
+    line: Mapping[str, Any],
+    pair: Mapping[str, Any],
+    transcripts: Mapping[str, dict[str, Any]],
     compared: dict[str, TranscriptComparison],
     counts: SelectionCounts | None,
 ) -> tuple[str, str]:

@@ -8,6 +8,8 @@ model will do.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...errors import InputError, MissingExtraError
 from .language.text import Token, lookup_key
 from .parser_interface import RELATIONS, Link
@@ -28,7 +30,7 @@ class SpacyParser:
 
     relations = RELATIONS
 
-    def __init__(self, pipeline):
+    def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
 
     def refused(self, relation: str, cue: str) -> str:
@@ -103,7 +105,7 @@ class SpacyParser:
         return tokens, links
 
 
-def _finite(head):
+def _finite(head: Any) -> Any:
     """Return the word of a predicate that agrees with the subject: a finite auxiliary or copula,
     else the head."""
     auxiliaries = [child for child in head.children if child.dep_.startswith(("aux", "cop"))]

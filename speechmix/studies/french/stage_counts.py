@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ...files.text_files import read_csv, write_csv
 from ...inputs.words.transcript_accuracy import character_error_rate
@@ -36,9 +37,9 @@ class SelectionCounts:
     def __init__(self, study: Path, models: list[str]):
         self.stages: dict[tuple[str, str, str], int] = Counter()
         self.dropped: list[tuple[str, str, str, str]] = []
-        self.examples: Counter = Counter()
+        self.examples: Counter[tuple[str, ...]] = Counter()
         self.draws: list[dict[str, Any]] = []
-        self.models: dict[str, Counter] = {model: Counter() for model in models}
+        self.models: dict[str, Counter[str]] = {model: Counter() for model in models}
         self.character_error_rates: dict[str, float] = dict.fromkeys(
             models, 0.0
         )  # summed over all transcribed clips
@@ -176,7 +177,7 @@ def write_counts(folder: Path, counts: SelectionCounts) -> None:
     write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
 
 
-def count_figure(table: pd.DataFrame):
+def count_figure(table: pd.DataFrame) -> Figure:
     """Draw what each stage kept and why it dropped the rest.
 
     Parameters

@@ -290,7 +290,7 @@ def transcribe_corpus(
         }
         items = ((line["key"], line) for line in read_aligned_lines(study, shard))
 
-        def work(line: dict[str, Any], model=model) -> dict[str, Any]:
+        def work(line: dict[str, Any], model: Model = model) -> dict[str, Any]:
             if recording_marks(line["path"], {})["sound"] != line["sound"]:
                 raise LeftOut(
                     "other recording",

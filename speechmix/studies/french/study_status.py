@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -301,7 +302,7 @@ def _digests_of_pairs(pairs: Path, shards: tuple[Shard, ...]) -> dict[Shard, str
     return dict(zip(shards, digests, strict=True))
 
 
-def _lines_so_far(file: Path) -> Iterator[dict]:
+def _lines_so_far(file: Path) -> Iterator[dict[str, Any]]:
     """Whole lines of a file that is not finished."""
     try:
         with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...alignment.espeak import Speech
 from ...errors import InputError
 from ...inputs.words.timed_words import Word
 from .synthetic_sentences import SIDES, PairText, random_pair_text, split_voices
@@ -187,7 +188,7 @@ def speak_pair(
     -------
     singular, plural : Example
     """
-    from ...alignment.espeak import Speech, speak
+    from ...alignment.espeak import speak
 
     rate, pitch = int(random.integers(*_RATES)), int(random.integers(*_PITCHES))
     wordings = (text.singular, text.plural)
@@ -223,7 +224,7 @@ def speak_pair(
     return singular, plural
 
 
-def _joined_left(member, donor, target: int) -> tuple[np.ndarray, list[Word], int]:
+def _joined_left(member: Speech, donor: Speech, target: int) -> tuple[np.ndarray, list[Word], int]:
     """The member's own sound before the target, the donor's from there on; and the sample where
     they meet."""
     own, lent = _sample(member.words[target].start), _sample(donor.words[target].start)
@@ -238,7 +239,7 @@ def _joined_left(member, donor, target: int) -> tuple[np.ndarray, list[Word], in
     return np.concatenate([head, donor.audio[lent:]]), words, own
 
 
-def _joined_right(member, donor, cue: int) -> tuple[np.ndarray, list[Word], int]:
+def _joined_right(member: Speech, donor: Speech, cue: int) -> tuple[np.ndarray, list[Word], int]:
     """The donor's sound up to the cue, the member's own from there on; and the sample where they
     meet."""
     own, lent = _sample(member.words[cue].start), _sample(donor.words[cue].start)

@@ -12,6 +12,7 @@ noun's number away, and only the first homophone depends on the sound that follo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,18 +162,21 @@ def random_pair_text(
     return PairText(singular, plural, cue, target, side, template, noun, control)
 
 
-def _noun(random, noun, nouns, gender):
+_Wording = tuple[str, str, int, int]  # singular, plural, indices of cue and target
+
+
+def _noun(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
     masculine, feminine, plural = _DETERMINERS[random.integers(len(_DETERMINERS))]
     return f"{masculine if gender == 'm' else feminine} {noun}", f"{plural} {nouns}", 0, 1
 
 
-def _noun_verb(random, noun, nouns, gender):
+def _noun_verb(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
     singular, plural, cue, target = _noun(random, noun, nouns, gender)
     verb = _SILENT_VERBS[random.integers(len(_SILENT_VERBS))]
     return f"{singular} {verb}", f"{plural} {verb}nt", cue, target
 
 
-def _noun_adjective(random, noun, nouns, gender):
+def _noun_adjective(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
     before = _BARE[random.integers(len(_BARE))]
     adjective = _ADJECTIVES[random.integers(len(_ADJECTIVES))]
     target = len(before.split())
@@ -184,18 +188,18 @@ def _noun_adjective(random, noun, nouns, gender):
     )
 
 
-def _leur(random, noun, nouns, gender):
+def _leur(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
     singular, plural = _RIGHT_VERBS[random.integers(len(_RIGHT_VERBS))]
     return f"leur {noun} {singular}", f"leurs {nouns} {plural}", 2, 0
 
 
-def _quel(random, noun, nouns, gender):
+def _quel(random: np.random.Generator, noun: str, nouns: str, gender: str) -> _Wording:
     singular, plural = _RIGHT_VERBS[random.integers(len(_RIGHT_VERBS))]
     word = "quel" if gender == "m" else "quelle"
     return f"{word} {noun} {singular}", f"{word}s {nouns} {plural}", 2, 0
 
 
-_WORDINGS = {
+_WORDINGS: dict[str, Callable[[np.random.Generator, str, str, str], _Wording]] = {
     "noun": _noun,
     "noun verb": _noun_verb,
     "noun adjective": _noun_adjective,

@@ -9,15 +9,17 @@ French is in this file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from ...errors import InputError
 from .contrasts import CONTRASTS, INVARIANT
 from .tags import PARTICIPLES, PARTS_OF_SPEECH, VERBAL
 
+TomlTable: TypeAlias = dict[str, Any]
 # These any parser can tell: the cue is a word before (behind) the target, whatever the grammar.
 BESIDE = ("before", "after")
 HEARD = ("always", "before_vowel", "never")
@@ -132,7 +134,7 @@ class Template:
         return "finite" if set(self.target_pos) <= set(VERBAL) and not participle else "nominal"
 
 
-def parse_template(table: dict, where: str, folder: Path) -> Template:
+def parse_template(table: TomlTable, where: str, folder: Path) -> Template:
     """Return the template that a table describes.
 
     Parameters
@@ -209,7 +211,7 @@ def parse_template(table: dict, where: str, folder: Path) -> Template:
     return replace(template, noun=parse_template(of_noun, where, folder))
 
 
-def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:
+def _endings(table: TomlTable, where: str) -> dict[str, tuple[str, ...]]:
     return {
         _choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): _strings(
             table, agreement, where
@@ -218,14 +220,14 @@ def _endings(table: dict, where: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _flag(table: dict, name: str, where: str, *, default: bool) -> bool:
+def _flag(table: TomlTable, name: str, where: str, *, default: bool) -> bool:
     flag = table.get(name, default)
     if not isinstance(flag, bool):
         raise InputError(f"{where}: {name} must be true or false, found {flag!r}")
     return flag
 
 
-def _cues(table: dict, meanings: tuple[str, ...], where: str) -> dict[str, CueForm]:
+def _cues(table: TomlTable, meanings: tuple[str, ...], where: str) -> dict[str, CueForm]:
     cues: dict[str, CueForm] = {}
     for agreement, by_sound in table.items():
         _choice(agreement, meanings or AGREEMENTS, f"{where}: [cues.{agreement}]")
@@ -253,7 +255,7 @@ def _cues(table: dict, meanings: tuple[str, ...], where: str) -> dict[str, CueFo
     return cues
 
 
-def _known(table: dict, names, where: str) -> None:
+def _known(table: TomlTable, names: Iterable[str], where: str) -> None:
     unknown = sorted(set(table) - set(names))
     if unknown:
         raise InputError(
@@ -261,21 +263,21 @@ def _known(table: dict, names, where: str) -> None:
         )
 
 
-def _section(table: dict, name: str, where: str) -> dict:
+def _section(table: TomlTable, name: str, where: str) -> TomlTable:
     subtable = table.get(name, {})
     if not isinstance(subtable, dict):
         raise InputError(f"{where}: [{name}] must be a table, found {subtable!r}")
     return subtable
 
 
-def _text(table: dict, name: str, where: str) -> str:
+def _text(table: TomlTable, name: str, where: str) -> str:
     text = table.get(name)
     if not isinstance(text, str) or not text:
         raise InputError(f"{where}: {name} must be a text, found {text!r}")
     return text
 
 
-def _strings(table: dict, name: str, where: str, *, required: bool = False) -> tuple[str, ...]:
+def _strings(table: TomlTable, name: str, where: str, *, required: bool = False) -> tuple[str, ...]:
     texts = table.get(name, [])
     if (
         not isinstance(texts, list)
@@ -292,12 +294,12 @@ def _choice(entry: object, choices: tuple[str, ...], where: str) -> str:
     return entry
 
 
-def _choices(table: dict, name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
+def _choices(table: TomlTable, name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
     return tuple(
         _choice(entry, choices, f"{where}: {name}") for entry in _strings(table, name, where)
     )
 
 
-def _tags(table: dict, where: str, *, required: bool = False) -> tuple[str, ...]:
+def _tags(table: TomlTable, where: str, *, required: bool = False) -> tuple[str, ...]:
     tags = _strings(table, "pos", where, required=required)
     return tuple(_choice(tag, PARTS_OF_SPEECH, f"{where}: pos") for tag in tags)

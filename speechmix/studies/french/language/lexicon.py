@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....errors import InputError
 from ....files.parquet_files import mark_of
@@ -95,7 +95,7 @@ class Lexicon:
         self._rows = rows
         self.is_french = is_french
         self._readings: dict[str, tuple[WordReading, ...]] = {}
-        self._partners: dict[tuple, Partner | NoPartner] = {}
+        self._partners: dict[tuple[object, ...], Partner | NoPartner] = {}
         self._numbers: dict[str, str] = {}
         self._tags: dict[str, frozenset[str]] = {}
         self._features: LexiconFeatures | None = None
@@ -136,7 +136,7 @@ class Lexicon:
         return _load(str(file), mark_of(file) if file.is_file() else None)
 
     @classmethod
-    def from_rows(cls, rows: Iterable[tuple]) -> Lexicon:
+    def from_rows(cls, rows: Iterable[tuple[Any, ...]]) -> Lexicon:
         """Build from (form, sound, lemma, pos[, gender[, number[, frequency[, verb]]]])."""
         return cls(group_by_form(rows))
 
@@ -155,7 +155,16 @@ class Lexicon:
         return readings
 
     def _reading(
-        self, form: str, sound, lemma, pos, gender, number, frequency, verb, meaning=""
+        self,
+        form: str,
+        sound: str,
+        lemma: str,
+        pos: str,
+        gender: str,
+        number: str,
+        frequency: str,
+        verb: str,
+        meaning: str = "",
     ) -> WordReading:
         features = []
         for part in verb.strip('"').split(";"):
@@ -173,9 +182,9 @@ class Lexicon:
                 f"lexicon: expected a frequency per million words of {form!r}, found "
                 f"{frequency[:40]!r}"
             )
-        frequency = sum(values) / max(len(values), 1)
+        mean = sum(values) / max(len(values), 1)
         return WordReading(
-            lemma, pos, sound, gender, number or "sp", frequency, tuple(features), meaning
+            lemma, pos, sound, gender, number or "sp", mean, tuple(features), meaning
         )
 
     def _number(self, form: str, lemma: str, stated: str) -> str:

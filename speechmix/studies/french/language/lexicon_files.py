@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ....errors import InputError, MissingExtraError
 from ....files.bounded_reads import read_bounded
@@ -70,7 +71,7 @@ def read_rows(path: str | Path) -> tuple[Rows, bool]:
     return group_by_form(_own_rows(raw, path)), False
 
 
-def group_by_form(rows: Iterable[tuple]) -> Rows:
+def group_by_form(rows: Iterable[tuple[Any, ...]]) -> Rows:
     """Collect (form, sound, lemma, pos[, gender[, number[, frequency[, verb[, meaning]]]]]) by
     form."""
     collected: Rows = {}
@@ -96,7 +97,7 @@ def _lexique_rows(text: str) -> Rows:
     return rows
 
 
-def _own_rows(raw: bytes, path: str | Path) -> list[tuple]:
+def _own_rows(raw: bytes, path: str | Path) -> list[tuple[Any, ...]]:
     try:
         lines = raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

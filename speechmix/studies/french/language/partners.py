@@ -163,7 +163,7 @@ def verb_partner(lexicon: Lexicon, form: str, person: str) -> Partner | NoPartne
 
 
 def _partner_of_lemma(
-    lexicon: Lexicon, form: str, person: str, readings: list
+    lexicon: Lexicon, form: str, person: str, readings: list[tuple[int, WordReading, str]]
 ) -> Partner | NoPartner:
     # mettent is read as the indicative, whose singular sounds different, though the subjunctive has
     # mette
@@ -175,7 +175,8 @@ def _partner_of_lemma(
         for ranked_partner in _ranked_partners(lexicon, form, reading, tense, person)
     ]
     if ranked and max(ranked)[1].contrast == NUMBER:
-        return max(ranked)[1]
+        result: Partner | NoPartner = max(ranked)[1]
+        return result
     _, reading, tense = min(readings, key=lambda agreeing: agreeing[0])
     regular = _regular_other_number(lexicon, form, reading, tense, person)
     return regular or (max(ranked)[1] if ranked else AUDIBLE)
@@ -183,7 +184,7 @@ def _partner_of_lemma(
 
 def _ranked_partners(
     lexicon: Lexicon, form: str, reading: WordReading, tense: str, person: str
-) -> list:
+) -> list[tuple[tuple[int, float], Partner]]:
     """Homophones of one lemma, each with its rank: the other number, first of the same person;
     another person; a tense."""
     own = {who for own_tense, who in reading.verb if own_tense == tense}

@@ -172,7 +172,7 @@ def _ordinal(number: int, ending: str) -> str:
     return f"{word}ième"
 
 
-def _said(match: re.Match) -> str:
+def _said(match: re.Match[str]) -> str:
     groups = match.groupdict()
     if groups["sign"]:
         return _SIGNS[groups["sign"].lower()]

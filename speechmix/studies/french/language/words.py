@@ -9,10 +9,14 @@ verb, and how frequent it is as each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..tags import VERBAL
 from .lexicon import Lexicon
 from .text import is_numeral
+
+if TYPE_CHECKING:
+    from .lexicon import WordReading
 
 # Genders and numbers as bits: masculine singular, feminine singular, masculine plural, feminine
 # plural.
@@ -148,7 +152,7 @@ class WordKind:
         return self.noun / total if total else 0.0
 
 
-class WordKinds(dict):
+class WordKinds(dict[str, WordKind]):
     """`WordKind` by key, filled as words are met."""
 
     def __init__(self, lexicon: Lexicon):
@@ -210,7 +214,7 @@ class WordKinds(dict):
         kind.persons = frozenset(persons)
         kind.verbs = frozenset(reading.lemma for reading in readings if reading.pos in VERBAL)
 
-    def _verb(self, kind: WordKind, reading, bits: int, persons: set[str]) -> None:
+    def _verb(self, kind: WordKind, reading: WordReading, bits: int, persons: set[str]) -> None:
         moods = {tense.partition(":")[0] for tense, _ in reading.verb}
         kind.past_participle |= any(tense == "par:pas" for tense, _ in reading.verb)
         if moods & {"ind", "sub", "cnd", "imp"}:
