@@ -8,9 +8,9 @@ too large for a page that is sent by mail, layers are left out evenly, and the s
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
@@ -32,15 +32,6 @@ class WordPiece(TypedDict):
     start: float
     end: float
     word: int
-
-
-class StartView(TypedDict, total=False):
-    """What a card shows first, in the words of the page; layer None for the strongest."""
-
-    model: str
-    stack: str
-    measure: str
-    layer: int | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ def clip_card(
     *,
     heading: str,
     facts: str,
-    start: StartView,
+    start: Mapping[str, Any],
     seconds: float,
     most_bytes: int,
     written: Sequence[WrittenText] = (),

@@ -21,7 +21,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import Maps, clip_of, clip_row, maps_of_clip
 from ..plots.panels import model_name
-from .clip_card import ClipCard, StartView, clip_card
+from .clip_card import ClipCard, clip_card
 from .drawn_maps import model_label
 from .html_page import SortableTable
 from .study_results import Study
@@ -176,7 +176,7 @@ def _side(study: Study, row: Mapping[str, Any]) -> str | None:
     return side if side in study.main_rows else next(iter(study.main_rows), None)
 
 
-def _start(study: Study, side: str | None) -> StartView:
+def _start(study: Study, side: str | None) -> dict[str, object]:
     """What a card shows first: where the headline's difference is largest."""
     if side is None:
         return {"layer": None, "measure": measure_label("value_zeroing")}
