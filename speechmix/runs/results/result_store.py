@@ -51,7 +51,8 @@ from .part_files import (
 )
 from .run_folder import RunFolder
 from .run_parts import checked_part, remove_part
-from .score_files import CopiedScores, RowGroups, ScoreFiles
+from .score_copies import CopiedScores, RowGroups
+from .score_files import ScoreFiles
 from .stored_maps import maps_of_row
 
 Report = Callable[[str], None]
