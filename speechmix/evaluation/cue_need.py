@@ -72,9 +72,11 @@ def need_of_cue(table: pd.DataFrame, *, by: Sequence[str], group: str = "group")
         .set_index([*others, "clip"])[["margin", "right"]]
         .add_suffix("_intact")
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for key, part in whole[whole["source"] == CUE].groupby(list(by), sort=False):
-        row: dict[str, Any] = dict(zip(by, key if isinstance(key, tuple) else (key,), strict=True))
+        row: dict[str, object] = dict(
+            zip(by, key if isinstance(key, tuple) else (key,), strict=True)
+        )
         control = whole[
             (whole["source"] == CONTROL) & (whole[list(by)] == pd.Series(row)).all(axis=1)
         ]

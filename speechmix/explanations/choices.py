@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..adapters.transformers_types import ModelOutput
 from ..inputs.clips.clip import Clip
 from ..inputs.words.transcript_accuracy import normalize_transcript
 from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
@@ -187,7 +188,7 @@ class Readings:
         Which readings add up to what explains a choice, and to the log-probability of its word.
     """
 
-    read: Callable[[Any], Tensor]
+    read: Callable[[ModelOutput], Tensor]
     of_choices: np.ndarray
     of_probabilities: np.ndarray
 

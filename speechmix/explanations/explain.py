@@ -1,10 +1,9 @@
-"""explain(): why did the model write this word? What measures assign to its sources, and the
-effects of removing them.
+"""Why did the model write this word? What measures assign to its sources, and their effects.
 
 In: a `Model` with its head, and a clip or a text. Out: an `Explanation`. The model writes
 (`writers`), its words are aligned with what was said (`transcript_errors`), measures rank the
 sources of each (`claims`), and the sources they rank first are removed from the input, one at a
-time and with several fills (`effects`): all words are read again in the same run.
+time and with several fills (`effects`).
 """
 
 from __future__ import annotations
@@ -218,7 +217,7 @@ def _explained(
     framed: Sequence[str],
 ) -> Explanation:
     readings = Readings.of(writing, choices)
-    names, left_out = _asked(writing, measures), list[tuple[str, str]]()
+    names, left_out = _measure_names(writing, measures), list[tuple[str, str]]()
     if unasked := [name for name in framed if name not in names]:
         raise InputError(
             f"frames are asked of {', '.join(unasked)}, and measures are {', '.join(names)}: name "
@@ -226,9 +225,8 @@ def _explained(
         )
     of_words = [name for name in names if not frames(name)]
     claims, together = dict[str, Claim](), claims_from_one_pass(of_words, writing, choices)
-    for name in names:
-        if measure_facts(name).one_by_one:
-            continue
+    one_by_one = [name for name in names if measure_facts(name).one_by_one]
+    for name in [name for name in names if name not in one_by_one]:
         try:
             claims[name] = together.get(name) or claim_of(
                 name,
@@ -244,16 +242,15 @@ def _explained(
             if measures is not None:
                 raise
             left_out.append((name, str(error)))
-    one_by_one = [name for name in names if measure_facts(name).one_by_one]
     effects = effects_of(
         writing, choices, readings, fills, claims, everything=bool(one_by_one), top=top, pairs=pairs
     )
     for name in one_by_one:  # the intervention itself as a measure: its attribution is its effect
         claims[name] = Claim(name, effects.values[:, None] - effects.value_without, LOG_PROBABILITY)
     claims = {name: claims[name] for name in names if name in claims}
-    model = writing.model
+    model, decision = writing.model, writing.decision
     return Explanation(
-        item=writing.decision.name,
+        item=decision.name,
         text=writing.text,
         by=writing.by,
         tokens=writing.tokens,
@@ -279,20 +276,20 @@ def _explained(
         if any(claim.by_frame for claim in claims.values())
         else np.empty((0, 2)),
         left_out=tuple(left_out),
-        clip=writing.decision.item if isinstance(writing.decision.item, Clip) else None,
+        clip=decision.item if isinstance(decision.item, Clip) else None,
         provenance={
             "model": model.name,
             "init": model.init,
             "seed": model.seed,
             "weights": model.fingerprint,
-            "item": writing.decision.name,
+            "item": decision.name,
             **fills.names,
             **({"prompt": model.prompt.text} if model.converses else {}),
         },
     )
 
 
-def _asked(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
+def _measure_names(writing: Writing, measures: str | Sequence[str] | None) -> list[str]:
     if measures is None:
         return list(defined_measures(writing))
     names = list(dict.fromkeys((measures,) if isinstance(measures, str) else measures))

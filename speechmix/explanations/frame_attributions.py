@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..inputs.sentences.sentence import Sentence
     from .generated_tokens import Writing
 
-_WORD_FROM_FRAMES: dict[str, Callable[..., Any]] = {"sum": np.sum, "mean": np.mean}
+_WORD_FROM_FRAMES: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "mean": np.mean}
 
 
 @dataclass(frozen=True, eq=False)

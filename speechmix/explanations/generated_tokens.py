@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..adapters.generation.model_inputs import HashedInputs
+from ..adapters.generation.model_inputs import HashedInputs, Prepared
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
 from ..mixing.measures.objectives import Objective, token_logits
@@ -182,7 +182,7 @@ class Writing:
 
 
 def decision_on(
-    model: Model, item: Clip | Sentence, prepared: Any, sources: dict[str, tuple[Source, ...]]
+    model: Model, item: Clip | Sentence, prepared: Prepared, sources: dict[str, tuple[Source, ...]]
 ) -> Decision:
     """A decision of which nothing is read yet."""
     from ..inputs.words.spans import Span
@@ -258,11 +258,8 @@ def _bytes_named(piece: str) -> str:
     >>> _bytes_named("\u00c3"), _bytes_named("\u0120\u00c3"), _bytes_named("<0xC3>")
     ('<0xC3>', '<0x20><0xC3>', '<0xC3>')
     """
-    spelled = [
-        *range(33, 127),
-        *range(161, 173),
-        *range(174, 256),
-    ]  # the others are moved behind these, in order
+    # The others are moved behind these, in order.
+    spelled = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = (byte for byte in range(256) if byte not in spelled)
     byte_of = {chr(byte): byte for byte in spelled} | {
         chr(256 + place): byte for place, byte in enumerate(others)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from ..inputs.sentences.sentence import Sentence
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
 from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.views import make_view
+from ..mixing.passes.views import View, make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, own_sources
 from .generated_tokens import (
@@ -113,9 +113,6 @@ def writing_of_text(
     )
 
 
-# ---------------------------------------------------------------- clips
-
-
 def _letters(model: Model, logits: Tensor) -> tuple[list[Draft], list[str]]:
     """Letters of the greedy path; a run of one letter is written once."""
     scores, ids = logits.log_softmax(dim=-1), logits.argmax(dim=-1).tolist()
@@ -173,18 +170,12 @@ def _transcribed(model: Model, clip: Clip, text: str | None) -> tuple[list[int],
     return list(tokens.ids), tokens.n_prefix, True, "given"
 
 
-# ---------------------------------------------------------------- texts
-
-
 def _read_sources(
-    view: Any, sentence: Sentence, stack: str, *, by_token: bool
+    view: View, sentence: Sentence, stack: str, *, by_token: bool
 ) -> tuple[Source, ...]:
-    texts = [word.text for word in sentence.words]
-    return (
-        tokens_as_sources(view.sources(stack))
-        if by_token
-        else words_as_sources(view.sources(stack), texts)
-    )
+    if by_token:
+        return tokens_as_sources(view.sources(stack))
+    return words_as_sources(view.sources(stack), [word.text for word in sentence.words])
 
 
 def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:

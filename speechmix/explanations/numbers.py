@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class ExplanationNumbers:
     frames: np.ndarray = field(default_factory=lambda: np.empty((0, 2)), repr=False)
     left_out: tuple[tuple[str, str], ...] = ()
     clip: Clip | None = field(default=None, repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def measures(self) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +32,7 @@ _LEAST_LIKELY = (
 _PER_SECOND, _LEAST_BARS, _MOST_BARS = 150, 600, 1500  # of the outline of the sound
 
 
-def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str, Any]:
+def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str, object]:
     """All that is shown of an explanation.
 
     Parameters
@@ -91,7 +91,7 @@ def view_of(explanation: ExplanationNumbers, *, sound: bool = True) -> dict[str,
     }
 
 
-def _sound(clip: Clip, *, with_samples: bool) -> dict[str, Any]:
+def _sound(clip: Clip, *, with_samples: bool) -> dict[str, object]:
     """Length, lowest and highest sample of each stretch in hundredths of the loudest, and the sound
     itself."""
     samples = clip.audio(16_000)
@@ -111,14 +111,14 @@ def _edges(frames: np.ndarray) -> list[float | None]:
     return _plains(np.array([*frames[:, 0], *frames[-1:, 1]]))
 
 
-def _in_bytes(values: np.ndarray) -> dict[str, Any]:
+def _in_bytes(values: np.ndarray) -> dict[str, object]:
     """Numbers for colours: the largest, and all as parts of it in 127ths, a byte each (base64)."""
     largest = float(np.abs(np.nan_to_num(values)).max(initial=0.0))
     parts = np.round(127 * np.nan_to_num(values) / (largest or 1.0)).astype(np.int8)
     return {"largest": _plain(largest), "parts": base64.b64encode(parts.tobytes()).decode("ascii")}
 
 
-def _unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, Any]:
+def _unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, object]:
     erred = any(
         other.error is not None and other.unit == unit.unit for other in explanation.choices
     )
@@ -138,7 +138,7 @@ def _unit(explanation: ExplanationNumbers, unit: Choice) -> dict[str, Any]:
 
 def _choice(
     explanation: ExplanationNumbers, besides: ExplanationNumbers, place: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     choice, contrast = explanation.choices[place], explanation.choices[place].contrast
     error = None if choice.error is None else explanation.errors[choice.error]
     claims = explanation.claims.items()
@@ -199,11 +199,11 @@ def _choice(
     }
 
 
-def _runners_up(explanation: ExplanationNumbers, choice: Choice) -> list[dict[str, Any]]:
+def _runners_up(explanation: ExplanationNumbers, choice: Choice) -> list[dict[str, object]]:
     """What would have been written instead of each token, where that was at all likely."""
-    listed = []
+    listed: list[dict[str, object]] = []
     for token in (explanation.tokens[place] for place in choice.tokens):
-        others: Iterable[Mapping[str, Any]] = [
+        others: Iterable[Mapping[str, object]] = [
             {"label": other.label, "probability": _plain(other.probability)}
             for other in token.runners_up
             if other.probability >= _LEAST_LIKELY

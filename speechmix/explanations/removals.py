@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from ..adapters.transformers_types import ModelOutput
 from ..interventions.removals import DECODER_IDS, SOUND, TEXT_IDS, Removal
 from ..interventions.runner import Reader, run_interventions
 from ..mixing.measures.objectives import token_logits
@@ -88,7 +89,7 @@ def reading_of(positions: Sequence[int], ids: Sequence[int], foils: Sequence[int
     has_foil = torch.tensor([foil is not None for foil in foils])
     others = [foil or 0 for foil in foils]
 
-    def read(output: Any) -> Tensor:
+    def read(output: ModelOutput) -> Tensor:
         scores = token_logits(output)[:, places].log_softmax(dim=-1)
         of_foils = torch.where(
             has_foil.to(scores.device),

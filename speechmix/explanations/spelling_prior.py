@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from ..adapters.transformers_types import ModelOutput
 from ..errors import InputError
 from ..interventions.runner import Reader
 from ..mixing.maps.numerics import ctc_log_probability
@@ -113,7 +114,7 @@ def _reading_of(writing: Writing, choices: Sequence[Choice]) -> Reader:
             ctc_log_probability(scores, labels, blank=blank) if labels else scores[:, blank].sum()
         )
 
-    def read(output: Any) -> Tensor:
+    def read(output: ModelOutput) -> Tensor:
         scores = token_logits(output).log_softmax(dim=-1)
         return torch.stack(
             [

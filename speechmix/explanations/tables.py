@@ -203,7 +203,7 @@ def sort_sources(values: np.ndarray) -> list[int]:
     return order
 
 
-def _of_source(explanation: ExplanationNumbers, place: int, index: int) -> dict[str, Any]:
+def _of_source(explanation: ExplanationNumbers, place: int, index: int) -> dict[str, object]:
     source = explanation.sources[index]
     own = bool(explanation.own_sound[place, index])
     return {

@@ -10,7 +10,7 @@ and the model chooses between the target as it is spelled and its foil (livres /
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -107,7 +107,7 @@ def _ablated(
     by_layer: bool = False,
 ) -> pd.DataFrame:
     """A row for the intact item, and one for each source and stack; for the cue and each layer."""
-    rows: list[dict[str, Any]] = [{"source": "", "ablated": "none", "layer": None}]
+    rows: list[dict[str, object]] = [{"source": "", "ablated": "none", "layer": None}]
     patches: list[Intervention] = []
     for source, indices in words.items():
         for stack in stacks if indices else ():

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +28,7 @@ from ..adapters.editing.shared_encoder import heard_once
 from ..adapters.generation.audio_tokens import AudioTokens
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
+from ..adapters.transformers_types import ModelOutput
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
@@ -185,7 +185,7 @@ class Decision:
         """Other inputs likewise."""
         return inputs_to_device(inputs, self.model.device, self.model.state_dtype)
 
-    def margins(self, output: Any) -> Tensor:
+    def margins(self, output: ModelOutput) -> Tensor:
         """Margin [R] of each of R runs, in double precision."""
         if isinstance(getattr(output, "logits", None), Tensor):
             output.logits = output.logits.double()
@@ -201,9 +201,11 @@ class Decision:
         item's positions, if they have moved."""
         return float(run_inputs(self, [(inputs, rows)], self.objective.function)[0])
 
-    def of_output(self, inputs: Mapping[str, Tensor], read: Callable[[Any], Tensor]) -> Tensor:
+    def of_output(
+        self, inputs: Mapping[str, Tensor], read: Callable[[ModelOutput], Tensor]
+    ) -> Tensor:
         """What is read of the model's output on other inputs, perhaps of many runs."""
-        options: dict[str, Any] = {"use_cache": False} if "decoder" in self.model.stacks else {}
+        options = {"use_cache": False} if "decoder" in self.model.stacks else {}
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
             if ENCODED in inputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
@@ -75,7 +75,7 @@ def ablate_input(
         raise InputError(
             f"{model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}"
         )
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     margins: list[float] = []
     for side in sides or [side for side in possible if side != "both"]:
         for fill in fills_of(decision, side, fills):

@@ -9,7 +9,7 @@ nothing. All (layer, word) pairs run together (`run_interventions`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -128,14 +128,14 @@ def windows(count: int, window: int | str) -> list[range]:
 
 def place_of(
     decision: Decision, intervention: str, stack: str, layer: float, source: Source
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a row of a `DecisionMap` says of where something was done."""
     place = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
     return place | {"word": source.index, "label": source.label}
 
 
 def decision_map_of(
-    decision: Decision, rows: Sequence[dict[str, Any]], clean: float, margins: Sequence[float]
+    decision: Decision, rows: Sequence[dict[str, object]], clean: float, margins: Sequence[float]
 ) -> DecisionMap:
     """Rows of places with their margins as a `DecisionMap`: drops, and whether the decision
     flipped."""

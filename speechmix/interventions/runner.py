@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..adapters.editing.patched_runs import run_patches
 from ..adapters.editing.patches import Patch
+from ..adapters.transformers_types import ModelOutput
 from ..mixing.measures.objectives import token_logits
 from .removals import SOUND, Removal, Rows, change_inputs
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .decision import Decision
 
 Intervention = tuple[Removal, ...] | Patch
-Reader = Callable[[Any], Tensor]  # output of R runs to Tensor [R, ...]
+Reader = Callable[[ModelOutput], Tensor]  # output of R runs to Tensor [R, ...]
 ChangedInputs = tuple[Mapping[str, Tensor], Rows]
 
 INTACT: tuple[Removal, ...] = ()
@@ -199,7 +200,7 @@ def _in_double(read: Reader, rows: Sequence[Rows] = ()) -> Reader:
     """The same reading of logits in double precision, moved to the former positions."""
     moved = [row for row in rows if row is not None]
 
-    def read_output(output: Any) -> Tensor:
+    def read_output(output: ModelOutput) -> Tensor:
         if isinstance(getattr(output, "logits", None), Tensor):
             output.logits = output.logits.double()
         if moved:

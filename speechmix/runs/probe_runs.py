@@ -10,7 +10,8 @@ from ..adapters.model import Model
 from ..errors import InputError
 from ..evaluation.probing.fits import Settings
 from ..evaluation.probing.positions import Position
-from ..evaluation.probing.probe import PROTOCOLS, Probes, probes_of
+from ..evaluation.probing.probe import PROTOCOLS, probes_of
+from ..evaluation.probing.probe_results import Probes
 from ..evaluation.probing.task import Task
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor

@@ -24,7 +24,8 @@ from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Span, Word
 from speechmix.mixing.maps.mixing_map import Maps, MixingMap
 from speechmix.reporting import plots
-from speechmix.reporting.plots.cue_tables import curve_table, select_cue_rows
+from speechmix.reporting.plots.cue_tables import select_cue_rows
+from speechmix.reporting.plots.curve_tables import curve_table
 from speechmix.reporting.plots.map_figures import (
     as_html,
     clip_figure,

@@ -14,10 +14,10 @@ from torch import nn
 
 import speechmix
 from speechmix.inputs import bundled
+from speechmix.reporting.pages.clip_groups import grouped_clips
 from speechmix.reporting.pages.cue_need_section import short_answers
 from speechmix.reporting.pages.study_tables import (
     contribution_cells,
-    grouped_clips,
     layer_rows,
     stack_rows,
     study_table,

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from speechmix.reporting.pages.html_page import Picture, SortableTable, render_page
-from speechmix.reporting.pages.study_tables import format_study_table
+from speechmix.reporting.pages.table_format import format_study_table
 
 
 def test_hostile_text_is_shown_as_text_everywhere():

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from speechmix.reporting.pages.page_figures import page_svg
-from speechmix.reporting.plots import panels
+from speechmix.reporting.plots import map_cells
 
 
 def figure() -> Figure:
@@ -24,7 +24,7 @@ def figure() -> Figure:
     lines.plot([0, 1], color="#000000")
     lines.plot([1, 0], color="#cc79a7")
     values = np.ma.masked_invalid([[0.0, 100.0]])
-    panels.write_numbers(cells, panels.draw_cells(cells, values, limits=(0, 100)), values)
+    map_cells.write_numbers(cells, map_cells.draw_cells(cells, values, limits=(0, 100)), values)
     return drawn
 
 
@@ -60,8 +60,11 @@ def test_the_strongest_cell_is_light_on_a_dark_screen_and_differences_stay_as_th
     )  # matplotlib rounds down
     assert sum(dark_most) > 600 > 100 > sum(dark_zero)
     drawn = Figure(figsize=(3, 2))
-    panels.draw_cells(
-        drawn.subplots(), np.ma.array([[-1.0, 1.0]]), limits=(-1, 1), cmap=panels.DIFFERENCE_COLORS
+    map_cells.draw_cells(
+        drawn.subplots(),
+        np.ma.array([[-1.0, 1.0]]),
+        limits=(-1, 1),
+        cmap=map_cells.DIFFERENCE_COLORS,
     )
     assert b'class="screen"' not in page_svg(drawn)
 
@@ -74,8 +77,8 @@ def test_numbers_are_legible_on_both_scales():
     drawn = Figure()
     values = np.ma.array(np.linspace(0, 100, 21)[None])
     ax = drawn.subplots()
-    cells = panels.draw_cells(ax, values, limits=(0, 100))
-    panels.write_numbers(ax, cells, values)
+    cells = map_cells.draw_cells(ax, values, limits=(0, 100))
+    map_cells.write_numbers(ax, cells, values)
     for place, text in zip(np.linspace(0, 1, 21), ax.texts, strict=True):
         for cmap, dark in ((cells.cmap, False), (cells.cmap.reversed(), True)):
             white = (text.get_color() != "#0a0a0a") if not dark else (text.get_color() != "#fefefe")

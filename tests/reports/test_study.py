@@ -25,10 +25,10 @@ from speechmix.reporting.pages.study_tables import (
     KEYS,
     clip_values,
     format_layer_claims,
-    format_study_table,
     in_percent,
     main_rows,
 )
+from speechmix.reporting.pages.table_format import format_study_table
 from speechmix.reporting.pages.wording import format_twins, method_text, result_sentences
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import clip_of, maps_of_clip

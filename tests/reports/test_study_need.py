@@ -5,13 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reporting.pages.cue_need_section import (
+from speechmix.reporting.pages.cue_need_section import joint_sentences, short_answers
+from speechmix.reporting.pages.cue_need_tables import (
     controls_table,
     format_need_table,
-    joint_sentences,
     need_by_number,
     need_table,
-    short_answers,
 )
 
 NOTHING = pd.DataFrame()

@@ -14,7 +14,8 @@ from speechmix.evaluation.cue_contribution import deciding_row
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
-from speechmix.reporting.pages.study_tables import grouped_clips, study_table
+from speechmix.reporting.pages.clip_groups import grouped_clips
+from speechmix.reporting.pages.study_tables import study_table
 from speechmix.runs.results.tidy_tables import clip_table, contribution_table
 from speechmix.runs.scored_run import Run
 from tests.conftest import trained

@@ -9,18 +9,15 @@ what could not be evaluated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import InputError, SpeechmixError
+from ...errors import SpeechmixError
 from ...interventions.decision import Decision
-from ...mixing.maps.measure_registry import measure_facts
-from ...mixing.passes.mix import mix_one
-from ..cue_alignment import average_precision, chance_level
+from ..row_metrics import average_precision, chance_level
 from .curves import perturbation_curves, removed_counts, removed_shares, soft_metrics
+from .item_maps import Note, maps_by_measure
 from .judges import Verdict, each_fill, judges_of, verdicts
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
@@ -28,20 +25,9 @@ from .perturbations import name_and_fills
 from .results import CUE
 from .scores import CURVE_METRICS, SOFT_METRICS, chance_of, of_curves, of_ranks, rank_words
 from .to_output import goes_to_output, output_scores
-from .words import (
-    TO_THE_OUTPUT,
-    WordScores,
-    orders,
-    random_orders,
-    source_words,
-    word_scores,
-)
-
-if TYPE_CHECKING:
-    from ...mixing.maps.mixing_map import Maps
+from .words import TO_THE_OUTPUT, WordScores, orders, random_orders, source_words, word_scores
 
 Row = dict[str, object]  # column to value
-Note = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -283,43 +269,6 @@ def _row(vector: WordScores, judge: str, metric: str, value: float, chance: floa
         "value": value,
         "chance": chance,
     }
-
-
-def maps_by_measure(
-    decision: Decision, measures: Sequence[str]
-) -> tuple[dict[str, Maps], list[Note]]:
-    """Maps of an item by measure; where all together fail, one by one, and notes of the measures
-    that fail.
-
-    Of measures that have none there are none, nor of one that reads one position where the margin
-    is read at several.
-    """
-    at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
-    measures = [name for name in measures if measure_facts(name_and_fills(name)[0]).gives_maps]
-    measures = [
-        name for name in measures if at_one_position or not measure_facts(name).at_one_position
-    ]
-    if not measures:
-        return {}, []
-    with suppress(SpeechmixError):
-        together = _mix(decision, measures)
-        return dict.fromkeys(measures, together), []
-    maps, notes = {}, []
-    for name in measures:
-        try:
-            maps[name] = _mix(decision, [name])
-        except SpeechmixError as error:
-            notes.append({"what": name, "reason": str(error)})
-    return maps, notes
-
-
-def _mix(decision: Decision, measures: Sequence[str]) -> Maps:
-    if decision.item is None:
-        raise InputError("prepared inputs have no words to rank: give clips or sentences")
-    units, objective = decision.units, decision.objective
-    return mix_one(
-        decision.model, decision.item, measures=measures, units=units, objective=objective
-    )
 
 
 def _as_shares(scores: np.ndarray) -> np.ndarray:

@@ -19,7 +19,8 @@ import pandas as pd
 from ...errors import InputError
 from ...files.text_files import read_csv, write_csv
 from ..statistics.intervals import FEWEST_GROUPS
-from .leaderboard import DROP_COLUMNS, MODEL, ROW, judge_agreement, leaderboard, sentence, summary
+from .leaderboard import DROP_COLUMNS, MODEL, ROW, judge_agreement, leaderboard, summary
+from .leaderboard_sentences import sentence
 from .perturbations import is_apart
 from .result_text import curves_text, layers_text
 

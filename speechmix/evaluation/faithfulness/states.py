@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from .options import EvaluationOptions
 
 STATES = "states"
-_Rows = list[dict[str, Any]]
+_Rows = list[dict[str, object]]
+_Notes = list[dict[str, str]]
 _Way = tuple[str, str, str, int | None]  # stack, measure, aggregation, layer
 
 
@@ -50,7 +51,7 @@ def rows_by_states(
     item: Clip | Sentence,
     names: Sequence[str],
     options: EvaluationOptions,
-) -> tuple[_Rows, _Rows]:
+) -> tuple[_Rows, _Notes]:
     """Judge one item by the states of its words.
 
     Parameters
@@ -86,7 +87,7 @@ def rows_by_states(
     if shifts and not counts:
         notes.append({"what": "words", "reason": f"no word has {options.fewest} others beside it"})
     places = ("stack", "measure", "aggregation", "layer")
-    rows = [
+    rows: _Rows = [
         {
             **dict(zip(places, way, strict=True)),
             "words": max(counts),
@@ -124,7 +125,7 @@ def _shifts(
 
 def _maps(
     model: Model, item: Clip | Sentence, names: Sequence[str], stack: str
-) -> tuple[list[MixingMap], _Rows]:
+) -> tuple[list[MixingMap], _Notes]:
     """Maps of words by each measure; and notes of measures that fail, or explain an output."""
     maps, notes = [], []
     for name in names:

@@ -16,11 +16,11 @@ in every layer, trained or not: then only `more` says something of training.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from ..statistics.grouped_means import TableRow
 from ..statistics.intervals import FEWEST_GROUPS, mean_interval
 from ..statistics.rank_test import SURE, TWINS_NEEDED
 from ..statistics.twin_comparison import compare_with_twins
@@ -91,7 +91,7 @@ def sentences(claims: pd.DataFrame, names: Mapping[str, str] | None = None) -> l
     return [sentence for sentence in told if sentence]
 
 
-def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
+def _sentence(key: Iterable[object], rows: pd.DataFrame, names: Mapping[str, str]) -> str:
     part, model, stack, position, label = map(str, key)
     if not rows["read"].any() or rows["groups"].max() < FEWEST_GROUPS:
         return ""
@@ -120,7 +120,7 @@ def _sentence(key: Any, rows: pd.DataFrame, names: Mapping[str, str]) -> str:
     return f"{text}, better than off untrained models{layers} ({100 * best['untrained']:.0f} %)."
 
 
-def _numbers(row: Mapping[Hashable, Any]) -> str:
+def _numbers(row: TableRow) -> str:
     accuracy = (
         f"at best {100 * row['accuracy']:.0f} % right [{100 * row['low']:.0f}, "
         f"{100 * row['high']:.0f}]"

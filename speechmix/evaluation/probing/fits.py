@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .scores import accuracy_score, macro_f1, majority_share, ratio_interval, sh
 from .task import Task
 
 METHODS = ("logistic", "online_code")
-Row = dict[str, Any]
+Row = dict[str, object]
 StatesOfItems = Sequence[Mapping[tuple[str, Position], np.ndarray]]
 
 
@@ -116,8 +116,8 @@ class _Probed:
         self._labels, self._groups = task.labels[places], task.groups[places]
         self._names = [task.names[place] for place in places]
         types = task.types_at(position)[places]
-        grouped: dict[str, Any] = {"folds": settings.folds, "seed": settings.seed}
-        self._fold = folds_of(self._labels, self._groups, **grouped, grouped=settings.grouped)
+        assign_folds = partial(folds_of, self._labels, folds=settings.folds, seed=settings.seed)
+        self._fold = assign_folds(self._groups, grouped=settings.grouped)
         # With one type there is nothing to draw; with types that are all different nothing to learn
         # by heart.
         draws = range(settings.controls if len(set(types)) > 1 else 0)
@@ -126,7 +126,7 @@ class _Probed:
         ]
         self._control_folds = [self._folds_of_control(control) for control in self._controls]
         by_heart = settings.method == "logistic" and len(set(types)) < len(types)
-        self._shared_fold = folds_of(self._labels, self._names, **grouped) if by_heart else None
+        self._shared_fold = assign_folds(self._names) if by_heart else None
 
     def _folds_of_control(self, control: np.ndarray) -> np.ndarray:
         """Folds even in the control's own labels: where they are not, a probe that knows nothing
@@ -173,7 +173,7 @@ class _Probed:
             for control in self._controls[:1]  # a draw is enough: nothing is held against it
             if self._shared_fold is not None
         ]
-        row = {
+        row: Row = {
             "accuracy": accuracy,
             "low": low,
             "high": high,
@@ -206,20 +206,18 @@ class _Probed:
     def _code(self, states: np.ndarray) -> tuple[Row, list[Row]]:
         settings, uniform = self._settings, float(np.log2(len(set(self._labels))))
         groups = self._groups if settings.grouped else None
-        options: dict[str, Any] = {"mode": settings.mode, "seed": settings.seed}
-        code = online_code(states, self._labels, groups, **options)
+        encode = partial(online_code, groups=groups, mode=settings.mode, seed=settings.seed)
+        code = encode(states, self._labels)
         drawn = [
-            online_code(states, control, groups, **options).compression
+            encode(states, control).compression
             for control in self._controls
             if len(set(control)) == len(set(self._labels))
         ]
         costs = np.where(np.isnan(code.of_items), 0, code.of_items)
         low, high = ratio_interval(costs, self._groups)  # of the cost of an item
         control = float(np.mean(drawn)) if drawn else np.nan
-        frequencies = online_code(
-            np.zeros((len(states), 1)), self._labels, groups, **options
-        ).compression
-        row = {
+        frequencies = encode(np.zeros((len(states), 1)), self._labels).compression
+        row: Row = {
             "bits": code.length,
             "compression": code.compression,
             "low": uniform / high,

@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import InputError
 
 # As published: no scaling, three stratified folds of shuffled items, whatever they share.
-PUBLISHED: dict[str, Any] = {
+PUBLISHED: dict[str, object] = {
     "solver": "liblinear",
     "scale": False,
     "folds": 3,

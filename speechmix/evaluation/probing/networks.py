@@ -71,7 +71,7 @@ def train_once(
     probe.train()
     for batch in torch.split(torch.randperm(len(y)), training.batch_size):
         optimizer.zero_grad()
-        loss_of(probe(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]  # torch
+        loss_of(probe(x[batch]), y[batch]).backward()
         optimizer.step()
         schedule.step()
 

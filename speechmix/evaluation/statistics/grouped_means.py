@@ -10,7 +10,7 @@ Categories stay categories, and only those that are there make a group.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ _LARGEST = 2**62  # number of a row
 # looked up
 _SPARE = 2
 _FEW = 2**16
+
+# A row as `DataFrame.to_dict("records")` gives it; each column has a type of its own.
+TableRow = Mapping[Hashable, Any]
 
 
 def grouped_means(
@@ -86,7 +89,9 @@ def taken(
     return pd.DataFrame(_taken(table, columns, rows), index=index, copy=False)
 
 
-def _taken(table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray) -> dict[Hashable, Any]:
+def _taken(
+    table: pd.DataFrame, names: Sequence[Hashable], rows: np.ndarray
+) -> dict[Hashable, object]:
     """Columns of some rows; those of the table itself where all are taken."""
     if len(rows) == len(table):
         return {name: table[name].array for name in names}

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -158,7 +157,7 @@ def _cell(key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_of: pd.Series)
     return _Cell(key, by_group.mean(), trained, mean, len(shared), len(by_group))
 
 
-def _row(cell: _Cell, by: list[str]) -> dict[str, Any]:
+def _row(cell: _Cell, by: list[str]) -> dict[str, object]:
     twins = cell.means.drop(_TRAINED, errors="ignore").to_numpy()
     twin_low, twin_high = twin_limits(twins)
     differences = cell.differences
@@ -261,7 +260,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     """
     values = [name for name in ("contribution", STRENGTH, *BASELINES) if name in table]
     keys = [str(name) for name in table if name not in (*values, "layer", "depth")]
-    columns: dict[str, Any] = {name: table[name].array for name in keys}
+    columns: dict[str, object] = {name: table[name].array for name in keys}
     columns |= {name: table[name].to_numpy(dtype=float, na_value=np.nan) for name in values}
     if "seed" in columns:
         columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED).array

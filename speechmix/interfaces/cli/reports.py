@@ -118,7 +118,7 @@ def _report(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from ...files.locks import without_leftovers
     from ...reporting.pages.model_comparison import compare
-    from ...reporting.pages.study_tables import format_study_table
+    from ...reporting.pages.table_format import format_study_table
 
     comparison = compare(*options.runs, measures=options.measure, stacks=options.stack)
     print(format_study_table(comparison.headline).to_string(index=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
@@ -25,6 +25,15 @@ from .drawn_maps import drawn_maps
 from .transcription import WrittenText
 
 
+class WordPiece(TypedDict):
+    """A piece of a word along the sound, in seconds, and the index of the word."""
+
+    text: str
+    start: float
+    end: float
+    word: int
+
+
 @dataclass(frozen=True)
 class ClipCard:
     """What the page shows of a clip; sound and picture are base64."""
@@ -34,9 +43,9 @@ class ClipCard:
     heading: str
     text: str | None
     facts: str
-    words: list[dict[str, Any]]
-    ticks: list[dict[str, Any]]
-    data: dict[str, Any]
+    words: list[dict[str, object]]
+    ticks: list[dict[str, object]]
+    data: dict[str, object]
     sound: str = ""
     picture: str = ""
     silent: str = ""
@@ -144,9 +153,9 @@ def _fed_texts(maps: Maps) -> list[str]:
     return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
 
 
-def _pieces(words: Sequence[Word]) -> list[dict[str, Any]]:
+def _pieces(words: Sequence[Word]) -> list[WordPiece]:
     """What is written along the sound: each piece of each word, and which word it is of."""
-    pieces = [
+    pieces: list[WordPiece] = [
         {"text": part.text, "start": start, "end": end, "word": index}
         for index, part in in_order(words)
         for start, end in part.intervals
@@ -155,11 +164,11 @@ def _pieces(words: Sequence[Word]) -> list[dict[str, Any]]:
 
 
 def _placed(
-    words: Sequence[Mapping[str, Any]],
+    words: Sequence[WordPiece],
     cue: int | Sequence[int] | None,
     target: int | None,
     seconds: float,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     roles: dict[int | None, str] = {**dict.fromkeys(cue_words(cue), "cue"), target: "target"}
     return [
         {
@@ -175,7 +184,7 @@ def _placed(
     ]
 
 
-def _ticks(seconds: float) -> list[dict[str, Any]]:
+def _ticks(seconds: float) -> list[dict[str, object]]:
     from matplotlib.ticker import MaxNLocator
 
     times = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, seconds)

@@ -8,101 +8,18 @@ spelling accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from ...evaluation.cue_need import CHANCE, MARGIN, need_by_layer, need_of_cue
+from ...evaluation.cue_need import CHANCE, MARGIN
+from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
-from .study_tables import format_interval, format_p
+from .cue_need_tables import NEED_KEYS, main_measure, row_of_stack
+from .table_format import format_interval
 from .wording import format_count, idle_stack, is_idle, join_names, reason_for_silence, stack_phrase
-
-_BY = ["side", "model", "ablated"]
-Row = Mapping[Hashable, Any]
-
-
-def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
-    """Ablation of trained models with side, number and group of each clip; of clips about whose
-    target the cue decides.
-
-    Parameters
-    ----------
-    run : StoredRun
-    clips : DataFrame
-        From `study_tables.grouped_clips`.
-    """
-    table = run.ablation
-    if table.empty:
-        return pd.DataFrame(columns=[*_BY, "clip", "source", "layer", "margin", "right", "group"])
-    columns = [name for name in ("side", "number", "control") if name in clips]
-    table = table[table["init"] == "trained"].merge(clips[["clip", "group", *columns]], on="clip")
-    table["side"] = table["side"].replace("", "all") if "side" in table else "all"
-    if "content" in clips:  # copies of a clip are no further evidence
-        table = table[table["clip"].isin(set(clips["content"]))]
-    return table[table["control"] != "yes"] if "control" in table else table
-
-
-def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
-    """What spelling loses without the cue, for each side, model and stack."""
-    return need_of_cue(ablations, by=_BY) if len(ablations) else pd.DataFrame()
-
-
-def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model,
-    ablated, then numbers."""
-    whole = (
-        ablations[ablations["layer"].isna() & (ablations["source"] == "cue")]
-        if len(ablations)
-        else ablations
-    )
-    if whole.empty or "number" not in whole or whole["number"].nunique() < 2:
-        return pd.DataFrame(columns=_BY)
-    shares = whole.groupby([*_BY, "number"], sort=False)["right"].mean().mul(100)
-    return shares.unstack("number").reset_index()
-
-
-def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Drop of the margin with the cue ablated in one layer, for each side, model and stack."""
-    return need_by_layer(ablations, by=_BY)
-
-
-def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
-    """The table of need as people read it."""
-    interval = [
-        format_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
-    ]
-    shown = need.assign(
-        p=need["p"].map(format_p), verdict=need["verdict"].replace("", "inconclusive")
-    ).round(1)
-    shown["95 % interval"] = interval
-    names = {
-        "ablated": "stack",
-        "right": "right (%)",
-        "without_cue": "cue ablated (%)",
-        "without_other": "another word (%)",
-        "lost": "lost (points)",
-        "drop": "margin lost (nats)",
-        "drop_other": "by another word",
-    }
-    order = [
-        *_BY,
-        "right",
-        "without_cue",
-        "without_other",
-        "lost",
-        "95 % interval",
-        "p",
-        "drop",
-        "drop_other",
-        "groups",
-        "clips",
-    ]
-    shown = shown[[*order, "verdict"]].rename(columns=names)
-    return shown.drop(columns="side") if set(shown["side"]) == {"all"} else shown
 
 
 def joint_sentences(
@@ -123,7 +40,10 @@ def joint_sentences(
     paragraphs = []
     for where, part in _by_model_and_side(headline):
         rows = part.to_dict("records")
-        parts = [_stack_sentence(row, _row_of(need, row), _row_of(by_number, row)) for row in rows]
+        parts = [
+            _stack_sentence(row, row_of_stack(need, row), row_of_stack(by_number, row))
+            for row in rows
+        ]
         paragraphs.append(f"{where}: {' '.join(parts)}{_ranking(rows, need)}")
     return paragraphs
 
@@ -157,11 +77,11 @@ def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFra
         yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
 
 
-def _need_answer(rows: Sequence[Row], need: pd.DataFrame) -> str:
+def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which
     are inconclusive."""
     by_verdict: dict[str, list[str]] = {}
-    of_stacks = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
+    of_stacks = [(row, found) for row in rows if (found := row_of_stack(need, row)) is not None]
     if not of_stacks:
         return ""
     if max(found["groups"] for _, found in of_stacks) < FEWEST_GROUPS:
@@ -191,7 +111,7 @@ _NEED_ANSWERS = {
 }
 
 
-def _contribution_answer(rows: Sequence[Row]) -> str:
+def _contribution_answer(rows: Sequence[TableRow]) -> str:
     """In which stacks the cue contributes more, or less, than in untrained models."""
     if all(
         row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows
@@ -199,7 +119,7 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
         shares = [f"{row['trained']:.1f} % in {stack_phrase(row['stack'])}" for row in rows]
         return f"The cue contributes {join_names(shares)} (no untrained model to compare with)."
     moving = [row for row in rows if not is_idle(row) and row["difference"] == row["difference"]]
-    of_reason: dict[str, list[Row]] = {}
+    of_reason: dict[str, list[TableRow]] = {}
     for row in moving:
         of_reason.setdefault(reason_for_silence(row), []).append(row)
     testable = of_reason.pop("", [])
@@ -226,13 +146,13 @@ def _contribution_answer(rows: Sequence[Row]) -> str:
     return " ".join([*sentences, *(f"{idle_stack(row)}." for row in rows if is_idle(row))])
 
 
-def _differences(rows: Sequence[Row]) -> str:
+def _differences(rows: Sequence[TableRow]) -> str:
     """Differences to untrained models, in words."""
     shown = [f"{row['difference']:+.1f} points in {stack_phrase(row['stack'])}" for row in rows]
     return f"The cue's contribution differs from untrained models by {join_names(shown)}."
 
 
-def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
+def _claimed_stacks(rows: Sequence[TableRow], claim: str) -> list[str]:
     """Stacks of which "more" or "less" is claimed, of the whole or of single layers."""
     names = []
     for row in rows:
@@ -243,22 +163,7 @@ def _claimed_stacks(rows: Sequence[Row], claim: str) -> list[str]:
     return names
 
 
-def _row_of(table: pd.DataFrame, row: Row, stack: str = "ablated") -> Row | None:
-    """The row of another table about the same side, model and stack (which it has in this column),
-    and measure."""
-    if table.empty:
-        return None
-    here = (
-        (table["side"] == row["side"])
-        & (table["model"] == row["model"])
-        & (table[stack] == row["stack"])
-    )
-    if "measure" in table:
-        here &= table["measure"] == row["measure"]
-    return table[here].to_dict("records")[0] if here.any() else None
-
-
-def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
+def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | None) -> str:
     """What the cue contributes in one stack, and what ablating it there does to spelling."""
     contribution = f"In {stack_phrase(row['stack'])}, {_contribution(row)}"
     if need is None:
@@ -288,7 +193,7 @@ def _stack_sentence(row: Row, need: Row | None, numbers: Row | None) -> str:
     )
 
 
-def _why_inconclusive(need: Row) -> str:
+def _why_inconclusive(need: TableRow) -> str:
     if need["groups"] < FEWEST_GROUPS:
         return f"; {format_count(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
     if need["right_low"] <= CHANCE:
@@ -299,7 +204,7 @@ def _why_inconclusive(need: Row) -> str:
     return f"; {format_interval(need['low'], need['high'])} points lost"
 
 
-def _contribution(row: Row) -> str:
+def _contribution(row: TableRow) -> str:
     """Contribution of the cue in a stack against untrained models."""
     difference = row.get("difference", float("nan"))
     if difference != difference:
@@ -327,9 +232,9 @@ def _contribution(row: Row) -> str:
     return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
 
 
-def _numbers(numbers: Row | None) -> str:
+def _numbers(numbers: TableRow | None) -> str:
     """Which number is lost, where the two differ."""
-    shares = {name: share for name, share in (numbers or {}).items() if name not in _BY}
+    shares = {name: share for name, share in (numbers or {}).items() if name not in NEED_KEYS}
     if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
         return ""
     names = {"sg": "singular", "pl": "plural"}
@@ -339,11 +244,11 @@ def _numbers(numbers: Row | None) -> str:
     return f" ({shown})"
 
 
-def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
+def _ranking(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
     """Whether the stack with the largest claimed contribution is one that spelling needs; "" where
     nothing is claimed."""
     claimed = [row for row in rows if row.get("claim") == "more"]
-    needs = [(row, found) for row in rows if (found := _row_of(need, row)) is not None]
+    needs = [(row, found) for row in rows if (found := row_of_stack(need, row)) is not None]
     needed = [(row, found) for row, found in needs if found["verdict"] == "needed"]
     if len(needs) < 2 or not claimed or not needed:
         return ""
@@ -357,54 +262,3 @@ def _ranking(rows: Sequence[Row], need: pd.DataFrame) -> str:
         f"{stack_phrase(most)}: a "
         "high contribution is no evidence that the model uses the cue."
     )
-
-
-def controls_table(
-    headline: pd.DataFrame, need: pd.DataFrame, controls: Mapping[str, pd.DataFrame | None]
-) -> pd.DataFrame:
-    """What is claimed, with its controls beside it: a row for each side, model and stack.
-
-    Parameters
-    ----------
-    headline : DataFrame
-        Of whole stacks, with claims.
-    need : DataFrame
-        From `need_table`; may be empty.
-    controls : mapping of name to headline or None
-        What the measure shows where there is nothing to show.
-    """
-    rows = []
-    for row in main_measure(headline).to_dict("records"):
-        cells = {"side": row["side"], "model": model_name(row["model"]), "stack": row["stack"]}
-        cells["trained - untrained"] = _said_difference(row)
-        for name, control in controls.items():
-            cells[name] = (
-                "" if control is None else _said_difference(_row_of(control, row, "stack"))
-            )
-        needed = _row_of(need, row)
-        for name, column in (
-            ("right (%)", "right"),
-            ("cue ablated", "without_cue"),
-            ("another word ablated", "without_other"),
-        ):
-            value = float("nan") if needed is None else needed[column]
-            cells[name] = "" if value != value else f"{value:.0f}"
-        rows.append(cells)
-    table = pd.DataFrame(rows)
-    empty = [name for name in table if (table[name] == "").all()]
-    return table.drop(columns=[*empty, *(["side"] if set(table["side"]) == {"all"} else [])])
-
-
-def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
-    """Rows of Value Zeroing (of the first measure without it) that have a trained model."""
-    measures = list(headline["measure"].unique())
-    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
-    return headline[(headline["measure"] == measure) & headline["trained"].notna()]
-
-
-def _said_difference(row: Row | None) -> str:
-    """A difference in points, and whether anything is claimed of it."""
-    difference = float("nan") if row is None else row.get("difference", float("nan"))
-    if row is None or difference != difference:
-        return ""
-    return f"{difference:+.1f}{'' if row.get('claim') else ' (inconclusive)'}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import pool_to_letters, pool_to_words
 from ...runs.results.stored_clips import Maps, ModelKey
-from ..plots import panels
+from ..plots import map_cells, panels
 from ..plots.unit_labels import side_names
 
 MOST_UNITS = 600  # of a side, so that a browser can draw the map
@@ -36,7 +35,7 @@ def model_label(key: ModelKey) -> str:
 
 def drawn_maps(
     maps: Maps, seconds: float, layer: int | None, most_bytes: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """All maps that a browser can draw, each with as many layers as fit, and in any case the one
     that is shown first.
 
@@ -118,7 +117,7 @@ def _strongest_layer(mixing_map: MixingMap) -> int | None:
     """
     if mixing_map.mixing_strength is None or not mixing_map.scores.size:
         return None
-    shares = panels.displayed_shares(mixing_map).filled(0) / 100
+    shares = map_cells.displayed_shares(mixing_map).filled(0) / 100
     uneven = np.abs(shares - 1 / shares.shape[-1]).sum(axis=-1) / 2
     rows = [i for i, span in enumerate(mixing_map.targets) if span.kind != "special"] or slice(None)
     return mixing_map.layers[
@@ -148,11 +147,11 @@ def _audible(mixing_map: MixingMap, seconds: float) -> MixingMap:
 
 def _drawn(
     label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]
-) -> dict[str, Any]:
-    shares = panels.displayed_shares(mixing_map)[
+) -> dict[str, object]:
+    shares = map_cells.displayed_shares(mixing_map)[
         [mixing_map.layers.index(layer) for layer in layers]
     ]
-    top = panels.color_limits(list(shares))[1]
+    top = map_cells.color_limits(list(shares))[1]
     column, row = side_names(mixing_map)
     if units == "word":  # the special tokens and spaces between words stay units of their own
         column, row = column.replace("token", "word"), row.replace("token", "word")
@@ -187,7 +186,7 @@ def _deciding_row(mixing_map: MixingMap) -> int | None:
     )
 
 
-def _unit(span: Span) -> dict[str, Any]:
+def _unit(span: Span) -> dict[str, object]:
     times = {"times": span.times} if span.times else {}
     return {
         "label": span.label or str(span.start),

@@ -54,7 +54,7 @@ class WhyCard:
     name: str
     heading: str
     text: str
-    data: dict[str, Any]
+    data: dict[str, object]
     why: str = field(init=False)
 
     def __post_init__(self) -> None:

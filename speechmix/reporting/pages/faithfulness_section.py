@@ -12,7 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.faithfulness.leaderboard import is_measure, sentence
+from ...evaluation.faithfulness.leaderboard import is_measure
+from ...evaluation.faithfulness.leaderboard_sentences import sentence
 from ...evaluation.faithfulness.results import FILE
 from ...files.text_files import read_csv
 from .html_page import Item

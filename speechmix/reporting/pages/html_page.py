@@ -192,7 +192,7 @@ def share_colors() -> str:
     """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
     from matplotlib.colors import to_hex
 
-    from ..plots.panels import SHARE_COLORS, color_map
+    from ..plots.map_cells import SHARE_COLORS, color_map
 
     scale = "".join(
         to_hex(color_map(SHARE_COLORS)(place)).removeprefix("#") for place in range(256)

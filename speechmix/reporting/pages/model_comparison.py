@@ -14,15 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import grouped_means
-from ...evaluation.statistics.groups import groups_of
 from ...evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
-from ...evaluation.statistics.twin_comparison import STRENGTH, compare_with_twins, whole_stack
+from ...evaluation.statistics.twin_comparison import compare_with_twins, whole_stack
 from ...files.text_files import write_csv
 from ...files.whole_files import write_text
 from ...runs.results.open_run import StoredRun
@@ -31,12 +29,22 @@ from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.panels import write_figure
 from ..plots.published_figures import ALL_ROWS
 from . import published_section as published_part
-from .cue_need_section import main_measure, short_answers
+from .combined_runs import (
+    QUARTERS,
+    WHOLE,
+    combine_contributions,
+    combine_groups,
+    mixing_quarters,
+    shared_options,
+)
+from .cue_need_section import short_answers
+from .cue_need_tables import main_measure
 from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS, model_pairs, pair_sentences
 from .page_figures import page_svg
 from .study_results import Study
-from .study_tables import KEYS, format_study_table, in_percent, without_control
+from .study_tables import KEYS, in_percent, without_control
+from .table_format import format_study_table
 from .text_tables import markdown_table
 from .wording import LENGTH, READING, method_text
 
@@ -45,13 +53,6 @@ if TYPE_CHECKING:
 
     from ...runs.scored_run import Run
 
-WHOLE = "whole stack"
-QUARTERS = (
-    "1st quarter",
-    "2nd quarter",
-    "3rd quarter",
-    "4th quarter",
-)  # names that sort in this order
 _DEPTH = (
     "Trained minus untrained (percentage points) in each quarter of a stack's mixing: layers in "
     "their order, each as wide "
@@ -100,7 +101,7 @@ class ModelComparison:
     agreement: pd.DataFrame
     curves: pd.DataFrame
     ties: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def figure(self, *, published: bool | str = False) -> Figure:
         """Curves over relative depth, all models in one panel for each stack and measure;
@@ -240,9 +241,9 @@ def compare(
     if not runs:
         raise InputError("compare needs at least one run's folder")
     studies = [Study.of(run) for run in runs]
-    groups, ties = _groups([study.run for study in studies])
+    groups, ties = combine_groups([study.run for study in studies])
     table, as_published = (
-        _compared(studies, tables, measures, stacks)
+        combine_contributions(studies, tables, measures, stacks)
         for tables in (
             [study.table for study in studies],
             [study.table_as_published for study in studies],
@@ -255,7 +256,8 @@ def compare(
     percent = in_percent(table)
     of_stacks = whole_stack(percent).assign(quarter=WHOLE)
     cells = pd.concat(
-        [of_stacks, whole_stack(percent.assign(quarter=_quarters(percent)))], ignore_index=True
+        [of_stacks, whole_stack(percent.assign(quarter=mixing_quarters(percent)))],
+        ignore_index=True,
     )
     against = compare_with_twins(cells, by=[*KEYS, "quarter"], group="group")
     best = against[against["quarter"] == WHOLE].drop(columns="quarter").reset_index(drop=True)
@@ -277,99 +279,8 @@ def compare(
         agreement=measure_agreement(used),
         curves=curve_agreement(used),
         ties=ties,
-        options=_shared_options(studies),
+        options=shared_options(studies),
     )
-
-
-def _quarters(percent: pd.DataFrame) -> pd.Series:
-    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer,
-    each as wide as its strength."""
-    keys = [
-        name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent
-    ]
-    rows = percent.assign(
-        width=percent[STRENGTH].astype(float).fillna(0) if STRENGTH in percent else 1.0
-    )
-    if "seed" in keys:
-        rows["seed"] = rows["seed"].astype("Int64").fillna(-1)
-    widths = grouped_means(rows, [*keys, "layer"], "width", sort=True)
-    width = widths["width"] + 1e-12
-    names = [widths[name] for name in keys]
-    ends, total = (width.groupby(names, observed=True).transform(how) for how in ("cumsum", "sum"))
-    number = (4 * (ends - width / 2) / total).astype(int).clip(0, 3)
-    quarter = pd.Series(
-        [QUARTERS[place] for place in number],
-        index=pd.MultiIndex.from_frame(widths[[*keys, "layer"]]),
-    )
-    return pd.Series(
-        quarter.reindex(pd.MultiIndex.from_frame(rows[[*keys, "layer"]])).to_numpy(),
-        index=percent.index,
-    )
-
-
-def _shared_options(studies: Sequence[Study]) -> dict[str, Any]:
-    """Options of `mix` that all runs have in common; None where they differ."""
-    first, *others = (study.run.description.get("options", {}) for study in studies)
-    return {
-        name: value if all(other.get(name) == value for other in others) else None
-        for name, value in first.items()
-    }
-
-
-def _compared(
-    studies: Sequence[Study],
-    tables: Sequence[pd.DataFrame],
-    measures: Sequence[str] | None,
-    stacks: Sequence[str] | None,
-) -> pd.DataFrame:
-    """Contributions of all runs, of the measures and stacks asked for, each with its run and
-    relative depth."""
-    names = _names([study.run for study in studies])
-    tables = [table.assign(run=name) for table, name in zip(tables, names, strict=True)]
-    table = pd.concat(
-        [table for table in tables if "contribution" in table] or [pd.DataFrame()],
-        ignore_index=True,
-    )
-    for column, asked in (("measure", measures), ("stack", stacks)):
-        if asked is not None and len(table):
-            table = table[table[column].isin(list(asked))]
-    if table.empty or not table.contribution.notna().any():
-        raise InputError(
-            "these runs hold no cue contribution to compare: it needs clips with a cue and a target"
-        )
-    return table.assign(model=_distinct(table))
-
-
-def _names(runs: Sequence[StoredRun]) -> list[str]:
-    """Names of the folders, whole paths where these are alike."""
-    short = [run.out.resolve().name for run in runs]
-    return short if len(set(short)) == len(short) else [str(run.out) for run in runs]
-
-
-def _groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
-    """Groups of the clips of all runs together."""
-    clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
-    for column in ("text", "sound", "cue", "target", "foil"):
-        values = clips[clips[column] != ""].groupby("clip")[column].nunique()
-        if (values > 1).any():
-            name, what = (
-                values.index[values > 1][0],
-                "recordings" if column == "sound" else f"{column}s",
-            )
-            raise InputError(
-                f"the clip {name!r} has different {what} in these runs: clips of one name must be "
-                "the same"
-            )
-    clips = clips.drop_duplicates("clip").reset_index(drop=True)
-    groups, ties = groups_of(clips)
-    return dict(zip(clips["clip"], groups, strict=True)), ties
-
-
-def _distinct(table: pd.DataFrame) -> pd.Series:
-    """Model names, with the run's where a model is in several runs."""
-    names = table["model"].astype(object)
-    runs = table.groupby(names).run.transform("nunique")
-    return names.where(runs == 1, names + " (" + table["run"] + ")")
 
 
 def _listed(names: pd.Series) -> str:

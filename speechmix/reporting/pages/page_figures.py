@@ -102,7 +102,7 @@ def _reversed_scale(content: bytes) -> bytes | None:
     None for other colours."""
     from PIL import Image
 
-    from ..plots.panels import SHARE_COLORS, color_map
+    from ..plots.map_cells import SHARE_COLORS, color_map
 
     scale = (255 * color_map(SHARE_COLORS)(np.arange(256))[:, :3]).round()
     with Image.open(io.BytesIO(content)) as picture:

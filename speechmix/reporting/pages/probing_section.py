@@ -16,17 +16,19 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.probing.claims import KEYS, probe_claims, sentences
 from ...evaluation.probing.link import probing_agreement
-from ...evaluation.probing.probe import ANSWERS_FILE, FILE
+from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
 from ...mixing.maps.measure_facts import measure_label
 from ..plots.panels import model_name
-from ..plots.probe_curves import probe_and_mixing, probe_figure
+from ..plots.probe_and_mixing import probe_and_mixing
+from ..plots.probe_curves import probe_figure
 from .html_page import Item
 from .page_figures import side_suffixes
 from .page_sections import PageContent, PageSection
 from .study_figures import write_page_figure
-from .study_tables import format_p, without_control
+from .study_tables import without_control
+from .table_format import format_p
 
 if TYPE_CHECKING:
     from .study_results import Study

@@ -10,7 +10,7 @@ are on a scale of their own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.lines import Line2D
@@ -130,7 +130,7 @@ def published_caption(name: str, table: pd.DataFrame) -> str:
     return _FIGURE.format(rows=f"one's own of {own}, {like}")
 
 
-def published_notes(options: Mapping[str, Any]) -> list[str]:
+def published_notes(options: Mapping[str, object]) -> list[str]:
     """How the published numbers are known, and what of one's own is done otherwise.
 
     Parameters

@@ -11,13 +11,15 @@ from ...evaluation.cue_need import CHANCE, CHANCE_MARGIN, MARGIN, groups_for_equ
 from ...evaluation.statistics.grouped_means import distinct, taken
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, contributing_versions
-from .cue_need_section import controls_table, format_need_table, joint_sentences, need_by_number
+from .cue_need_section import joint_sentences
+from .cue_need_tables import controls_table, format_need_table, need_by_number
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 from .study_clips import clip_table_items
 from .study_results import Study
 from .study_sections import models_part, times_part
-from .study_tables import format_layer_claims, format_study_table
+from .study_tables import format_layer_claims
+from .table_format import format_study_table
 from .transcription import transcription_notes
 from .wording import LENGTH, READING, method_text, result_sentences
 

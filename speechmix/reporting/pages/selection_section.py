@@ -120,7 +120,7 @@ def _steps(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
     return {step: steps[step] for step in _STEPS if step in steps}
 
 
-def _row(what: str, left: str, outcomes: Mapping[str, int]) -> dict[str, Any]:
+def _row(what: str, left: str, outcomes: Mapping[str, int]) -> dict[str, object]:
     dropped = {outcome: count for outcome, count in outcomes.items() if outcome != _KEPT}
     return {
         "step": f"{what} {left}",

@@ -19,7 +19,7 @@ from ..plots.ablated_speech import speech_ablation_figure
 from .html_page import Item, Picture, SortableTable
 from .page_figures import page_svg
 from .page_sections import PageContent, PageSection
-from .study_tables import format_interval, format_p
+from .table_format import format_interval, format_p
 
 _WHAT = (
     "The published ablation of cue words. The word itself is taken away: its samples are set to "

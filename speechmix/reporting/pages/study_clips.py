@@ -176,7 +176,7 @@ def _side(study: Study, row: Mapping[str, Any]) -> str | None:
     return side if side in study.main_rows else next(iter(study.main_rows), None)
 
 
-def _start(study: Study, side: str | None) -> dict[str, Any]:
+def _start(study: Study, side: str | None) -> dict[str, object]:
     """What a card shows first: where the headline's difference is largest."""
     if side is None:
         return {"layer": None, "measure": measure_label("value_zeroing")}

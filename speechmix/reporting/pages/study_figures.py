@@ -18,15 +18,17 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots import panels
+from ..plots.cell_panels import difference_cells, mean_cells
 from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
-from ..plots.cue_heat_maps import difference_cells, draw_cell_panels, mean_cells
-from ..plots.cue_tables import ordered_values, select_cue_rows, unit_means
+from ..plots.cue_heat_maps import draw_cell_panels
+from ..plots.cue_tables import ordered_values, select_cue_rows
+from ..plots.curve_tables import unit_means
 from ..plots.distributions import compute_spreads, draw_spreads
 from ..plots.need_figure import draw_need, need_panels
 from ..plots.published_figures import ALL_ROWS
 from . import published_section as published_part
-from .cue_need_section import drops_by_layer
+from .cue_need_tables import drops_by_layer
 from .html_page import Item, Part, Picture
 from .page_figures import page_svg, side_suffixes
 from .page_sections import PageContent

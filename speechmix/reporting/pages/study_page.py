@@ -44,7 +44,7 @@ from .study_clips import clip_cards
 from .study_figures import FigureSections, need_pictures
 from .study_results import Study
 from .study_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
-from .study_tables import format_study_table
+from .table_format import format_study_table
 from .text_tables import latex_table, markdown_table
 from .transcription import error_rate_notes, transcription_warnings
 from .wording import format_count
@@ -58,8 +58,6 @@ _NO_CUE = (
     "are below."
 )
 _NO_NUMBER = "No contribution is a finite number: the scores of this run hold no value to report."
-
-
 # In the order of the page.
 SECTIONS: list[PageParts] = [
     CLIPS_TO_HEAR,

@@ -8,24 +8,23 @@ and nothing above reads the folder again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import taken
+from ...evaluation.statistics.grouped_means import TableRow, taken
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
 from ..plots.published_figures import ALL_ROWS
-from .cue_need_section import need_table, trained_ablations
+from .clip_groups import grouped_clips
+from .cue_need_tables import need_table, trained_ablations
 from .study_tables import (
     ablation_table,
     clip_values,
     contribution_cells,
-    grouped_clips,
     layer_rows,
     main_rows,
     stack_rows,
@@ -34,8 +33,6 @@ from .study_tables import (
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
-
-HeadlineRow = Mapping[Hashable, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +153,7 @@ class Study:
         return stack_rows(contribution_cells(control_table))
 
     @cached_property
-    def main_rows(self) -> dict[str, HeadlineRow]:
+    def main_rows(self) -> dict[str, TableRow]:
         """Row of the headline whose clips are looked at, for each side of the cue."""
         return {row["side"]: row for row in main_rows(self.headline).to_dict("records")}
 

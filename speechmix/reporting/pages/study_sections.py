@@ -7,7 +7,6 @@ In: a `Study`. Out: parts of the page; none where there is nothing to say.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,8 @@ from ...runs.results.scored_models import scored_models
 from ..plots.cue_tables import DECIDING, select_target_rows
 from .html_page import Item
 from .page_sections import PageContent, PageSection
-from .study_tables import KEYS, format_study_table, without_control
+from .study_tables import KEYS, without_control
+from .table_format import format_study_table
 
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
@@ -76,7 +76,7 @@ def times_part(run: StoredRun) -> list[Item]:
     return [_TIMES, by_phase(run.times)] if len(run.times) else []
 
 
-def _listed(value: Any) -> str:
+def _listed(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

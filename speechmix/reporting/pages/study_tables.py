@@ -10,15 +10,12 @@ mixing strength, and each layer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 import pandas as pd
 
-from ...errors import InputError
-from ...evaluation.statistics.grouped_means import grouped_means, taken
-from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.grouped_means import TableRow, grouped_means, taken
 from ...evaluation.statistics.twin_comparison import (
     BASELINES,
     STRENGTH,
@@ -31,22 +28,12 @@ from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.distributions import best_layers
+from .table_format import without_single_side
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
 # own.
 PARTS = ("template", "number", "cue")
-# What the page calls the columns of the tables that it writes.
-_NAMES = {
-    "random": "untrained",
-    "length_matched": "length-matched",
-    "share_of_length": "share of length",
-    "effect": "effect size d",
-    "positive": "above zero (%)",
-    "mixing_strength": "mixing strength (%)",
-    "more_in": "more in layers",
-    "less_in": "less in layers",
-}
 _OF_CLIPS = (
     "model",
     "init",
@@ -60,16 +47,6 @@ _OF_CLIPS = (
     "depth",
     "contribution",
     STRENGTH,
-)
-_ROUNDED = (
-    "trained",
-    "untrained",
-    "difference",
-    "share of length",
-    "length-matched",
-    "above zero (%)",
-    "smallest",
-    "largest",
 )
 
 
@@ -121,53 +98,6 @@ def without_control(table: pd.DataFrame) -> pd.DataFrame:
     return table[table.control != "yes"]
 
 
-def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
-    """Clip table with the group of each clip, and `content`, the first clip of the same sound;
-    `attrs["ties"]`: what ties clips.
-
-    Parameters
-    ----------
-    clips : DataFrame
-    group : str, optional
-        Column that says which clips are drawn as one; by default what `groups_of` finds.
-
-    Raises
-    ------
-    InputError
-        If there is no such column, or two that may be meant.
-    """
-    groups, ties = (
-        groups_of(clips) if group is None else (clips[_column(clips, group)].astype(str), group)
-    )
-    clips = clips.assign(group=groups, content=_contents(clips))
-    clips.attrs["ties"] = ties
-    return clips
-
-
-def _contents(clips: pd.DataFrame) -> pd.Series:
-    """For each clip the first one of the same sound and words: a copy is no further evidence."""
-    columns = [name for name in ("sound", "text", "cue", "target", "foil", "side") if name in clips]
-    if "sound" not in columns:
-        return clips["clip"]
-    first = clips.groupby(columns, sort=False, dropna=False)["clip"].transform("first")
-    return first.where(clips["sound"].fillna("").ne(""), clips["clip"])
-
-
-def _column(clips: pd.DataFrame, name: str) -> str:
-    """Column of the clip table that a user means, who knows it as the manifest calls it."""
-    renamed = f"manifest_{name}"
-    if name in clips and renamed in clips:
-        raise InputError(
-            f"{name!r} is a column of the run and one of the manifest: for the manifest's say "
-            f"{renamed!r}"
-        )
-    if name not in clips and renamed not in clips:
-        raise InputError(
-            f"no column {name!r} in the table of clips; it has {', '.join(map(str, clips.columns))}"
-        )
-    return name if name in clips else renamed
-
-
 def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
     """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer
     `WHOLE_STACK`).
@@ -210,7 +140,7 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
 
-def _plain_types(table: pd.DataFrame) -> dict[Hashable, Any]:
+def _plain_types(table: pd.DataFrame) -> dict[Hashable, type]:
     return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
@@ -257,7 +187,7 @@ def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
             "less than untrained": _ranges(part[part.claim == "less"].layer),
         }
         rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
-    return _without_single_side(pd.DataFrame(rows))
+    return without_single_side(pd.DataFrame(rows))
 
 
 def _ranges(layers: Iterable[int]) -> str:
@@ -291,7 +221,7 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def clip_values(table: pd.DataFrame, row: Mapping[Hashable, Any]) -> pd.DataFrame:
+def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
     """Contribution of each clip in one stack of `stack_rows`, in %, over the whole stack: trained,
     random, difference.
 
@@ -366,82 +296,3 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
         **{name: f"cue ablated in {name}" for name in order if name != "none"},
     }
     return result[[*keys, *order, "clips"]].rename(columns=headings)
-
-
-def format_study_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as people read it: rounded, an interval in one column, no column that says
-    nothing."""
-    table = _without_single_side(table).copy()
-    if "positive" in table:
-        table["positive"] *= 100
-    if STRENGTH in table:
-        table[STRENGTH] = [format_strength(value) for value in table[STRENGTH]]
-    for low, high, name in (
-        ("low", "high", "95 % interval"),
-        ("twin_low", "twin_high", "lowest to highest twin"),
-    ):
-        if low in table:
-            pairs = zip(table[low], table[high], strict=True)
-            table.insert(
-                list(table).index(low),
-                name,
-                [format_interval(*pair, share=low == "twin_low") for pair in pairs],
-            )
-            table = table.drop(columns=[low, high])
-    if "p" in table:
-        table["p"] = table["p"].map(format_p)
-    if "effect" in table:
-        table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
-    table = table.rename(columns=_NAMES)
-    table = table.drop(
-        columns=[
-            name
-            for name in ("more in layers", "less in layers")
-            if name in table and (table[name] == "").all()
-        ]
-    )
-    return table.round({name: 1 for name in table if name in _ROUNDED})
-
-
-def format_strength(value: float) -> str:
-    """A mixing strength in percent, with as many digits as tell it from nothing.
-
-    Examples
-    --------
-    >>> format_strength(0.312), format_strength(0.0123), format_strength(2.4e-6), format_strength(float("nan"))
-    ('31', '1.2', '0.0002', '')
-    """
-    return (
-        ""
-        if value != value
-        else f"{100 * value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 4}f}"
-    )
-
-
-def format_interval(low: float, high: float, *, share: bool = False) -> str:
-    """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
-
-    Examples
-    --------
-    >>> format_interval(-4.26, 19.5), format_interval(-4.26, 19.5, share=True), format_interval(float("nan"), float("nan"))
-    ('-4.3 to 19.5', '0.0 to 19.5', '')
-    """
-    if low != low:
-        return ""
-    low, high = (max(low, 0.0), min(high, 100.0)) if share else (low, high)
-    return f"{round(low, 1) + 0.0} to {round(high, 1) + 0.0}"
-
-
-def format_p(p: float) -> str:
-    """Return a p value as a table shows it, with three digits.
-
-    Examples
-    --------
-    >>> format_p(0.0002), format_p(0.0312), format_p(float("nan"))
-    ('< 0.001', '0.031', '')
-    """
-    return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _without_single_side(table: pd.DataFrame) -> pd.DataFrame:
-    return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

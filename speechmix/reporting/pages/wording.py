@@ -7,20 +7,19 @@ layers and the order of layers change none of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.rank_test import TWINS_NEEDED
 from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.panels import model_name
-from .study_tables import format_interval, format_p, format_strength
+from .table_format import format_interval, format_p, format_strength
 
-Row = Mapping[Hashable, Any]
 _SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
 
 METHOD = (
@@ -99,7 +98,7 @@ def format_twins(count: int) -> str:
     )
 
 
-def reason_for_silence(row: Row) -> str:
+def reason_for_silence(row: TableRow) -> str:
     """Why nothing can be claimed of a row, whatever its numbers; "" if something can.
 
     Examples
@@ -121,7 +120,7 @@ def reason_for_silence(row: Row) -> str:
     return ""
 
 
-def is_idle(row: Row) -> bool:
+def is_idle(row: TableRow) -> bool:
     """Whether no layer of a stack moves the target's state by as much as the floor."""
     return bool(row.get(STRENGTH, float("nan")) < STRENGTH_FLOOR)
 
@@ -141,7 +140,7 @@ def result_sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
     return [_sentence(row) for row in rows.head(most).to_dict("records")]
 
 
-def _sentence(row: Row) -> str:
+def _sentence(row: TableRow) -> str:
     side = f", {row['side']} cue" if row.get("side", "all") != "all" else ""
     begin = (
         f"{model_name(row['model'])}, {stack_phrase(row['stack'])}{side}: by "
@@ -169,7 +168,7 @@ def _sentence(row: Row) -> str:
     )
 
 
-def _details(row: Row) -> str:
+def _details(row: TableRow) -> str:
     """Interval, test and spread of a difference; nothing of what cannot be stated."""
     interval, p = format_interval(row["low"], row["high"]), format_p(row["p"])
     size = next(size for limit, size in _SIZES if not abs(row["effect"]) >= limit)
@@ -183,7 +182,7 @@ def _details(row: Row) -> str:
     return f" ({'; '.join(part for part in details if part)})"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: TableRow) -> str:
     """What is claimed, or why nothing is."""
     if is_idle(row):
         return f"{idle_stack(row)}."
@@ -209,7 +208,7 @@ def _verdict(row: Row) -> str:
     )
 
 
-def idle_stack(row: Row) -> str:
+def idle_stack(row: TableRow) -> str:
     """Say that a stack moves nothing."""
     strength = format_strength(row[STRENGTH])
     stack = stack_phrase(row["stack"], start=True)
@@ -243,7 +242,7 @@ def join_names(names: Sequence[str], joint: str = "and") -> str:
     return " ".join(filter(None, [", ".join(names[:-1]), joint if names[:-1] else "", names[-1]]))
 
 
-def _against_length(row: Row) -> str:
+def _against_length(row: TableRow) -> str:
     matched = row.get("length_matched", float("nan"))
     return (
         ""

@@ -46,7 +46,8 @@ from .head_grids import head_grid
 from .map_figures import heat_map, layer_grid
 from .model_panels import model_panels
 from .one_clip import clip_figure
-from .probe_curves import probe_and_mixing, probe_figure
+from .probe_and_mixing import probe_and_mixing
+from .probe_curves import probe_figure
 from .published_figures import published_contributions, published_probing
 from .route_figures import routes_figure
 from .text_faithfulness import blank_out_figure, deletion_figure

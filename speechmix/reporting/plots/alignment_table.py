@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
+from . import map_cells, panels
 from .panels import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
 
 COLUMNS = ("model", "init", "measure", "layer", "metric", "mean", "items")
@@ -247,7 +247,7 @@ def _drawn(lines: list[list[_Table]], label: str, notes: list[str]) -> Figure:
             ax.remove()
         axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
     drawn = [ax for axes, line in zip(grid, lines, strict=True) for ax in axes[: len(line)]]
-    panels.add_color_bar(figure, cells, drawn, values=values, label=label, inches=inches)
+    map_cells.add_color_bar(figure, cells, drawn, values=values, label=label, inches=inches)
     if below:
         figure.supxlabel("\n".join(below), size=TICK_SIZE, x=0.01, ha="left", parse_math=False)
     return figure
@@ -258,7 +258,7 @@ def _draw(
 ) -> ScalarMappable:
     """Cells with the number in each, dark on light and light on dark; `room` is rows and columns,
     so that all are alike."""
-    cells = panels.draw_cells(ax, table.values, limits=limits)
+    cells = map_cells.draw_cells(ax, table.values, limits=limits)
     ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))
     for (i, j), value in np.ndenumerate(np.ma.filled(table.values, np.nan)):
         if np.isfinite(value):

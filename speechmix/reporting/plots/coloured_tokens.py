@@ -21,7 +21,7 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.aggregation import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
-from . import panels
+from . import map_cells, panels
 
 _MOST_CELLS = 60_000
 _BAR = 24  # characters of a whole bar
@@ -123,7 +123,7 @@ class ColouredTokens:
     @property
     def _top(self) -> float:
         """Share that has the fullest colour; rows with a single source do not bleach all others."""
-        limits = panels.color_limits([np.ma.masked_invalid(self.shares)])
+        limits = map_cells.color_limits([np.ma.masked_invalid(self.shares)])
         return max(abs(limit) for limit in limits)
 
     def _row(self, index: int, target: Span) -> str:
@@ -224,7 +224,7 @@ def coloured_tokens(
         )
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
-    shares = panels.displayed_shares(mixing_map)[mixing_map.layers.index(layer)].filled(np.nan)
+    shares = map_cells.displayed_shares(mixing_map)[mixing_map.layers.index(layer)].filled(np.nan)
     return ColouredTokens(mixing_map, shares, layer, _place(mixing_map, row))
 
 

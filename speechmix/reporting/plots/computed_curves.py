@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation.statistics.grouped_means import distinct, taken
-from .cue_tables import clip_count_text, curve_table, select_cue_rows, target_rows_title, unit_means
+from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
+from .curve_tables import curve_table, unit_means
 from .panels import LINE_COLORS
 from .published_figures import PUBLISHED_CLIP, published_beside
 

@@ -8,8 +8,6 @@ et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on d
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,7 +16,7 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE
+from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE, LineStyle
 from .published_figures import read_published_data
 
 COLUMNS = (
@@ -33,11 +31,11 @@ COLUMNS = (
     "high",
     "items",
 )
-_CONTROLS: dict[str, dict[str, Any]] = {
+_CONTROLS: dict[str, LineStyle] = {
     "identity": {"linestyle": "--", "color": "0.2"},
     "random": {"linestyle": "--", "color": "0.6"},
 }
-_PUBLISHED: dict[str, Any] = {
+_PUBLISHED: LineStyle = {
     "linestyle": ":",
     "marker": "o",
     "markersize": 3,
@@ -174,10 +172,10 @@ def _draw_correlations(ax: Axes, own: pd.DataFrame, beside: bool) -> list[Line2D
         _colors(own), own.groupby("measure", sort=False), strict=True
     ):
         part = part.sort_values("layer")
-        style: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(
+        style: LineStyle = {"color": color, "linewidth": 1.4, "zorder": 2} | _CONTROLS.get(
             str(measure), {}
         )
-        single: dict[str, Any] = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
+        single: LineStyle = {"marker": "o", "markersize": 4} if len(part) == 1 else {}
         ax.plot(part["layer"], part["mean"], **style, **single)
         ax.fill_between(
             part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0

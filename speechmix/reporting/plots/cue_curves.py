@@ -11,38 +11,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .computed_curves import CueCurves, PanelCurves, cue_curves, model_colors, panel_curves
 from .cue_tables import DECIDING, ordered_values, select_cue_rows
-from .panels import CUE_LABEL, DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
-from .published_figures import ALL_ROWS, PUBLISHED
-from .strength_strips import (
-    IDLE_COLOR,
-    STRIP_HEIGHT,
-    STRIP_NOTE,
-    axes_with_strips,
-    draw_strip,
-    idle_layers,
-    line_pieces,
-)
+from .curve_lines import BAND_NOTES, add_curve_legend, draw_line, line_style
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
+from .published_figures import ALL_ROWS
+from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, axes_with_strips, draw_strip, idle_layers
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
-_BANDS = {
-    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to "
-    "the highest",
-    "clips": "bands: the middle half of the clips",
-    "none": "",
-}
 
 
 def layer_curves(
@@ -101,8 +85,8 @@ def layer_curves(
             f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
         )
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
-        notes = [_BANDS[band], STRIP_NOTE if panel.strengths else ""]
-        _add_legend(
+        notes = [BAND_NOTES[band], STRIP_NOTE if panel.strengths else ""]
+        add_curve_legend(
             figure, list(panel.lines), colors, notes, single_layer=rows["layer"].nunique() == 1
         )
     return ax
@@ -114,9 +98,9 @@ def draw_curve_panel(
     """Draw the lines of one panel with their bands, and label its axes; options as in
     `layer_curves`."""
     for (model, init), (curve, units) in panel.lines.items():
-        style = _style(colors[model], model, init, single_layer=len(curve) == 1)
+        style = line_style(colors[model], model, init, single_layer=len(curve) == 1)
         idle = idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
-        _draw_line(ax, curve, units, x, style, idle)
+        draw_line(ax, curve, units, x, style, idle)
     if x == "layer":
         panels.style_layer_axis(ax)
     else:
@@ -224,8 +208,8 @@ def draw_cue_figure(
             size=TITLE_SIZE,
             parse_math=False,
         )
-    notes = [_BANDS[band], STRIP_NOTE if curves.has_strips else ""]
-    _add_legend(
+    notes = [BAND_NOTES[band], STRIP_NOTE if curves.has_strips else ""]
+    add_curve_legend(
         figure,
         curves.lines,
         curves.colors,
@@ -265,84 +249,3 @@ def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
             f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure"
         )
     return rows
-
-
-def _add_legend(
-    figure: Figure,
-    lines: Sequence[tuple[str, str]],
-    colors: Mapping[str, str],
-    notes: Sequence[str],
-    *,
-    single_layer: bool,
-    columns: int = 2,
-) -> None:
-    handles = [
-        Line2D(
-            [],
-            [],
-            label=f"{panels.model_name(model)}, {init}",
-            **_style(colors[model], model, init, single_layer=single_layer),
-        )
-        for model, init in lines
-    ]
-    title = (
-        "\n".join(panels.wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
-    )
-    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
-
-
-def _style(color: str, model: str, init: str, *, single_layer: bool) -> dict[str, Any]:
-    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
-    no line."""
-    published = str(model).endswith(PUBLISHED)
-    dots = {
-        "marker": "o",
-        "markersize": 5,
-        "markerfacecolor": color if init == "trained" else "white",
-    }
-    line = {
-        "linestyle": ":" if published and init == "trained" else INIT_DASHES.get(init, ":"),
-        "linewidth": 0.9 if published else 1.4,
-    }
-    return {"color": color, **line, **(dots if single_layer else {})}
-
-
-def _draw_line(
-    ax: Axes,
-    curve: pd.DataFrame,
-    units: pd.DataFrame | None,
-    x: str,
-    style: dict[str, Any],
-    idle: np.ndarray,
-) -> None:
-    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
-    if units is not None:
-        single = units.pivot(index=x, columns="unit", values="value").sort_index()
-        ax.plot(
-            single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5}
-        )
-    if curve["low"].notna().any():
-        if len(curve) == 1:  # a band over one layer would have no width
-            ax.vlines(
-                curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3
-            )
-        ax.fill_between(
-            curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0
-        )
-    if not idle.any():
-        ax.plot(curve[x], curve["mean"], **style)
-        return
-    for which, is_grey in line_pieces(idle):
-        ax.plot(
-            curve[x].iloc[which],
-            curve["mean"].iloc[which],
-            **(style | {"color": IDLE_COLOR} if is_grey else style),
-        )
-    points = {
-        "marker": "o",
-        "markersize": 4.5,
-        "markerfacecolor": "white",
-        "linestyle": "none",
-        "zorder": 3,
-    }
-    ax.plot(curve[x][idle], curve["mean"][idle], **style | points)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -19,24 +18,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import object_labels
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
-from .cue_tables import (
-    DECIDING,
-    clip_count_text,
-    ordered_values,
-    select_cue_rows,
-    target_rows_title,
-    unit_means,
-)
+from . import map_cells, panels
+from .cell_panels import CellPanels, Grid, PanelKey, difference_cells, mean_cells, mean_grid
+from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
+from .curve_tables import unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
 from .published_figures import ALL_ROWS, PUBLISHED, published_beside
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
-Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
-PanelKey = tuple[str, str, str]  # model, stack, init
-_Cell = tuple[str, str, int, str]  # model, stack, layer, measure
 
 
 def measure_heat_map(
@@ -70,7 +60,7 @@ def measure_heat_map(
             f"measure_heat_map draws one {several[0]}, found {', '.join(rows[several[0]].unique())}"
         )
     measures = ordered_values(rows, "measure", measures)
-    layers, values = _grid(unit_means(rows), measures)
+    layers, values = mean_grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
         ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
@@ -81,7 +71,7 @@ def measure_heat_map(
         parse_math=False,
     )
     ax.set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
-    panels.add_color_bar(
+    map_cells.add_color_bar(
         ax.figure, cells, ax, values=[values], label=CUE_LABEL, inches=max(height, 1.0)
     )
     return ax
@@ -128,44 +118,6 @@ def cue_heat_map(
         )
         rows = select_cue_rows(both, target_rows=target_rows or ALL_ROWS)
     return draw_cell_panels(mean_cells(rows, unit_means(rows)), narrow=narrow)
-
-
-@dataclass(frozen=True)
-class _CellPanels:
-    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
-    they are said."""
-
-    grids: Mapping[PanelKey, Grid]
-    sides: Mapping[str, Sequence[str]]  # inits by stack
-    measures: Sequence[str]
-    limits: tuple[float, float]
-    title: str
-    label: str = CUE_LABEL
-    cmap: str = panels.SHARE_COLORS
-    bold: Collection[_Cell] = frozenset()
-
-
-def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> _CellPanels:
-    """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
-    measures = ordered_values(rows, "measure")
-    grids: dict[PanelKey, Grid] = {}
-    for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
-        model, stack, init = map(str, key)
-        grids[model, stack, init] = _grid(part, measures)
-    sides = {
-        stack: _inits(rows.loc[rows["stack"] == stack, "init"])
-        for stack in ordered_values(rows, "stack")
-    }
-    limits = (
-        0.0,
-        max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0,
-    )
-    title = "\n".join(
-        filter(
-            None, [f"cue contribution, mean over {clip_count_text(rows)}", target_rows_title(rows)]
-        )
-    )
-    return _CellPanels(grids, sides, measures, limits, title)
 
 
 def cue_difference_map(
@@ -215,56 +167,7 @@ def cue_difference_map(
     )
 
 
-def difference_cells(
-    rows: pd.DataFrame,
-    means: pd.DataFrame,
-    *,
-    column: str = "init",
-    first: str = "trained",
-    second: str = "random",
-    claims: pd.DataFrame | None = None,
-) -> _CellPanels:
-    """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `unit_means`, parted by
-    the column."""
-    measures = ordered_values(rows, "measure")
-    grids: dict[PanelKey, Grid] = {}
-    keys = [name for name in ("model", "stack", "init") if name != column]
-    for key, part in means.groupby(keys, sort=False, observed=True):
-        minuend, subtrahend = (
-            _pivot(part[_is_called(part[column], name)], measures) for name in (first, second)
-        )
-        gap = minuend - subtrahend.reindex(minuend.index)
-        if gap.notna().any(axis=None):
-            labels = dict(zip(keys, map(str, key), strict=True))
-            place = (
-                labels.get("model", f"{first} - {second}"),
-                labels["stack"],
-                labels.get("init", "difference"),
-            )
-            grids[place] = (
-                [int(layer) for layer in gap.index],
-                np.ma.masked_invalid(gap.to_numpy(dtype=float)),
-            )
-    if not grids:
-        raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
-    sides: dict[str, list[str]] = {}
-    for _, stack, init in grids:
-        sides.setdefault(stack, [])
-        sides[stack] += [init] if init not in sides[stack] else []
-    names = [panels.model_name(name) for name in (first, second)]
-    return _CellPanels(
-        grids,
-        sides,
-        measures,
-        panels.limits_around_zero([values for _, values in grids.values()]),
-        f"cue contribution, {names[0]} - {names[1]} ({clip_count_text(rows)})",
-        label="difference (percentage points)",
-        cmap=panels.DIFFERENCE_COLORS,
-        bold=_claimed(claims),
-    )
-
-
-def draw_cell_panels(computed: _CellPanels, *, narrow: bool = False) -> Figure:
+def draw_cell_panels(computed: CellPanels, *, narrow: bool = False) -> Figure:
     """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one
     scale."""
     grids, sides, measures = computed.grids, computed.sides, computed.measures
@@ -329,7 +232,7 @@ def draw_cell_panels(computed: _CellPanels, *, narrow: bool = False) -> Figure:
     figure.suptitle("\n".join(wrapped), size=TITLE_SIZE, parse_math=False)
     if not narrow:
         arrays = [array for _, array in grids.values()]
-        panels.add_color_bar(
+        map_cells.add_color_bar(
             figure, cells, axes, values=arrays, label=computed.label, inches=sum(heights)
         )
     return figure
@@ -352,40 +255,6 @@ def _lines(
     return [(model, columns) for model in models]
 
 
-def _inits(column: pd.Series) -> list[str]:
-    return sorted(column.unique(), key=lambda init: (init != "trained", init))
-
-
-def _is_called(column: pd.Series, name: str) -> pd.Series:
-    """Where a column has what is called so: a number, say, by its digits."""
-    return column.isin([value for value in column.unique() if str(value) == name])
-
-
-def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    pivot = part.pivot_table(
-        index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
-    )
-    pivot.columns = object_labels(pivot.columns)
-    return pivot.sort_index().reindex(columns=list(measures))
-
-
-def _grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
-    """Layers, and the mean over units as [layers, measures]."""
-    pivot = _pivot(part, measures)
-    return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
-
-
-def _claimed(claims: pd.DataFrame | None) -> set[_Cell]:
-    """(model, stack, layer, measure) of which a difference is claimed."""
-    if claims is None or "claim" not in claims:
-        return set()
-    return set(
-        claims.loc[claims["claim"] != ""][["model", "stack", "layer", "measure"]].itertuples(
-            index=False, name=None
-        )
-    )
-
-
 def _draw_numbers(
     ax: Axes,
     values: np.ma.MaskedArray,
@@ -393,15 +262,15 @@ def _draw_numbers(
     measures: Sequence[str],
     *,
     limits: tuple[float, float],
-    cmap: str = panels.SHARE_COLORS,
+    cmap: str = map_cells.SHARE_COLORS,
     bold: Collection[tuple[int, str]] = frozenset(),
     places: int = 1,
 ) -> ScalarMappable:
     """Cells with the number in each, dark on light and light on dark."""
-    cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
+    cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")
     is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])
-    panels.write_numbers(ax, cells, values, bold=is_bold, places=places)
+    map_cells.write_numbers(ax, cells, values, bold=is_bold, places=places)
     labels = [measure_label(measure).replace(" ", "\n") for measure in measures]
     ax.set_xticks(np.arange(len(measures)) + 0.5, labels, size=TICK_SIZE, parse_math=False)
     ax.set_yticks(np.arange(len(layers)) + 0.5, list(map(str, layers)), size=TICK_SIZE)

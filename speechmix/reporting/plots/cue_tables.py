@@ -10,22 +10,17 @@ a group, then groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import distinct, grouped_means, matrices, numbered
-from ...evaluation.statistics.intervals import mean_intervals
-from ...evaluation.statistics.rank_test import twin_limits
+from ...evaluation.statistics.grouped_means import distinct, numbered
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
-BANDS = ("interval", "clips", "none")
 DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
-_CURVE = ("model", "init", "stack", "measure")
 
 
 def select_target_rows(table: pd.DataFrame, which: str) -> pd.DataFrame:
@@ -178,133 +173,6 @@ def relative_depth(table: pd.DataFrame) -> pd.Series:
     return table["layer"] / last
 
 
-def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
-    """Places of the rows by two keys, those of equal ones as they come; None if they are in
-    order."""
-    step, next_step = first[1:] - first[:-1], second[1:] >= second[:-1]
-    if ((step > 0) | ((step == 0) & next_step)).all():
-        return None
-    if second.dtype.kind in "iu" and second.min() >= 0:
-        span = int(second.max()) + 1
-        if (int(first.max()) + 1) * span <= 2**16:
-            return np.argsort(
-                (first * span + second).astype(np.uint16), kind="stable"
-            )  # of so few by counting
-    return np.lexsort([second, first])
-
-
-def unit_means(
-    table: pd.DataFrame,
-    *,
-    by: Sequence[str] = (),
-    value: str = "contribution",
-    scale: float = 100.0,
-) -> pd.DataFrame:
-    """Mean of each unit (group of clips) of a `select_cue_rows` table, times `scale`: columns of `by`,
-    `COLUMNS` less clip, unit."""
-    keys = [*by, *_CURVE, "layer", "depth", "unit"]
-    if "clip" in table:
-        table = grouped_means(table, [*keys, "clip"], value)
-    means = grouped_means(table, keys, value)
-    means[value] *= scale
-    return means
-
-
-def curve_table(
-    table: pd.DataFrame,
-    *,
-    by: Sequence[str] = (),
-    band: str = "interval",
-    value: str = "contribution",
-    scale: float = 100.0,
-    means: pd.DataFrame | None = None,
-) -> pd.DataFrame:
-    """One row per point of a curve: mean over units, the band around it, and how many units there
-    are.
-
-    Parameters
-    ----------
-    table : DataFrame
-        From `select_cue_rows`.
-    by : sequence of str
-        Further columns that tell curves apart, e.g. ("template",).
-    band : {"interval", "clips", "none"}
-        With "interval", a trained model has the 95 % interval of its mean over units
-        (`evaluation.intervals`); untrained twins have the lowest and the highest twin
-        (`evaluation.rank_test.twin_limits`), a single twin has no band. "clips" is the middle half
-        of the units.
-    means : DataFrame, optional
-        `unit_means` of the table, if they are at hand.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `by`, model, init, stack, measure, layer, depth, mean, low, high, units, seeds.
-    """
-    if band not in BANDS:
-        raise InputError(f"band should be one of {BANDS}, found {band!r}")
-    keys, curves = [*by, *_CURVE], []
-    means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
-    depths = distinct(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
-    for key, matrix in matrices(means, keys, rows="layer", columns="unit", value=value):
-        told: dict[str, Any] = dict(zip(keys, key, strict=True))
-        values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
-        places = {"layer": values.index, "depth": [depths[(*key, layer)] for layer in values.index]}
-        curve = pd.DataFrame(
-            {**places, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]}
-        )
-        low = high = np.full(len(curve), np.nan)
-        if band == "clips":
-            low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
-        elif band == "interval" and told["init"] != "random":  # of random twins see below
-            low, high = mean_intervals(values.to_numpy())
-        curves.append(curve.assign(low=low, high=high, seeds=1, **told))
-    result = pd.concat(curves, ignore_index=True)
-    return (
-        _with_twin_limits(result, table, [*by, *_CURVE, "layer"], value, scale)
-        if band == "interval"
-        else result
-    )
-
-
-def _with_twin_limits(
-    curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
-) -> pd.DataFrame:
-    """Curves whose band is, for untrained twins, from the lowest to the highest."""
-    is_random = table["init"].eq("random").to_numpy()
-    if not is_random.any():
-        return curves
-    seeds = (
-        table["seed"][is_random].fillna(-1)
-        if "seed" in table
-        else pd.Series(-1, index=table.index[is_random])
-    )
-    if seeds.nunique() == 1:  # of one twin it is not known
-        return curves
-    random = table.loc[is_random, [*keys, "unit", value]].assign(seed=seeds.astype(int))
-    means = grouped_means(random, [*keys, "seed", "unit"], value)
-    means[value] *= scale
-    rows = []
-    for key, part in matrices(means, keys, rows="unit", columns="seed", value=value):
-        scored = part.dropna(axis="columns", how="all")
-        twins = scored[scored.notna().all(axis="columns")]
-        low, high = twin_limits(twins.mean().to_numpy())
-        rows.append(
-            {
-                **dict(zip(keys, key, strict=True)),
-                "twin_low": low,
-                "twin_high": high,
-                "twins": twins.shape[1],
-            }
-        )
-    curves = curves.merge(pd.DataFrame(rows), on=keys, how="left")
-    untrained = curves["init"] == "random"
-    curves.loc[untrained, ["low", "high", "seeds"]] = curves.loc[
-        untrained, ["twin_low", "twin_high", "twins"]
-    ].to_numpy()
-    return curves.drop(columns=["twin_low", "twin_high", "twins"])
-
-
 def ordered_values(
     table: pd.DataFrame, column: str, asked: Sequence[str] | None = None
 ) -> list[str]:
@@ -322,3 +190,18 @@ def clip_count_text(panel: pd.DataFrame) -> str:
         return "published" if len(panel) else "no clips"
     low, high = counts.min(), counts.max()
     return f"{high} clip{'s' if high > 1 else ''}" if low == high else f"{low} to {high} clips"
+
+
+def _order_by(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
+    """Places of the rows by two keys, those of equal ones as they come; None if they are in
+    order."""
+    step, next_step = first[1:] - first[:-1], second[1:] >= second[:-1]
+    if ((step > 0) | ((step == 0) & next_step)).all():
+        return None
+    if second.dtype.kind in "iu" and second.min() >= 0:
+        span = int(second.max()) + 1
+        if (int(first.max()) + 1) * span <= 2**16:
+            return np.argsort(
+                (first * span + second).astype(np.uint16), kind="stable"
+            )  # of so few by counting
+    return np.lexsort([second, first])

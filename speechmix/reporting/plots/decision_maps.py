@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from . import panels
+from . import map_cells, panels
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     values = {
         stack: np.ma.masked_invalid(decisions.scores(stack, value)) for stack in decisions.stacks
     }
-    limits = panels.limits_around_zero(list(values.values()))
+    limits = map_cells.limits_around_zero(list(values.values()))
     widths = [max(0.5 * array.shape[1], 1.2) for array in values.values()]
     height = max(0.22 * max(len(array) for array in values.values()), 1.0)
     of_input = list(values) == ["input"]
@@ -51,10 +51,10 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     )
     axes = figure.subplots(1, len(values), squeeze=False, width_ratios=widths)[0]
     for ax, (stack, array) in zip(axes, values.items(), strict=True):
-        cells = panels.draw_cells(ax, array, limits=limits, cmap=panels.DIFFERENCE_COLORS)
+        cells = map_cells.draw_cells(ax, array, limits=limits, cmap=map_cells.DIFFERENCE_COLORS)
         ax.set_aspect("auto")
         if array.size <= _MOST_NUMBERS:
-            panels.write_numbers(ax, cells, array, places=2 if value == "carried" else 1)
+            map_cells.write_numbers(ax, cells, array, places=2 if value == "carried" else 1)
         words = [panels.shorten_text(word, 12) for word in decisions.words(stack)]
         ax.set_xticks(
             np.arange(len(words)) + 0.5, words, size=TICK_SIZE, rotation=90, parse_math=False
@@ -79,7 +79,7 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     figure.suptitle(
         panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
     )
-    panels.add_color_bar(
+    map_cells.add_color_bar(
         figure, cells, list(axes), values=list(values.values()), label=_LABELS[value], inches=height
     )
     return figure

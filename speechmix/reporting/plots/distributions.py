@@ -21,7 +21,8 @@ from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means, object_labels, taken
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .cue_tables import ordered_values, select_cue_rows, unit_means
+from .cue_tables import ordered_values, select_cue_rows
+from .curve_tables import unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}

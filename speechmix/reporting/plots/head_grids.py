@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import panels, unit_labels
+from . import map_cells, panels, unit_labels
 from .map_figures import check_drawable, label_axis, map_title
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 
@@ -76,20 +76,20 @@ def head_grid(
     if not layers or not heads:
         raise InputError("layers or heads is empty: name at least one, or leave it out for all")
     values = _shares(mixing_map, layers, heads)
-    limits = panels.color_limits([array for of_layer in values for array in of_layer])
+    limits = map_cells.color_limits([array for of_layer in values for array in of_layer])
     grid = _Grid.of(mixing_map, len(layers), len(heads))
     figure = grid.figure()
     axes = figure.subplots(len(layers), len(heads), squeeze=False, gridspec_kw=grid.margins)
     for row, (line, of_layer, layer) in enumerate(zip(axes, values, layers, strict=True)):
         for column, (ax, array, head) in enumerate(zip(line, of_layer, heads, strict=True)):
-            cells = panels.draw_cells(ax, array, limits=limits)
+            cells = map_cells.draw_cells(ax, array, limits=limits)
             x_unit, y_unit = _label(ax, mixing_map, grid)
             ax.tick_params(left=column == 0, labelleft=column == 0)
             ax.tick_params(bottom=row == len(layers) - 1, labelbottom=row == len(layers) - 1)
             ax.set_title(f"head {head}" if row == 0 else "", size=LABEL_SIZE, pad=3)
         line[0].set_ylabel(f"layer {layer}", size=LABEL_SIZE)
         if (deciding := deciding_row(mixing_map)) is not None:
-            panels.mark_row(line[-1], deciding)
+            map_cells.mark_row(line[-1], deciding)
     column_name, row_name = unit_labels.side_names(mixing_map)
     figure.supxlabel(
         label_axis(column_name, x_unit),
@@ -109,7 +109,7 @@ def head_grid(
     arrays = [array for of_layer in values for array in of_layer]
     place = figure.add_axes(grid.bar)
     inches = grid.bar[3] * figure.get_figheight()
-    panels.add_color_bar(
+    map_cells.add_color_bar(
         figure, cells, None, values=arrays, label=SHARE_LABEL, inches=inches, place=place
     )
     return figure
@@ -119,7 +119,7 @@ def _shares(
     mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]
 ) -> list[list[np.ma.MaskedArray]]:
     """Shares of each row in percent, by layer and head."""
-    of_heads = [panels.displayed_shares(mixing_map.head(head)) for head in heads]
+    of_heads = [map_cells.displayed_shares(mixing_map.head(head)) for head in heads]
     for layer in layers:
         mixing_map.layer(layer)  # raises if there is none
     return [[shares[mixing_map.layers.index(layer)] for shares in of_heads] for layer in layers]
@@ -130,7 +130,7 @@ def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
     ax.set_aspect("auto")
     provenance, deciding = mixing_map.provenance, deciding_row(mixing_map)
     always = {} if deciding is None else {deciding: TARGET_COLOR}
-    panels.outline_cells(
+    map_cells.outline_cells(
         ax,
         mixing_map.targets,
         mixing_map.sources,

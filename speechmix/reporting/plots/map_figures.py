@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from ...errors import InputError
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import panels, unit_labels
+from . import map_cells, panels, unit_labels
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
 from .one_clip import clip_figure
@@ -81,7 +81,7 @@ def heat_map(
     mixing_map = mixing_map if head is None else mixing_map.head(head)
     layer = mixing_map.layers[-1] if layer is None else layer
     mixing_map.layer(layer)  # raises if there is none
-    values = panels.displayed_shares(mixing_map, normalize=normalize)[
+    values = map_cells.displayed_shares(mixing_map, normalize=normalize)[
         mixing_map.layers.index(layer)
     ]
     if ax is None:
@@ -96,10 +96,10 @@ def heat_map(
         place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
         width, height = place.width, place.height
     if signed:
-        limits, cmap = panels.limits_around_zero([values]), panels.DIFFERENCE_COLORS
+        limits, cmap = map_cells.limits_around_zero([values]), map_cells.DIFFERENCE_COLORS
     else:
-        limits, cmap = panels.color_limits([values]), panels.SHARE_COLORS
-    cells = panels.draw_cells(ax, values, limits=limits, cmap=cmap)
+        limits, cmap = map_cells.color_limits([values]), map_cells.SHARE_COLORS
+    cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
     column_name, row_name = unit_labels.side_names(mixing_map)
@@ -109,7 +109,7 @@ def heat_map(
     title = f"{panels.map_subtitle(mixing_map)}, {of_layer}"
     ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
-    panels.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
+    map_cells.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
     return ax
 
 
@@ -142,10 +142,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         )
     for layer in layers:
         mixing_map.layer(layer)
-    values = panels.displayed_shares(mixing_map)[
+    values = map_cells.displayed_shares(mixing_map)[
         [mixing_map.layers.index(layer) for layer in layers]
     ]
-    limits = panels.color_limits(list(values))
+    limits = map_cells.color_limits(list(values))
     columns, width, height = _panels(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
     figure = panels.new_figure(
@@ -156,7 +156,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         if index >= len(layers):
             ax.set_axis_off()
             continue
-        cells = panels.draw_cells(ax, values[index], limits=limits)
+        cells = map_cells.draw_cells(ax, values[index], limits=limits)
         ax.set_title(panels.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
         x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
         y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
@@ -170,7 +170,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         figure.get_figheight() + 0.16 * title.count("\n")
     )  # each line more has its room
     figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
-    panels.add_color_bar(
+    map_cells.add_color_bar(
         figure, cells, axes, values=list(values), label=SHARE_LABEL, inches=rows * (height + 0.25)
     )
     return figure

@@ -17,7 +17,8 @@ from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import STACKS
 from . import panels
-from .cue_tables import DECIDING, curve_table, ordered_values, select_cue_rows, target_rows_title
+from .cue_tables import DECIDING, ordered_values, select_cue_rows, target_rows_title
+from .curve_tables import curve_table
 from .panels import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:

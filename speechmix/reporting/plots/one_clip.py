@@ -8,20 +8,20 @@ contribution over layers at the bottom, that of untrained twins as a thin line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from . import panels, unit_labels
+from . import map_cells, panels, unit_labels
 from .clip_curves import Key, clip_curve_table, draw_clip_curves
+from .layer_choice import _peak, choose_layers
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
 from .sound_panels import draw_sound, sound_height, word_roles
 
@@ -46,7 +46,7 @@ class _Row:
 
     @property
     def values(self) -> list[np.ma.MaskedArray]:
-        shares = panels.displayed_shares(self.map)
+        shares = map_cells.displayed_shares(self.map)
         return [shares[self.map.layers.index(layer)] for layer in self.layers]
 
 
@@ -184,7 +184,7 @@ def _rows(
     )
     keys = [key for stack in stacks for key in maps if key[1] == stack]
     peaks = {stack: _peak(maps, stack, contributions) for stack in stacks} if layers is None else {}
-    layers_of = _layers_shown(maps, stacks, layers, peaks)
+    layers_of = choose_layers(maps, stacks, layers, peaks)
     return [
         _Row(
             key=key,
@@ -198,69 +198,16 @@ def _rows(
     ]
 
 
-def _peak(
-    maps: Mapping[Key, MixingMap], stack: str, contributions: Mapping[Key, np.ndarray]
-) -> int | None:
-    """Layer of a stack in which the cue gives most by Value Zeroing."""
-    key = ("value_zeroing", stack)
-    if key not in maps or key not in contributions or not np.isfinite(contributions[key]).any():
-        return None
-    return maps[key].layers[int(np.nanargmax(contributions[key]))]
-
-
-def _layers_shown(
-    maps: Mapping[Key, MixingMap],
-    stacks: Sequence[str],
-    layers: Sequence[int] | None,
-    peaks: Mapping[str, int | None],
-) -> dict[str, list[int]]:
-    """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks
-    together if their layers agree."""
-    if layers is not None:
-        if not layers:
-            raise InputError("layers is empty: name at least one, or leave it out")
-        for mixing_map in maps.values():
-            for layer in layers:
-                mixing_map.layer(layer)  # raises if there is none
-        return {stack: list(layers) for stack in stacks}
-    common = {stack: _common_layers(maps, stack) for stack in stacks}
-    if len(set(map(tuple, common.values()))) == 1:
-        return {stack: _some_layers(common[stack], peaks.values()) for stack in stacks}
-    return {stack: _some_layers(common[stack], [peaks[stack]]) for stack in stacks}
-
-
-def _common_layers(maps: Mapping[Key, MixingMap], stack: str) -> list[int]:
-    of_stack = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
-    common = [
-        layer for layer in of_stack[0].layers if all(layer in other.layers for other in of_stack)
-    ]
-    if not common:
-        raise InputError(
-            f"the maps of the {stack} have no layer in common: draw them in figures of their own"
-        )
-    return common
-
-
-def _some_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int]:
-    """First, middle, last and peaks; where a peak is one of these, the layer farthest from all
-    fills the row."""
-    sought = {peak for peak in peaks if peak is not None and peak in common}
-    shown = {common[0], common[len(common) // 2], common[-1]} | sought
-    while sought and len(shown) < min(4, len(common)):
-        shown.add(max(common, key=lambda layer: min(abs(layer - other) for other in shown)))
-    return sorted(shown)
-
-
 def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, height: float) -> None:
     """One row of panels for each measure and stack, all on one colour scale."""
     shown = [array for row in rows for array in row.values]
-    limits = panels.color_limits(shown)
+    limits = map_cells.color_limits(shown)
     axes = part.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
     for row, line in zip(rows, axes, strict=True):
         for ax in line[len(row.layers) :]:
             ax.set_axis_off()
         for column, (ax, values) in enumerate(zip(line, row.values, strict=False)):
-            cells = panels.draw_cells(ax, values, limits=limits)
+            cells = map_cells.draw_cells(ax, values, limits=limits)
             ax.set_aspect("auto")
             _label_panel(ax, row, clip, width, height)
             ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
@@ -277,7 +224,7 @@ def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, heig
             f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
         )
     part.supxlabel(_legend(rows, clip), size=LABEL_SIZE)
-    panels.add_color_bar(
+    map_cells.add_color_bar(
         part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height
     )
 
@@ -303,9 +250,9 @@ def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -
         always=always,
         most=_MOST_LETTERS,
     )
-    panels.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
+    map_cells.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
     if deciding is not None:
-        panels.mark_row(ax, deciding)
+        map_cells.mark_row(ax, deciding)
 
 
 def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:

@@ -9,7 +9,6 @@ dashed, with a band from the lowest to the highest twin; majority and control ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,16 +18,23 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
-from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .cue_curves import layer_curves
 from .cue_tables import relative_depth
-from .panels import DEPTH_LABEL, INIT_DASHES, LABEL_SIZE, LINE_COLORS, NARROW, TICK_SIZE, TITLE_SIZE
+from .panels import (
+    DEPTH_LABEL,
+    INIT_DASHES,
+    LABEL_SIZE,
+    LINE_COLORS,
+    NARROW,
+    TICK_SIZE,
+    TITLE_SIZE,
+    LineStyle,
+)
 from .published_figures import PUBLISHED, published_probing
 
 INPUT = -1  # the layer before the first
 _COLUMNS = ("model", "init", "stack", "layer")
-_LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
+PROBE_LABELS = {"accuracy": "accuracy (%)", "compression": "compression (N log2 K / bits)"}
 _SCALES = {"accuracy": 100.0, "compression": 1.0}
 _BANDS = (
     "trained: 95 % interval over groups; untrained twins: from the lowest to the highest; leftmost "
@@ -82,11 +88,11 @@ def probe_figure(
     >>> probe_figure(table).axes[0].get_title()
     'encoder'
     """
-    drawn = _checked(table, value, stacks)
+    drawn = select_probes(table, value, stacks)
     rows = rows or next(
         (name for name in ("position", "label", "part") if _several(drawn, name)), None
     )
-    _check_panels(drawn, rows)
+    check_panels(drawn, rows)
     if published and value != "accuracy":
         raise InputError("the published figure has accuracies: draw it beside value='accuracy'")
     curves = published_probing() if published else None
@@ -96,12 +102,12 @@ def probe_figure(
         else [name for name in stacks if name in set(drawn["stack"])]
     )
     lines = list(drawn[rows].unique()) if rows else [None]
-    colors = _colors(drawn, curves)
-    handles = _handles(drawn, curves, colors)
+    colors = probe_colors(drawn, curves)
+    handles = probe_handles(drawn, curves, colors)
     n_columns, n_lines = (1, len(lines) * len(stacks)) if narrow else (len(stacks), len(lines))
     width = NARROW if narrow else max(3.2 * n_columns + 0.5, 4.4)
     figure = panels.new_figure(
-        width, (2.0 if narrow else 2.4) * n_lines + _legend_height(handles, narrow)
+        width, (2.0 if narrow else 2.4) * n_lines + legend_height(handles, narrow)
     )
     axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
     for line, name in zip(axes.reshape(len(lines), len(stacks)), lines, strict=True):
@@ -109,112 +115,34 @@ def probe_figure(
             here = drawn[(drawn["stack"] == stack) & ((drawn[rows] == name) if rows else True)]
             if curves is not None:
                 _draw_published(ax, curves[curves["stack"] == stack], colors)
-            _draw_probes(ax, here, value=value, colors=colors)
+            draw_probes(ax, here, value=value, colors=colors)
             ax.set_title(
                 stack if rows is None else f"{stack}, {name}", size=TITLE_SIZE, parse_math=False
             )
     for ax in axes[-1]:
         ax.set_xlabel(DEPTH_LABEL, size=LABEL_SIZE)
-    figure.supylabel(_LABELS[value], size=LABEL_SIZE)
-    _add_legend(figure, handles, narrow)
+    figure.supylabel(PROBE_LABELS[value], size=LABEL_SIZE)
+    add_probe_legend(figure, handles, narrow)
     return figure
 
 
-def probe_and_mixing(
-    probes: pd.DataFrame,
-    contributions: pd.DataFrame,
-    *,
-    measure: str = "value_zeroing",
-    value: str = "accuracy",
-    narrow: bool = False,
-) -> Figure:
-    """Draw what is read above what is mixed, for each stack: where the cue comes in, the label
-    should become readable.
-
-    Parameters
-    ----------
-    probes : DataFrame
-        Of one position, label and part.
-    contributions : DataFrame
-        Cue contributions of the same models, as for `cue_figure`.
-    measure : str
-    value : {"accuracy", "compression"}
-    narrow : bool
-        Stacks below each other: as wide as a column of a paper, or a phone.
-
-    Returns
-    -------
-    Figure
-        A column for each stack of the contributions whose states were probed; cross-attention
-        stands below the decoder, whose layers it is in. The x axis is the same above and below.
-
-    Raises
-    ------
-    InputError
-        As `probe_figure`; and if no stack has both.
-    """
-    drawn = _checked(probes, value, None)
-    _check_panels(drawn, None)
-    mixing = contributions[
-        (contributions["measure"] == measure) & contributions["contribution"].notna()
-    ]
-    read_at = {
-        stack: "decoder" if stack == "cross" else stack for stack in mixing["stack"].unique()
-    }
-    pairs = [(read, stack) for stack, read in read_at.items() if read in set(drawn["stack"])]
-    if not pairs:
-        raise InputError(f"no stack has both probes and contributions by {measure!r}")
-    colors = _colors(drawn, None)
-    mixing = mixing[mixing["model"].isin(colors)]
-    handles = _handles(drawn, None, colors)
-    figure, axes = _paired_axes(len(pairs), _legend_height(handles, narrow), narrow)
-    for (above, below), (read, stack) in zip(axes, pairs, strict=True):
-        _draw_probes(above, drawn[drawn["stack"] == read], value=value, colors=colors)
-        above.set_title(
-            f"{read}: {'read' if value == 'accuracy' else value}", size=TITLE_SIZE, parse_math=False
-        )
-        layer_curves(mixing[mixing["stack"] == stack], ax=below, x="depth", colors=colors)
-        below.set_title(
-            f"{'cross-attention' if stack == 'cross' else stack}: mixed",
-            size=TITLE_SIZE,
-            parse_math=False,
-        )
-        below.set(ylabel="")
-    for above, below in axes if narrow else axes[:1]:
-        below.set_ylim(bottom=0)  # once all is drawn: the others share it
-        above.set_ylabel(_LABELS[value], size=LABEL_SIZE)
-        below.set_ylabel(f"{measure_label(measure)} (%)", size=LABEL_SIZE, parse_math=False)
-    _add_legend(figure, handles, narrow)
-    return figure
-
-
-def _paired_axes(count: int, legend: float, narrow: bool) -> tuple[Figure, np.ndarray]:
-    """Figure with two panels for each of some stacks, side by side or all below each other; panels
-    [stack, 2]."""
-    if narrow:
-        figure = panels.new_figure(NARROW, 3.8 * count + legend)
-        return figure, figure.subplots(2 * count, 1, sharex=True).reshape(count, 2)
-    figure = panels.new_figure(max(2.9 * count + 0.5, 4.4), 4.3 + legend)
-    return figure, figure.subplots(2, count, sharex="col", sharey="row", squeeze=False).T
-
-
-def _legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
+def legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
     """Inches that the legend takes below the panels."""
     return 0.8 + 0.17 * len(handles) if narrow else 0.45 + 0.09 * len(handles)
 
 
-def _add_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
+def add_probe_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
     title = panels.wrap_text(_BANDS, figure.get_figwidth())
     panels.add_legend(
         figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title
     )
 
 
-def _draw_probes(
+def draw_probes(
     ax: Axes, table: pd.DataFrame, *, value: str = "accuracy", colors: dict[str, str] | None = None
 ) -> None:
     """Draw one panel: models, their twins' band, majority and control."""
-    colors, scale = colors or _colors(table, None), _SCALES[value]
+    colors, scale = colors or probe_colors(table, None), _SCALES[value]
     for model, of_model in table.groupby("model", sort=False):
         color = colors[str(model)]
         trained, random = (
@@ -267,10 +195,10 @@ def _draw_probes(
     ax.tick_params(labelsize=TICK_SIZE)
 
 
-def _checked(table: pd.DataFrame, value: str, stacks: Sequence[str] | None) -> pd.DataFrame:
+def select_probes(table: pd.DataFrame, value: str, stacks: Sequence[str] | None) -> pd.DataFrame:
     """Rows that hold a number, with their depth."""
-    if value not in _LABELS:
-        raise InputError(f"value should be one of {tuple(_LABELS)}, found {value!r}")
+    if value not in PROBE_LABELS:
+        raise InputError(f"value should be one of {tuple(PROBE_LABELS)}, found {value!r}")
     missing = [name for name in (*_COLUMNS, value) if name not in table]
     if missing:
         raise InputError(
@@ -291,7 +219,7 @@ def _several(table: pd.DataFrame, name: str) -> bool:
     return name in table and table[name].nunique() > 1
 
 
-def _check_panels(table: pd.DataFrame, rows: str | None) -> None:
+def check_panels(table: pd.DataFrame, rows: str | None) -> None:
     mixed = [
         name for name in ("position", "label", "part") if name != rows and _several(table, name)
     ]
@@ -304,12 +232,12 @@ def _check_panels(table: pd.DataFrame, rows: str | None) -> None:
 
 def _draw_published(ax: Axes, curves: pd.DataFrame, colors: dict[str, str]) -> None:
     for (model, init), curve in curves.groupby(["model", "init"], sort=False):
-        style: dict[str, Any] = {"color": colors[str(model)], "linewidth": 0.9}
+        style: LineStyle = {"color": colors[str(model)], "linewidth": 0.9}
         style["linestyle"] = ":" if init == "trained" else (0, (1, 4))
         ax.plot(curve["depth"], 100 * curve["accuracy"], **style)
 
 
-def _colors(table: pd.DataFrame, curves: pd.DataFrame | None) -> dict[str, str]:
+def probe_colors(table: pd.DataFrame, curves: pd.DataFrame | None) -> dict[str, str]:
     names = list(table["model"].unique()) + (
         [] if curves is None else list(curves["model"].unique())
     )
@@ -318,7 +246,7 @@ def _colors(table: pd.DataFrame, curves: pd.DataFrame | None) -> dict[str, str]:
     }
 
 
-def _handles(
+def probe_handles(
     table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str, str]
 ) -> list[Line2D]:
     handles = [

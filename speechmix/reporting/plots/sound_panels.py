@@ -20,7 +20,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import spelled_cue
 from ...inputs.words.multipart_words import in_order
 from ...inputs.words.timed_words import Word
-from . import panels, unit_labels
+from . import map_cells, panels, unit_labels
 from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
 
 _SAMPLE_RATE = 16_000
@@ -144,7 +144,7 @@ def draw_spectrogram(
         np.arange(len(power)) * _HOP / _SAMPLE_RATE,
         mel_frequencies(_MELS, fmin=0, fmax=8000),
         level.T,
-        cmap=panels.SPECTROGRAM_COLORS,
+        cmap=map_cells.SPECTROGRAM_COLORS,
         vmin=_LOWEST,
         vmax=0,
         shading="auto",

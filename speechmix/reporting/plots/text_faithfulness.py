@@ -21,8 +21,9 @@ from ...evaluation.faithfulness.result_text import (
     layers_by_measures,
 )
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
-from .panels import DIFFERENCE_COLORS, LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+from . import map_cells, panels
+from .map_cells import DIFFERENCE_COLORS
+from .panels import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from ...evaluation.faithfulness.results import FaithfulnessResults
@@ -64,8 +65,8 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0]
     values = [np.ma.masked_invalid(grid.to_numpy(dtype=float)) for grid in grids]
     for ax, grid, array, table in zip(axes, grids, values, tables, strict=True):
-        cells = panels.draw_cells(ax, array, limits=(-1.0, 1.0), cmap=DIFFERENCE_COLORS)
-        panels.write_numbers(ax, cells, array, places=2)
+        cells = map_cells.draw_cells(ax, array, limits=(-1.0, 1.0), cmap=DIFFERENCE_COLORS)
+        map_cells.write_numbers(ax, cells, array, places=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
         columns = [measure_label(name) for name in grid.columns]
@@ -77,7 +78,9 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
         ax.set_title(_title(table), size=TITLE_SIZE, loc="left", parse_math=False)
         ax.spines[:].set_visible(False)
     axes[0].set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
-    panels.add_color_bar(figure, cells, list(axes), values=values, label="Spearman", inches=inches)
+    map_cells.add_color_bar(
+        figure, cells, list(axes), values=values, label="Spearman", inches=inches
+    )
     told = results.provenance
     figure.supxlabel(
         "Spearman of the target's row with the drop of its "

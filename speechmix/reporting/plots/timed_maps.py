@@ -19,7 +19,7 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from . import panels, unit_labels
+from . import map_cells, panels, unit_labels
 from .map_figures import heat_map, label_axis
 from .panels import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
 from .sound_panels import clip_word, draw_boundaries, draw_spectrogram, label_words, word_roles
@@ -67,16 +67,16 @@ def timed_map(
         )
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
-    values = panels.displayed_shares(words)[words.layers.index(layer)]
+    values = map_cells.displayed_shares(words)[words.layers.index(layer)]
     ax = panels.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
     edges, columns = _columns(times)
     cells = ax.pcolormesh(
         edges,
         np.arange(len(words.targets) + 1),
         values[:, columns].filled(np.nan) * np.where(columns < 0, np.nan, 1),
-        cmap=panels.color_map(panels.SHARE_COLORS),
+        cmap=map_cells.color_map(map_cells.SHARE_COLORS),
         vmin=0.0,
-        vmax=panels.color_limits([values])[1],
+        vmax=map_cells.color_limits([values])[1],
         rasterized=True,
     )
     for gap in np.flatnonzero(
@@ -92,7 +92,7 @@ def timed_map(
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.set_title(f"{panels.map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:
-        panels.add_color_bar(
+        map_cells.add_color_bar(
             ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0)
         )
     return ax

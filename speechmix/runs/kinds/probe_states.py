@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from ...errors import InputError, SpeechmixError
 from ...evaluation.probing.fits import Settings
 from ...evaluation.probing.positions import Position, States, states_at
-from ...evaluation.probing.probe import ANSWERS_FILE, FILE, probes_of
+from ...evaluation.probing.probe import probes_of
+from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
 from ...evaluation.probing.task import Task
 from ...files.cache_keys import digest
 from ...files.json_files import read_json_object

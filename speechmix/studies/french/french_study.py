@@ -282,7 +282,7 @@ def _report(
     """Print the run's tables and write its page."""
     from ...reporting.pages.study_page import write_study
     from ...reporting.pages.study_results import Study
-    from ...reporting.pages.study_tables import format_study_table
+    from ...reporting.pages.table_format import format_study_table
     from ...reporting.pages.transcription import transcription_notes
     from .stage_counts import selection_facts
     from .study_folder import EXAMPLES

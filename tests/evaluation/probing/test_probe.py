@@ -16,7 +16,7 @@ from speechmix.evaluation.planted import plant
 from speechmix.evaluation.planted.case_table import CUE, OTHER, TARGET
 from speechmix.evaluation.planted.hand_set_models import FAMILIES
 from speechmix.evaluation.probing.fits import Settings, fitted
-from speechmix.evaluation.probing.probe import ANSWERS_FILE, FILE
+from speechmix.evaluation.probing.probe_results import ANSWERS_FILE, FILE
 from speechmix.evaluation.probing.task import Task
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled

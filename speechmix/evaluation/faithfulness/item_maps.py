@@ -1,0 +1,56 @@
+"""Maps of the measures that are evaluated on one item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...errors import InputError, SpeechmixError
+from ...interventions.decision import Decision
+from ...mixing.maps.measure_registry import measure_facts
+from ...mixing.passes.mix import mix_one
+from .perturbations import name_and_fills
+
+if TYPE_CHECKING:
+    from ...mixing.maps.mixing_map import Maps
+
+
+Note = dict[str, str]
+
+
+def maps_by_measure(
+    decision: Decision, measures: Sequence[str]
+) -> tuple[dict[str, Maps], list[Note]]:
+    """Maps of an item by measure; where all together fail, one by one, and notes of the measures
+    that fail.
+
+    Of measures that have none there are none, nor of one that reads one position where the margin
+    is read at several.
+    """
+    at_one_position = bool(decision.objective.details.keys() & {"position", "row"})
+    measures = [name for name in measures if measure_facts(name_and_fills(name)[0]).gives_maps]
+    measures = [
+        name for name in measures if at_one_position or not measure_facts(name).at_one_position
+    ]
+    if not measures:
+        return {}, []
+    with suppress(SpeechmixError):
+        together = _mix(decision, measures)
+        return dict.fromkeys(measures, together), []
+    maps, notes = {}, []
+    for name in measures:
+        try:
+            maps[name] = _mix(decision, [name])
+        except SpeechmixError as error:
+            notes.append({"what": name, "reason": str(error)})
+    return maps, notes
+
+
+def _mix(decision: Decision, measures: Sequence[str]) -> Maps:
+    if decision.item is None:
+        raise InputError("prepared inputs have no words to rank: give clips or sentences")
+    units, objective = decision.units, decision.objective
+    return mix_one(
+        decision.model, decision.item, measures=measures, units=units, objective=objective
+    )

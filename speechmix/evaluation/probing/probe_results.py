@@ -1,0 +1,114 @@
+"""Scores and answers of probes, and the files that a run keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+
+from ...errors import InputError
+from ...files.text_files import read_csv, write_csv
+
+FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
+MODEL = ["model", "init", "seed"]
+PLACE = ["part", "stack", "position", "layer", "depth", "label"]
+_SCORES = {
+    "logistic": [
+        "accuracy",
+        "low",
+        "high",
+        "majority",
+        "control",
+        "gain_over_baseline",
+        "memorised",
+        "macro_f1",
+    ],
+    "online_code": [
+        "bits",
+        "compression",
+        "low",
+        "high",
+        "frequencies",
+        "control",
+        "gain_over_baseline",
+    ],
+}
+_LEFT_OUT = [*MODEL, "part", "item", "stack", "position", "reason"]
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """What probes found.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row for each model, part, stack, position and layer: model, init, seed, part ("all"
+        unless parted), stack, position, layer (-1: the input of the first layer), depth (0 first
+        layer, 1 last), label, method; n (items), groups. Logistic: accuracy with low and high (95 %
+        over groups), majority (share of the most frequent label), control (accuracy on random
+        labels for each word, in the same kind of folds), gain_over_baseline (accuracy less the
+        larger of majority and control), memorised (the same random labels in folds that share
+        words), macro_f1. Online code: bits, compression with low and high, frequencies (compression
+        by label frequencies alone), control (compression of random labels), gain_over_baseline
+        (compression less the larger of both).
+    answers : DataFrame
+        One row for each of them and item: item, group, true; predicted, right (0 or 1), control; or
+        bits.
+    left_out : DataFrame
+        Columns model, init, seed, item, stack, position, reason; empty where it is of all of them.
+    ties : str
+        What ties items into groups, in words.
+    provenance : dict
+        Label, positions, settings.
+    """
+
+    table: pd.DataFrame
+    answers: pd.DataFrame
+    left_out: pd.DataFrame
+    ties: str = ""
+    provenance: Mapping[str, object] = field(default_factory=dict)
+
+    def write(self, folder: str | PathLike[str]) -> Path:
+        """Write ``probes.csv`` and, item by item, ``probe_answers.csv`` into a folder.
+
+        A run's page shows them (`speechmix report`). Rows of other models, or labels, that are
+        there already stay.
+
+        Raises
+        ------
+        InputError
+            If such a file is there and holds another table.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in ((ANSWERS_FILE, self.answers), (FILE, self.table)):
+            write_csv(_beside_others(table, folder / name), folder / name)
+        return folder / FILE
+
+    def __repr__(self) -> str:
+        asked = self.provenance
+        where = ", ".join(
+            dict.fromkeys(f"{row.stack} {row.position}" for row in self.table.itertuples())
+        )
+        models = self.table[MODEL].drop_duplicates().shape[0] if len(self.table) else 0
+        return (
+            f"Probes({asked.get('label')}: {models} models, {where or 'nothing could be probed'})"
+        )
+
+
+def _beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The table behind what a file holds of other models and labels."""
+    if not path.is_file():
+        return table
+    former, keys = read_csv(path), [*MODEL, "label"]
+    if set(former) != set(table):
+        raise InputError(
+            f"{path} holds another table: write to another folder, or take the file away"
+        )
+    ours = set(table[keys].astype(object).fillna("").astype(str).itertuples(index=False, name=None))
+    others = [row not in ours for row in former[keys].itertuples(index=False, name=None)]
+    return pd.concat([former[others], table.astype(object)], ignore_index=True)

@@ -1,0 +1,84 @@
+"""How well the scores of one row point to its cue: share, average precision, and what chance gives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import InputError
+
+
+def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
+    """Share of the cue in a row.
+
+    Parameters
+    ----------
+    shares : ndarray [..., K]
+        Rows that sum to one.
+    cue : ndarray of bool [K]
+
+    Returns
+    -------
+    ndarray [...]
+
+    Examples
+    --------
+    >>> float(dot_product(np.array([0.5, 0.2, 0.3]), np.array([True, False, True])))
+    0.8
+    """
+    shares, cue = _checked(shares, cue)
+    cue_shares: np.ndarray = shares[..., cue].sum(axis=-1)
+    return cue_shares
+
+
+def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
+    """Precision at each cue column, averaged; only the order of the scores matters.
+
+    Parameters
+    ----------
+    scores : ndarray [..., K]
+    cue : ndarray of bool [K]
+
+    Returns
+    -------
+    ndarray [...]
+        From the share of cue columns (or less) to 1; NaN for a row with a score that is not finite.
+
+    Examples
+    --------
+    >>> cue = np.array([True, False, True, False])
+    >>> float(average_precision(np.array([0.4, 0.3, 0.2, 0.1]), cue)).__round__(3)  # (1/1 + 2/3) / 2
+    0.833
+    >>> float(average_precision(np.array([0.25, 0.25, 0.25, 0.25]), cue))
+    0.5
+    """
+    scores, cue = _checked(scores, cue)
+    above = scores[..., None, :] >= scores[..., cue][..., :, None]  # [..., cue columns, K]
+    precision = above[..., cue].sum(axis=-1) / np.maximum(above.sum(axis=-1), 1)
+    return np.where(np.isfinite(scores).all(axis=-1), precision.mean(axis=-1), np.nan)
+
+
+def chance_level(cue: np.ndarray) -> dict[str, float]:
+    """What a row that knows nothing gets: shares all equal for the dot product, columns in random
+    order for precision.
+
+    Examples
+    --------
+    >>> chance_level(np.array([True, False]))
+    {'dot_product': 0.5, 'average_precision': 0.75}
+    """
+    columns, cues = len(cue), int(np.count_nonzero(cue))
+    place = np.arange(1, columns + 1)
+    # At each place: the cue column that is there, and the others that are expected above it.
+    expected = (1 + (place - 1) * (cues - 1) / max(columns - 1, 1)) / place
+    return {"dot_product": cues / columns, "average_precision": float(expected.mean())}
+
+
+def _checked(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scores, cue = np.asarray(scores, dtype=float), np.asarray(cue, dtype=bool)
+    if cue.ndim != 1 or scores.shape[-1:] != cue.shape or not cue.any():
+        raise InputError(
+            "expected scores [..., K] and a cue of K booleans, at least one of them true; found "
+            f"{scores.shape} and "
+            f"{cue.shape} with {np.count_nonzero(cue)} true"
+        )
+    return scores, cue

@@ -1,0 +1,108 @@
+"""Tables of a study as people read them: rounded, an interval in one column, headings in words."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ...evaluation.statistics.twin_comparison import STRENGTH
+
+# What the page calls the columns of the tables that it writes.
+_NAMES = {
+    "random": "untrained",
+    "length_matched": "length-matched",
+    "share_of_length": "share of length",
+    "effect": "effect size d",
+    "positive": "above zero (%)",
+    "mixing_strength": "mixing strength (%)",
+    "more_in": "more in layers",
+    "less_in": "less in layers",
+}
+_ROUNDED = (
+    "trained",
+    "untrained",
+    "difference",
+    "share of length",
+    "length-matched",
+    "above zero (%)",
+    "smallest",
+    "largest",
+)
+
+
+def format_study_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table as people read it: rounded, an interval in one column, no column that says
+    nothing."""
+    table = without_single_side(table).copy()
+    if "positive" in table:
+        table["positive"] *= 100
+    if STRENGTH in table:
+        table[STRENGTH] = [format_strength(value) for value in table[STRENGTH]]
+    for low, high, name in (
+        ("low", "high", "95 % interval"),
+        ("twin_low", "twin_high", "lowest to highest twin"),
+    ):
+        if low in table:
+            pairs = zip(table[low], table[high], strict=True)
+            table.insert(
+                list(table).index(low),
+                name,
+                [format_interval(*pair, share=low == "twin_low") for pair in pairs],
+            )
+            table = table.drop(columns=[low, high])
+    if "p" in table:
+        table["p"] = table["p"].map(format_p)
+    if "effect" in table:
+        table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
+    table = table.rename(columns=_NAMES)
+    table = table.drop(
+        columns=[
+            name
+            for name in ("more in layers", "less in layers")
+            if name in table and (table[name] == "").all()
+        ]
+    )
+    return table.round({name: 1 for name in table if name in _ROUNDED})
+
+
+def format_strength(value: float) -> str:
+    """A mixing strength in percent, with as many digits as tell it from nothing.
+
+    Examples
+    --------
+    >>> format_strength(0.312), format_strength(0.0123), format_strength(2.4e-6), format_strength(float("nan"))
+    ('31', '1.2', '0.0002', '')
+    """
+    return (
+        ""
+        if value != value
+        else f"{100 * value:.{0 if value >= 0.1 else 1 if value >= 0.001 else 4}f}"
+    )
+
+
+def format_interval(low: float, high: float, *, share: bool = False) -> str:
+    """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
+
+    Examples
+    --------
+    >>> format_interval(-4.26, 19.5), format_interval(-4.26, 19.5, share=True), format_interval(float("nan"), float("nan"))
+    ('-4.3 to 19.5', '0.0 to 19.5', '')
+    """
+    if low != low:
+        return ""
+    low, high = (max(low, 0.0), min(high, 100.0)) if share else (low, high)
+    return f"{round(low, 1) + 0.0} to {round(high, 1) + 0.0}"
+
+
+def format_p(p: float) -> str:
+    """Return a p value as a table shows it, with three digits.
+
+    Examples
+    --------
+    >>> format_p(0.0002), format_p(0.0312), format_p(float("nan"))
+    ('< 0.001', '0.031', '')
+    """
+    return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def without_single_side(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

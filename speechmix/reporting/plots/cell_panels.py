@@ -1,0 +1,144 @@
+"""Numbers in cells, computed: mean contributions, or differences of two conditions.
+
+In: rows of `select_cue_rows` and their `unit_means`. Out: `CellPanels`, which
+`cue_heat_maps` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+from ...evaluation.statistics.grouped_means import object_labels
+from . import map_cells, panels
+from .cue_tables import clip_count_text, ordered_values, target_rows_title
+from .panels import CUE_LABEL
+
+Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
+PanelKey = tuple[str, str, str]  # model, stack, init
+_Cell = tuple[str, str, int, str]  # model, stack, layer, measure
+
+
+@dataclass(frozen=True)
+class CellPanels:
+    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
+    they are said."""
+
+    grids: Mapping[PanelKey, Grid]
+    sides: Mapping[str, Sequence[str]]  # inits by stack
+    measures: Sequence[str]
+    limits: tuple[float, float]
+    title: str
+    label: str = CUE_LABEL
+    cmap: str = map_cells.SHARE_COLORS
+    bold: Collection[_Cell] = frozenset()
+
+
+def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
+    """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
+    measures = ordered_values(rows, "measure")
+    grids: dict[PanelKey, Grid] = {}
+    for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
+        model, stack, init = map(str, key)
+        grids[model, stack, init] = mean_grid(part, measures)
+    sides = {
+        stack: _inits(rows.loc[rows["stack"] == stack, "init"])
+        for stack in ordered_values(rows, "stack")
+    }
+    limits = (
+        0.0,
+        max(float(np.ma.filled(values, 0.0).max()) for _, values in grids.values()) or 1.0,
+    )
+    title = "\n".join(
+        filter(
+            None, [f"cue contribution, mean over {clip_count_text(rows)}", target_rows_title(rows)]
+        )
+    )
+    return CellPanels(grids, sides, measures, limits, title)
+
+
+def difference_cells(
+    rows: pd.DataFrame,
+    means: pd.DataFrame,
+    *,
+    column: str = "init",
+    first: str = "trained",
+    second: str = "random",
+    claims: pd.DataFrame | None = None,
+) -> CellPanels:
+    """Compute what `cue_difference_map` draws, of `select_cue_rows` rows and their `unit_means`, parted by
+    the column."""
+    measures = ordered_values(rows, "measure")
+    grids: dict[PanelKey, Grid] = {}
+    keys = [name for name in ("model", "stack", "init") if name != column]
+    for key, part in means.groupby(keys, sort=False, observed=True):
+        minuend, subtrahend = (
+            _pivot(part[_is_called(part[column], name)], measures) for name in (first, second)
+        )
+        gap = minuend - subtrahend.reindex(minuend.index)
+        if gap.notna().any(axis=None):
+            labels = dict(zip(keys, map(str, key), strict=True))
+            place = (
+                labels.get("model", f"{first} - {second}"),
+                labels["stack"],
+                labels.get("init", "difference"),
+            )
+            grids[place] = (
+                [int(layer) for layer in gap.index],
+                np.ma.masked_invalid(gap.to_numpy(dtype=float)),
+            )
+    if not grids:
+        raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
+    sides: dict[str, list[str]] = {}
+    for _, stack, init in grids:
+        sides.setdefault(stack, [])
+        sides[stack] += [init] if init not in sides[stack] else []
+    names = [panels.model_name(name) for name in (first, second)]
+    return CellPanels(
+        grids,
+        sides,
+        measures,
+        map_cells.limits_around_zero([values for _, values in grids.values()]),
+        f"cue contribution, {names[0]} - {names[1]} ({clip_count_text(rows)})",
+        label="difference (percentage points)",
+        cmap=map_cells.DIFFERENCE_COLORS,
+        bold=_claimed(claims),
+    )
+
+
+def _inits(column: pd.Series) -> list[str]:
+    return sorted(column.unique(), key=lambda init: (init != "trained", init))
+
+
+def _is_called(column: pd.Series, name: str) -> pd.Series:
+    """Where a column has what is called so: a number, say, by its digits."""
+    return column.isin([value for value in column.unique() if str(value) == name])
+
+
+def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    pivot = part.pivot_table(
+        index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
+    )
+    pivot.columns = object_labels(pivot.columns)
+    return pivot.sort_index().reindex(columns=list(measures))
+
+
+def mean_grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
+    """Layers, and the mean over units as [layers, measures]."""
+    pivot = _pivot(part, measures)
+    return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
+
+
+def _claimed(claims: pd.DataFrame | None) -> set[_Cell]:
+    """(model, stack, layer, measure) of which a difference is claimed."""
+    if claims is None or "claim" not in claims:
+        return set()
+    return set(
+        claims.loc[claims["claim"] != ""][["model", "stack", "layer", "measure"]].itertuples(
+            index=False, name=None
+        )
+    )

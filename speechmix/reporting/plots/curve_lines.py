@@ -1,0 +1,104 @@
+"""Lines of a curve figure: their colours, dashes and bands, and the legend of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from . import panels
+from .panels import INIT_DASHES, LineStyle
+from .published_figures import PUBLISHED
+from .strength_strips import IDLE_COLOR, line_pieces
+
+BAND_NOTES = {
+    "interval": "bands: trained, 95 % interval of the mean; untrained twins, from the lowest to "
+    "the highest",
+    "clips": "bands: the middle half of the clips",
+    "none": "",
+}
+
+
+def add_curve_legend(
+    figure: Figure,
+    lines: Sequence[tuple[str, str]],
+    colors: Mapping[str, str],
+    notes: Sequence[str],
+    *,
+    single_layer: bool,
+    columns: int = 2,
+) -> None:
+    handles = [
+        Line2D(
+            [],
+            [],
+            label=f"{panels.model_name(model)}, {init}",
+            **line_style(colors[model], model, init, single_layer=single_layer),
+        )
+        for model, init in lines
+    ]
+    title = (
+        "\n".join(panels.wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
+    )
+    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
+
+
+def line_style(color: str, model: str, init: str, *, single_layer: bool) -> LineStyle:
+    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
+    no line."""
+    published = str(model).endswith(PUBLISHED)
+    dots = {
+        "marker": "o",
+        "markersize": 5,
+        "markerfacecolor": color if init == "trained" else "white",
+    }
+    line = {
+        "linestyle": ":" if published and init == "trained" else INIT_DASHES.get(init, ":"),
+        "linewidth": 0.9 if published else 1.4,
+    }
+    return {"color": color, **line, **(dots if single_layer else {})}
+
+
+def draw_line(
+    ax: Axes,
+    curve: pd.DataFrame,
+    units: pd.DataFrame | None,
+    x: str,
+    style: LineStyle,
+    idle: np.ndarray,
+) -> None:
+    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
+    if units is not None:
+        single = units.pivot(index=x, columns="unit", values="value").sort_index()
+        ax.plot(
+            single.index, single, **{**style, "linewidth": 0.5, "alpha": 0.4, "markersize": 2.5}
+        )
+    if curve["low"].notna().any():
+        if len(curve) == 1:  # a band over one layer would have no width
+            ax.vlines(
+                curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.4, linewidth=3
+            )
+        ax.fill_between(
+            curve[x], curve["low"], curve["high"], color=style["color"], alpha=0.18, linewidth=0
+        )
+    if not idle.any():
+        ax.plot(curve[x], curve["mean"], **style)
+        return
+    for which, is_grey in line_pieces(idle):
+        ax.plot(
+            curve[x].iloc[which],
+            curve["mean"].iloc[which],
+            **(style | {"color": IDLE_COLOR} if is_grey else style),
+        )
+    points = {
+        "marker": "o",
+        "markersize": 4.5,
+        "markerfacecolor": "white",
+        "linestyle": "none",
+        "zorder": 3,
+    }
+    ax.plot(curve[x][idle], curve["mean"][idle], **style | points)

@@ -1,0 +1,64 @@
+"""Which layers of several maps a figure of one clip shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ...errors import InputError
+from ...mixing.maps.mixing_map import MixingMap
+from .clip_curves import Key
+
+
+def _peak(
+    maps: Mapping[Key, MixingMap], stack: str, contributions: Mapping[Key, np.ndarray]
+) -> int | None:
+    """Layer of a stack in which the cue gives most by Value Zeroing."""
+    key = ("value_zeroing", stack)
+    if key not in maps or key not in contributions or not np.isfinite(contributions[key]).any():
+        return None
+    return maps[key].layers[int(np.nanargmax(contributions[key]))]
+
+
+def choose_layers(
+    maps: Mapping[Key, MixingMap],
+    stacks: Sequence[str],
+    layers: Sequence[int] | None,
+    peaks: Mapping[str, int | None],
+) -> dict[str, list[int]]:
+    """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks
+    together if their layers agree."""
+    if layers is not None:
+        if not layers:
+            raise InputError("layers is empty: name at least one, or leave it out")
+        for mixing_map in maps.values():
+            for layer in layers:
+                mixing_map.layer(layer)  # raises if there is none
+        return {stack: list(layers) for stack in stacks}
+    common = {stack: common_layers(maps, stack) for stack in stacks}
+    if len(set(map(tuple, common.values()))) == 1:
+        return {stack: _some_layers(common[stack], peaks.values()) for stack in stacks}
+    return {stack: _some_layers(common[stack], [peaks[stack]]) for stack in stacks}
+
+
+def common_layers(maps: Mapping[Key, MixingMap], stack: str) -> list[int]:
+    of_stack = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
+    common = [
+        layer for layer in of_stack[0].layers if all(layer in other.layers for other in of_stack)
+    ]
+    if not common:
+        raise InputError(
+            f"the maps of the {stack} have no layer in common: draw them in figures of their own"
+        )
+    return common
+
+
+def _some_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int]:
+    """First, middle, last and peaks; where a peak is one of these, the layer farthest from all
+    fills the row."""
+    sought = {peak for peak in peaks if peak is not None and peak in common}
+    shown = {common[0], common[len(common) // 2], common[-1]} | sought
+    while sought and len(shown) < min(4, len(common)):
+        shown.add(max(common, key=lambda layer: min(abs(layer - other) for other in shown)))
+    return sorted(shown)

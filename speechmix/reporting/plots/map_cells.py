@@ -1,0 +1,243 @@
+"""Cells of a map with their colour scale: shares or differences, numbers in them, the colour bar,
+and marks around cue and target.
+
+In: layers of a `MixingMap`. Out: drawing on an Axes that the caller owns.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Rectangle
+
+from ...inputs.words.cue_and_target import Cue, cue_words
+from ...inputs.words.spans import Span
+from ...mixing.maps.mixing_map import MixingMap
+from .panels import CELL_COLOR, LABEL_SIZE, MARK, TARGET_COLOR, TICK_SIZE
+
+# One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that
+# none of them holds.
+SHARE_COLORS, SPECTROGRAM_COLORS = "magma_r", "gray_r"
+DIFFERENCE_COLORS = "RdBu_r"  # signed: zero is white, told apart by colour-blind readers
+MISSING = "0.78"
+_MOST_SHARP_CELLS = 20_000
+# Ink of numbers on cells with shares, whose scale a dark page reverses: on cells that are light on
+# paper, on those that are light when reversed (a page makes this ink dark there), and on those
+# between, which are dark on both.
+_ON_LIGHT, _ON_DARK, _BETWEEN = "#0a0a0a", "#fefefe", "#ffffff"
+_ON_LIGHT_ALWAYS = "#0b0b0b"  # on light cells of a scale that stays
+
+
+def color_map(name: str) -> Colormap:
+    """Colour map by name, with missing values in grey."""
+    from matplotlib import colormaps
+
+    return colormaps[name].with_extremes(bad=MISSING)
+
+
+def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
+    """What is drawn: shares of each row in percent, or scores as they are; mean over heads; [L,
+    W_t, W_s].
+
+    A row with a score that is not finite has no shares, so the whole of it is masked.
+    """
+    if normalize:
+        return np.ma.masked_invalid(
+            100.0 * mixing_map.normalized().mean_heads().scores.astype(np.float64)
+        )
+    return np.ma.masked_invalid(mixing_map.mean_heads().scores.astype(np.float64))
+
+
+def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
+    """Limits of the colour scale that several maps share.
+
+    Rows with a single source are left out (the first position of a causal stack: always 100 %),
+    because they would bleach all others; they are drawn in the last colour and the colour bar ends
+    in an arrow.
+    """
+    arrays = [np.ma.filled(array, 0.0) for array in values]
+    rows = [array[np.count_nonzero(array, axis=-1) > 1] for array in arrays]
+    scaled = [array for array in rows if array.size] or arrays
+    top = max((float(array.max(initial=0.0)) for array in scaled), default=0.0)
+    return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
+
+
+def limits_around_zero(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
+    """Limits of the colour scale that several maps of differences share: as far below zero as
+    above."""
+    most = (
+        max((float(np.abs(array).max()) for array in values if np.ma.count(array)), default=0.0)
+        or 1.0
+    )
+    return -most, most
+
+
+def draw_cells(
+    ax: Axes, values: np.ma.MaskedArray, *, limits: tuple[float, float], cmap: str = SHARE_COLORS
+) -> ScalarMappable:
+    """Draw [rows, columns] with row 0 at the top; cell (i, j) has its centre at (j + 0.5, i +
+    0.5)."""
+    rows, columns = values.shape
+    cells = ax.imshow(
+        values,
+        extent=(0, columns, rows, 0),
+        # Few cells are kept as they are in vector files; many are averaged where a pixel holds
+        # several.
+        interpolation="none" if values.size <= _MOST_SHARP_CELLS else "auto",
+        cmap=color_map(cmap),
+        vmin=limits[0],
+        vmax=limits[1],
+    )
+    ax.set(
+        xlim=(0, columns),
+        ylim=(rows, 0),
+        aspect="equal" if 1 / 3 <= rows / columns <= 3 else "auto",
+    )
+    ax.tick_params(length=2, width=0.6, pad=2)
+    for spine in ax.spines.values():
+        spine.set_linewidth(0.6)
+    return cells
+
+
+def write_numbers(
+    ax: Axes,
+    cells: ScalarMappable,
+    values: np.ma.MaskedArray,
+    *,
+    bold: np.ndarray | None = None,
+    places: int = 1,
+) -> None:
+    """Write the number into each cell, dark on light and light on dark."""
+    for (row, column), value in np.ndenumerate(np.ma.filled(values, np.nan)):
+        if np.isfinite(value):
+            ax.text(
+                column + 0.5,
+                row + 0.52,
+                f"{round(value, places) + 0.0:.{places}f}",
+                size=TICK_SIZE,
+                ha="center",
+                va="center",
+                fontweight="bold" if bold is not None and bold[row, column] else "normal",
+                color=_ink(cells, value),
+            )
+
+
+def _ink(cells: ScalarMappable, value: float) -> str:
+    """Colour of a number on its cell."""
+    place = np.asarray(cells.norm(np.array([value])))
+    light, light_reversed = (
+        _is_light(cmap(place)[0]) for cmap in (cells.cmap, cells.cmap.reversed())
+    )
+    if cells.cmap.name != SHARE_COLORS:
+        return _ON_LIGHT_ALWAYS if light else _BETWEEN
+    return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
+
+
+def _is_light(color: Iterable[float]) -> bool:
+    red, green, blue, *_ = color
+    return bool(0.299 * red + 0.587 * green + 0.114 * blue > 0.5)
+
+
+def add_color_bar(
+    figure: Figure | SubFigure,
+    cells: ScalarMappable,
+    axes: Axes | Iterable[Axes] | None,
+    *,
+    values: Collection[np.ma.MaskedArray],
+    label: str,
+    inches: float,
+    place: Axes | None = None,
+) -> None:
+    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells
+    where there are any.
+
+    `inches` is the height of the axes beside it; the bar is at most 4 inches long. It takes its
+    room from `axes`, or fills `place`, axes of its own.
+    """
+    length = min(inches, 4.0)
+    beyond = any(
+        array.count() and float(array.max()) > cells.get_clim()[1] * (1 + 1e-9) for array in values
+    )
+    missing = any(np.ma.getmaskarray(array).any() for array in values)
+    taken = {
+        "ax": axes,
+        "pad": 0.02,
+        "fraction": 0.08,
+        "aspect": length / 0.13,
+        "shrink": length / inches,
+    }
+    bar = figure.colorbar(
+        cells,
+        extend="max" if beyond else "neither",
+        extendfrac=0.12 / length,
+        **(taken if place is None else {"cax": place}),
+    )
+    bar.set_label(
+        label + ("; grey: no value" if missing else ""), size=LABEL_SIZE, parse_math=False
+    )
+    bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
+    bar.outline.set_linewidth(0.6)
+
+
+def outline_cells(
+    ax: Axes,
+    targets: Sequence[Span],
+    sources: Sequence[Span],
+    *,
+    cue: Cue | None,
+    target: int | None,
+) -> None:
+    """Draw one line around all cells in which the cue gives to the target: around each block, if
+    words lie apart."""
+    if cue is None or target is None:
+        return
+    rows = _runs([i for i, span in enumerate(targets) if span.word == target])
+    columns = _runs([j for j, span in enumerate(sources) if span.word in cue_words(cue)])
+    for (top, bottom), (left, right) in itertools.product(rows, columns):
+        ax.add_patch(
+            Rectangle(
+                (left, top),
+                right - left,
+                bottom - top,
+                fill=False,
+                edgecolor=CELL_COLOR,
+                linewidth=1.4,
+                zorder=3,
+            )
+        )
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbouring places as half-open ranges.
+
+    Examples
+    --------
+    >>> _runs([2, 3, 4, 7])
+    [(2, 5), (7, 8)]
+    """
+    ranges: list[tuple[int, int]] = []
+    for place in places:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == place else place
+        ranges.append((start, place + 1))
+    return ranges
+
+
+def mark_row(ax: Axes, row: int, *, color: str = TARGET_COLOR) -> None:
+    """Put an arrowhead at the right edge of a row of cells, outside of them."""
+    ax.plot(
+        [1.0],
+        [row + 0.5],
+        marker=MARK,
+        markersize=5,
+        color=color,
+        transform=ax.get_yaxis_transform(),
+        clip_on=False,
+        linestyle="none",
+        zorder=4,
+    )
