@@ -8,17 +8,17 @@ where in its file they are. The paper's annotated set (hosein-m/french_homophone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.table_files import RowError
 from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
 from ..words.timed_words import Word
 from ..words.word_lookup import comparable
-from .columns import audio_and_text
+from .columns import Features, HubData, audio_and_text
 from .corpus_names import CorpusSource
 from .dataset_files import StoredRow, arrow_rows, parquet_files, parquet_rows
 
@@ -101,7 +101,7 @@ def read_dataset(
             yield Rejected(name, error.why, str(error), origin)
 
 
-def _opened(source: CorpusSource) -> tuple[dict[str, Any], Any]:
+def _opened(source: CorpusSource) -> tuple[Features, Callable[[str], Iterator[StoredRow]]]:
     """Columns with their types, and a function from the column of audio to the rows."""
     import datasets
 
@@ -130,15 +130,15 @@ def _opened(source: CorpusSource) -> tuple[dict[str, Any], Any]:
         ) from error
 
 
-def _parquet_features(file: Path) -> dict[str, Any]:
+def _parquet_features(file: Path) -> Features:
     import datasets
     import pyarrow.parquet as pq
 
-    features: dict[str, Any] = datasets.Features.from_arrow_schema(pq.read_schema(file))
+    features: Features = datasets.Features.from_arrow_schema(pq.read_schema(file))
     return features
 
 
-def _split(data: Any, source: CorpusSource) -> Any:
+def _split(data: HubData, source: CorpusSource) -> HubData:
     if not isinstance(data, dict):
         return data
     if source.split is None and len(data) == 1:
@@ -152,7 +152,7 @@ def _split(data: Any, source: CorpusSource) -> Any:
     return data[source.split]
 
 
-def _streamed(data: Any, audio: str, source: CorpusSource) -> Iterator[StoredRow]:
+def _streamed(data: HubData, audio: str, source: CorpusSource) -> Iterator[StoredRow]:
     """Rows of a stream, each with its recording: there is no file to read it from again."""
     from datasets import Audio
     from datasets.utils.file_utils import xopen
@@ -186,7 +186,7 @@ def _streamed(data: Any, audio: str, source: CorpusSource) -> Iterator[StoredRow
         ) from error
 
 
-def _sentence(cells: dict[str, Any], text: str | None, is_needed: bool) -> str:
+def _sentence(cells: JsonObject, text: str | None, is_needed: bool) -> str:
     sentence = cells.get(text) if text is not None else None
     return checked_sentence(sentence) if is_needed or sentence not in (None, "") else ""
 
@@ -245,7 +245,7 @@ def _row(
         raise RowError("unreadable row", reason[:400]) from error
 
 
-def _annotated(row: Row, cells: dict[str, Any]) -> Row:
+def _annotated(row: Row, cells: JsonObject) -> Row:
     """Words, cue and target of the paper's annotated set; of determiner, noun and verb both
     readings."""
     intervals = (cells["alignment"] or {}).get("intervals") or []
@@ -257,7 +257,7 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     words = tuple(Word(_label(i), float(i["start"]), float(i["end"])) for i in intervals)
     label = str(cells.get("label_number", "")).lower()
     number = "s" if "sing" in label else "p" if "plur" in label else None
-    pairs: list[dict[str, Any]] = []
+    pairs: list[JsonObject] = []
     for target, indices in (
         ("target_word", "target_indices"),
         ("target_word_2", "target_indices_2"),
@@ -286,12 +286,12 @@ def _annotated(row: Row, cells: dict[str, Any]) -> Row:
     return replace(row, words=words, pairs=tuple(pairs))
 
 
-def _label(interval: dict[str, Any]) -> str:
+def _label(interval: JsonObject) -> str:
     name = next((name for name in ("word", "label") if name in interval), "text")
     return str(interval[name])
 
 
-def _stored(cells: dict[str, Any], indices: str) -> tuple[int, int] | None:
+def _stored(cells: JsonObject, indices: str) -> tuple[int, int] | None:
     """Return the indices into the alignment's words that the data set itself holds, if it does."""
     cue, target = ((cells.get(name) or {}).get("enc") or [] for name in ("cue_indices", indices))
     return (cue[0], target[0]) if len(cue) == len(target) == 1 else None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...inputs.words.spans import RequestedSpan, Span
 from .aggregation import compose, maps_to_compose, same_units
 from .flow import flow
@@ -28,6 +29,7 @@ from .rollout import layer_maps, rollout, strength_weights
 
 if TYPE_CHECKING:
     import pandas as pd
+    from inseq import FeatureAttributionOutput
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -73,7 +75,7 @@ class MixingMap:
     measure: str
     stack: str
     layers: tuple[int, ...]
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: JsonObject = field(default_factory=dict)
     mixing_strength: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -359,7 +361,7 @@ class MixingMap:
 
         return head_grid(self, layers=layers, heads=heads)
 
-    def to_inseq(self) -> Any:
+    def to_inseq(self) -> FeatureAttributionOutput:
         """This map alone as an output object of Inseq (extra `inseq`); see
         `speechmix.mixing.maps.inseq_objects.to_inseq`."""
         from .inseq_objects import to_inseq
@@ -451,7 +453,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
 
         return write_score_tiers(path, self, clip, **options)
 
-    def to_inseq(self, measure: str | None = None) -> Any:
+    def to_inseq(self, measure: str | None = None) -> FeatureAttributionOutput:
         """One measure's maps (the only one by default) as an output object of Inseq; see
         `maps.inseq_objects.to_inseq`."""
         from .inseq_objects import to_inseq

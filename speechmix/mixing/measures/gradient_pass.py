@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import wrap_encoder_states
 from ...adapters.capture.packed_states import pack_like, unpack_states
+from ...adapters.transformers_types import HookArguments, HookKeywords
 from ...errors import InputError
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class SharedPasses:
     ) -> list[Tensor]:
         """Objectives [n] each, all or those at some places, with other states [n, K, D] entering a
         layer."""
-        inputs: dict[str, Any] = dict(self.inputs)
+        inputs: HookKeywords = dict(self.inputs)
         if stack in self.model.capabilities.decoder_stacks:  # the encoder need not run again
             del inputs[next(iter(self.model.family.tiny_inputs(self.model.config)))]
             inputs["encoder_outputs"] = wrap_encoder_states(
@@ -306,10 +307,10 @@ def replaced_states(
 
 def _replacing(
     stack: str, index: int, change: StateChange
-) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+) -> Callable[..., tuple[HookArguments, HookKeywords]]:
     def hook(
-        layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        layer: nn.Module, args: HookArguments, kwargs: HookKeywords
+    ) -> tuple[HookArguments, HookKeywords]:
         names = list(inspect.signature(layer.forward).parameters)
         name = "encoder_hidden_states" if stack == "cross" else names[0]
         before = kwargs[name] if name in kwargs else args[names.index(name)]
