@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import InputError
 from .cache_keys import digest
 from .text_files import read_text
 from .whole_files import write_json
 
+Json: TypeAlias = Any  # what a JSON text holds is known at run time alone
+JsonObject: TypeAlias = dict[str, Json]
 
-def parse_json(text: str, *, where: str) -> Any:
+
+def parse_json(text: str, *, where: str) -> Json:
     """Return what a JSON text holds.
 
     Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
@@ -131,7 +131,7 @@ class AlignedClips:
         return key
 
 
-def _marks_of(clip: Clip) -> list[Any] | None:
+def _marks_of(clip: Clip) -> list[int | str] | None:
     """What changes when the clip's file is written again; None without a file."""
     try:
         return None if clip.path is None else file_marks(clip.path)

@@ -111,7 +111,7 @@ def file_of(path: str | PathLike[str]) -> str:
     return os.fspath(path) if place is None else place.file
 
 
-def file_marks(path: str | PathLike[str]) -> list[Any]:
+def file_marks(path: str | PathLike[str]) -> list[int | str]:
     """What changes when the file that holds a recording is written again, and where in it the
     recording is.
 
@@ -128,7 +128,7 @@ def file_marks(path: str | PathLike[str]) -> list[Any]:
     """
     place = location_in_file(path)
     status = os.stat(file_of(path))
-    marks = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    marks: list[int | str] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     if isinstance(place, Stretch):
         return [*marks, place.offset, place.size]
     return marks if place is None else [*marks, place.column, place.row]
@@ -234,7 +234,7 @@ def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=2)  # the rows of a group are asked for one after the other
-def _row_group(file: str, marks: tuple[Any, ...], column: str, group: int) -> Any:
+def _row_group(file: str, marks: tuple[object, ...], column: str, group: int) -> Any:
     """Encoded recordings of a row group, as an Arrow array."""
     import pyarrow.parquet as pq
 

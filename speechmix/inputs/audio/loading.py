@@ -15,7 +15,6 @@ import os
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -152,11 +151,11 @@ def mono_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     return digest.hexdigest()
 
 
-_remembered: dict[tuple[str, tuple[Any, ...]], tuple[str, Seconds]] = {}
+_remembered: dict[tuple[str, tuple[object, ...]], tuple[str, Seconds]] = {}
 
 
 def remember_recording(
-    path: str | PathLike[str], marks: Sequence[Any], sound: str, seconds: Seconds
+    path: str | PathLike[str], marks: Sequence[object], sound: str, seconds: Seconds
 ) -> None:
     """Know fingerprint and length of a recording that was read before, as long as its file has
     these marks.
@@ -187,7 +186,7 @@ def remembered_recording(path: str | PathLike[str]) -> tuple[str, Seconds] | Non
         return None
 
 
-def _flat(marks: Sequence[Any]) -> tuple[Any, ...]:
+def _flat(marks: Sequence[object]) -> tuple[object, ...]:
     return tuple(str(mark) for mark in marks)
 
 
@@ -199,7 +198,7 @@ def _read_once(path: str | PathLike[str], sample_rate: int) -> tuple[np.ndarray,
 @functools.lru_cache(
     maxsize=16
 )  # validate() and the model read the same clip, and the next ones are read ahead
-def _decoded(path: str, marks: tuple[Any, ...], sample_rate: int) -> tuple[np.ndarray, str]:
+def _decoded(path: str, marks: tuple[object, ...], sample_rate: int) -> tuple[np.ndarray, str]:
     with phase("reading"):
         samples, found_rate = decode(path)
         samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
@@ -221,7 +220,7 @@ def audio_seconds(path: str | PathLike[str]) -> Seconds:
 
 
 @functools.lru_cache(maxsize=4096)  # asked for at every use of a clip's duration
-def _header_read(path: str, marks: tuple[Any, ...]) -> Seconds:
+def _header_read(path: str, marks: tuple[object, ...]) -> Seconds:
     return header_seconds(path)
 
 

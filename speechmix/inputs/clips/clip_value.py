@@ -11,19 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from ...errors import InputError
 from ...files.cache_keys import digest
+from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ..audio.frame_grid import Seconds
 from ..audio.recordings import Recording
-from ..words.cue_and_target import Cue, cue_words, spelled_cue
+from ..words.cue_and_target import Cue, RoleRequests, cue_words, spelled_cue
 from ..words.multipart_words import words_and_roles
 from ..words.timed_words import Word
-from ..words.word_checks import check_words
+from ..words.word_checks import WordLike, check_words
 from .clip_metadata import ClipFacts, checked_text, refuse_unknown_fields
 
 
@@ -44,7 +45,7 @@ class ClipValue:
     _expected_sound: str | None
     _checked_seconds: Seconds | None  # of the audio that the words were last held against
     _hashed: tuple[str, str]  # a sound, and the fingerprint that the clip has with it
-    _requests: dict[str, Any]
+    _requests: RoleRequests
     _meta: dict[str, str]
 
     def __init__(
@@ -122,12 +123,12 @@ class ClipValue:
         return self._recording.sound
 
     @property
-    def ingredients(self) -> dict[str, Any]:
+    def ingredients(self) -> JsonObject:
         """What decides a model's answer about this clip: its sound, and its `annotations`."""
         return {"sound": self.sound, **self.annotations}
 
     @property
-    def annotations(self) -> dict[str, Any]:
+    def annotations(self) -> JsonObject:
         """What is said of the sound: text, words, cue, target, foil, language, a translation."""
         roles = {
             role: request if (i := getattr(self, role)) is None else i
@@ -194,7 +195,7 @@ class ClipValue:
                 parts.append(f"{role}={self._requests[role]!r} (not looked up yet)")
         return f"Clip({', '.join(parts)})"
 
-    def _checked(self, words: Iterable[Any]) -> tuple[Word, ...]:
+    def _checked(self, words: Iterable[WordLike]) -> tuple[Word, ...]:
         seconds = self.duration
         try:
             checked = check_words(words, duration=seconds, where=f"clip {self.name!r}")

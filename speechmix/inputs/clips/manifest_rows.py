@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError, read_table, table_columns
 from ..audio.byte_ranges import Stretch, location_in_file
 from ..words.multipart_words import words_and_roles
@@ -171,7 +171,7 @@ def row_of_cells(
             os.path.splitext(os.path.basename(path))[0] if location_in_file(path) is None else name
         )
         words, alignment = _words(cells["words"], root, utterance or file_name, tier, allow_outside)
-    requests: dict[str, Any] = {role: cells[role] for role in ROLES if role in cells}
+    requests: JsonObject = {role: cells[role] for role in ROLES if role in cells}
     where = f"clip {name!r}"
     text = checked_text(sentence or strings[text_column], where=where)
     if words is not None:

@@ -13,8 +13,9 @@ import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ...files.table_files import RowError
 from ..audio.byte_ranges import location_in_file
@@ -87,7 +88,7 @@ class Row:
     words: tuple[Word, ...] | None = None
     pairs: tuple[dict[str, object], ...] = ()
     meta: dict[str, str] = field(default_factory=dict)
-    asked: dict[str, Any] = field(default_factory=dict, compare=False)
+    asked: JsonObject = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)
     origin: Origin = field(default=Origin(), compare=False)
     repeatable: bool = field(default=False, compare=False)

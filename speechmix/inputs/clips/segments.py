@@ -3,18 +3,16 @@ their new times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
 from ..audio.recordings import Recording
+from ..words.cue_and_target import RoleRequests
 from ..words.multipart_words import join_words
 from .clip import Clip
 
 
 def part_of(
-    clip: Clip, recording: Recording, requests: Mapping[str, Any], start: Seconds, end: Seconds
+    clip: Clip, recording: Recording, requests: RoleRequests, start: Seconds, end: Seconds
 ) -> Clip:
     """Return the part of a clip between two times: see `Clip.cut`.
 

@@ -7,10 +7,15 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import InputError
 from .corpus_names import CorpusSource
+
+# Of libraries without types.
+HubData: TypeAlias = Any  # a data set of `datasets`, or several by split
+ArrowObject: TypeAlias = Any  # a type, a schema, an array or a file of pyarrow
+Features: TypeAlias = dict[str, object]  # types of columns, as `datasets` has them
 
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 
@@ -28,7 +33,7 @@ def text_among(names: Iterable[str]) -> str | None:
 
 
 def audio_and_text(
-    source: CorpusSource, features: dict[str, Any], *, text_is_needed: bool = True
+    source: CorpusSource, features: Features, *, text_is_needed: bool = True
 ) -> tuple[str, str | None]:
     """Columns of the recording and of the text; of the text None if there is none and none is
     needed.
@@ -70,10 +75,10 @@ def audio_and_text(
     )
 
 
-def _holds_bytes(feature: Any) -> bool:
+def _holds_bytes(feature: object) -> bool:
     """True for a column that is a recording as `datasets` stores it, where nothing says so."""
     return isinstance(feature, dict) and set(feature) == {"bytes", "path"}
 
 
-def _kind(feature: Any) -> str:
+def _kind(feature: object) -> str:
     return str(getattr(feature, "dtype", None) or type(feature).__name__).lower()

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.parquet_files import readable_parquet
 from ..audio.byte_ranges import Cell, Stretch, location_in_file
+from .columns import ArrowObject, HubData
 
 _BATCH = 500
 
@@ -38,13 +39,13 @@ class StoredRow:
         Where it is in a file; "" if it is `content`, or a file of its own.
     """
 
-    cells: dict[str, Any]
+    cells: JsonObject
     path: str
     content: bytes | None = None
     place: str = ""
 
 
-def arrow_rows(data: Any, audio: str) -> Iterator[StoredRow]:
+def arrow_rows(data: HubData, audio: str) -> Iterator[StoredRow]:
     """Rows of a data set that was loaded from disk.
 
     Arrow keeps the bytes of a recording as they are, so that a place in the file is a place in the
@@ -90,13 +91,13 @@ def arrow_rows(data: Any, audio: str) -> Iterator[StoredRow]:
                         )
 
 
-def _other_columns(schema: Any, audio: str) -> list[str]:
+def _other_columns(schema: ArrowObject, audio: str) -> list[str]:
     """Columns beside the recordings that can be read for every row: none that hold bytes, as a
     second recording does."""
     return [field.name for field in schema if field.name != audio and not _has_bytes(field.type)]
 
 
-def _has_bytes(kind: Any) -> bool:
+def _has_bytes(kind: ArrowObject) -> bool:
     import pyarrow as pa
 
     if pa.types.is_nested(kind):
@@ -104,7 +105,7 @@ def _has_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _holds_names(kind: Any, audio: str, file: str) -> bool:
+def _holds_names(kind: ArrowObject, audio: str, file: str) -> bool:
     """Whether a column holds names of files, and not recordings, each with its name.
 
     Raises
@@ -126,7 +127,7 @@ def _holds_names(kind: Any, audio: str, file: str) -> bool:
     )
 
 
-def _places(encoded: Any, whole: Any) -> list[tuple[int, int]] | None:
+def _places(encoded: ArrowObject, whole: ArrowObject) -> list[tuple[int, int]] | None:
     """First byte in the file, and number of bytes, of each recording; None if the array does not
     lie in the file."""
     import pyarrow as pa
@@ -217,7 +218,7 @@ def _cell(file: str, column: str, row: int) -> str:
     return str(cell)
 
 
-def _holds_recordings(file: Any, column: str) -> bool:
+def _holds_recordings(file: ArrowObject, column: str) -> bool:
     """Whether a file holds bytes of recordings, and not only their paths, as far as its statistics
     say."""
     for group in range(file.num_row_groups):
@@ -234,7 +235,7 @@ def _holds_recordings(file: Any, column: str) -> bool:
     return False
 
 
-def _named(name: Any, cells: dict[str, Any]) -> str:
+def _named(name: object, cells: JsonObject) -> str:
     path = str(name or cells.get("path") or "")
     return (
         path if location_in_file(path) is None else ""

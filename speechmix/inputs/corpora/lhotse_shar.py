@@ -13,7 +13,7 @@ import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import bounded_lines
@@ -22,6 +22,10 @@ from ..audio.byte_ranges import Stretch
 from ..clips.manifest_rows import row_of_cells
 from ..clips.rows import Origin, Rejected, Row, row_name
 from .tar_members import CutOffTar, members
+
+# Of Lhotse, which is not imported for their types.
+Cut: TypeAlias = Any
+Supervision: TypeAlias = Any
 
 Places = dict[
     str, deque[Stretch | None]
@@ -118,7 +122,7 @@ def _places(tar: Path, problems: list[Rejected]) -> Places:
     return places
 
 
-def _next_cut(cuts: Iterator[Any], shard: Path, problems: list[Rejected]) -> Any:
+def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[Rejected]) -> Cut | None:
     """Return the next cut; None behind the last, or if the file is damaged, which is noted."""
     try:
         return next(cuts, None)
@@ -142,7 +146,7 @@ def _next_cut(cuts: Iterator[Any], shard: Path, problems: list[Rejected]) -> Any
         return None
 
 
-def _recording(cut: Any, places: Places) -> Stretch:
+def _recording(cut: Cut, places: Places) -> Stretch:
     """Where the next recording of a cut's id is."""
     waiting = places.get(str(cut.id))
     place = waiting.popleft() if waiting else None
@@ -151,7 +155,7 @@ def _recording(cut: Any, places: Places) -> Stretch:
     return place
 
 
-def _cells(cut: Any) -> Cells:
+def _cells(cut: Cut) -> Cells:
     """What a cut says, as a row of a manifest says it.
 
     Raises
@@ -168,7 +172,7 @@ def _cells(cut: Any) -> Cells:
         raise RowError("unreadable row", reason[:400]) from error
 
 
-def _cells_of(supervisions: list[Any]) -> Cells:
+def _cells_of(supervisions: list[Supervision]) -> Cells:
     cells: Cells = {}
     for supervision in supervisions:
         custom = supervision.custom or {}

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError, MissingExtraError
+from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError
 from ..clips.manifest_rows import TEXTS, row_of_cells
 from ..clips.rows import Origin, Rejected, Row, row_name
@@ -120,7 +120,7 @@ def read_tars(
         yield from problems
 
 
-def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, Any]]:
+def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, object]]:
     """Members in the form that the library groups; a place stands for what they hold."""
     try:
         for member in members(tar):
@@ -141,7 +141,7 @@ def _doubled(tar: Path, error: Exception, problems: list[Rejected]) -> bool:
 
 
 def _row(
-    sample: dict[str, Any],
+    sample: JsonObject,
     source: CorpusSource,
     tar: Path,
     origin: Origin,

@@ -12,10 +12,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
-from ...files.json_files import parse_json
+from ...files.json_files import Json, JsonObject, parse_json
 from ...files.table_files import read_table
 from ...files.text_files import read_text
 from ..words.multipart_words import GAP
@@ -187,7 +186,7 @@ def _with_times(words: Sequence[Word | str], where: str) -> list[Word]:
     return placed
 
 
-def _pieces_of(item: object) -> Any:
+def _pieces_of(item: object) -> Json:
     """Pieces of a word's JSON item; none of most."""
     if isinstance(item, dict):
         return item.get("pieces")
@@ -200,7 +199,7 @@ def _pieces_of(item: object) -> Any:
     return None
 
 
-def _in_pieces(item: Any, pieces: Any, *, where: str) -> Word:
+def _in_pieces(item: Json, pieces: Json, *, where: str) -> Word:
     """Word of a JSON item with pieces."""
     label, score = (
         (_first(item, _LABELS), _first(item, _SCORES))
@@ -328,7 +327,7 @@ def _read_json(path: Path, tier: str | None) -> list[Word]:
 
 
 def _json_tiers(
-    tiers: dict[str, dict[str, Any]], where: str
+    tiers: dict[str, JsonObject], where: str
 ) -> dict[str, list[tuple[str, float, float]]]:
     """Interval tiers of MFA's (praatio's) JSON, whose entries are [start, end, label]."""
     try:
@@ -345,11 +344,11 @@ def _json_tiers(
         ) from error
 
 
-def _first(item: dict[str, Any], names: Sequence[str], default: object = None) -> Any:
+def _first(item: JsonObject, names: Sequence[str], default: object = None) -> Json:
     return next((item[name] for name in names if item.get(name) is not None), default)
 
 
-def _word(text: object, start: Any, end: Any, score: Any, *, where: str) -> Word:
+def _word(text: object, start: Json, end: Json, score: Json, *, where: str) -> Word:
     """Word of four cells, whatever they hold: `float` says whether the last three are numbers."""
     try:
         times = float(start), float(end)

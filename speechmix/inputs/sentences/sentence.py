@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ...errors import InputError
-from ..words.cue_and_target import Cue, CueRequest, cue_words
+from ...files.json_files import JsonObject
+from ..words.cue_and_target import Cue, CueRequest, RoleRequests, cue_words
 from ..words.multipart_words import words_and_roles
 from ..words.text_words import TextWord
 from ..words.word_lookup import MARKER, WordRequest
@@ -79,9 +80,7 @@ class Sentence:
     foil: str | None = None
     name: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
-    _requests: Mapping[str, Any] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
+    _requests: RoleRequests = field(init=False, repr=False, compare=False, default_factory=dict)
     _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self) -> None:
@@ -109,10 +108,10 @@ class Sentence:
         )  # named by its text: by its new text then
         return replace(self, **{**self._requests, **unnamed, **changes})
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "meta": dict(self.meta)}  # a read-only view cannot be pickled
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: JsonObject) -> None:
         self.__dict__.update(state, meta=MappingProxyType(state["meta"]))
 
     @cached_property
@@ -139,7 +138,7 @@ class Sentence:
 
         Two sentences may share a name (the text itself); what is stored belongs to this.
         """
-        question: list[Any] = [
+        question: list[object] = [
             self.text,
             self.pair,
             self.translation,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError, read_table
 from .sentence import Sentence
 
@@ -74,5 +74,5 @@ def _sentence(cells: Cells | RowError) -> Sentence:
     if not isinstance(text, str):
         raise InputError(f"expected a text, found {text!r}")
     meta = {name: str(cell) for name, cell in cells.items() if name not in (*_FIELDS, *_TEXTS)}
-    fields: dict[str, Any] = {name: cells[name] for name in _FIELDS if name in cells}
+    fields: JsonObject = {name: cells[name] for name in _FIELDS if name in cells}
     return Sentence(text, **fields, meta=meta)

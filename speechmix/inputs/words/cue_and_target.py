@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from ...errors import InputError
 from .word_lookup import WordRequest, find_word, matches_of
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Cue = int | tuple[int, ...]
 # One word, or several: "le club", ("le", "club"), (3, 4), ["le:2", 4], [["le", 2], "club"].
 CueRequest = WordRequest | Sequence[WordRequest]
+
+
+# What a user asks for, by role: a `CueRequest` for "cue", a `WordRequest` for "target", or None.
+RoleRequests: TypeAlias = Mapping[str, Any]
 
 
 class Roles(TypedDict):
@@ -107,7 +111,7 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
 
 
 def find_cue_and_target(
-    words: Sequence[Word | TextWord], requests: Mapping[str, Any], *, where: str = "words"
+    words: Sequence[Word | TextWord], requests: RoleRequests, *, where: str = "words"
 ) -> Roles:
     """Indices of the cue and of the target that a clip or a sentence is asked about.
 
@@ -150,7 +154,7 @@ def find_cue_and_target(
 
 def _requests(
     words: Sequence[Word | TextWord], request: object, where: str
-) -> Sequence[Any] | None:
+) -> Sequence[WordRequest] | None:
     """What is asked for, word by word; None where it is one word."""
     if isinstance(request, str):
         parts = [part for part in request.split() if any(letter.isalnum() for letter in part)]

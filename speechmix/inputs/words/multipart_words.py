@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import InputError
-from .cue_and_target import Roles, find_cue, find_cue_and_target
+from .cue_and_target import RoleRequests, Roles, find_cue, find_cue_and_target
 from .cue_and_target import cue_words as words_of
 from .timed_words import Word
 from .word_lookup import comparable
@@ -45,7 +45,7 @@ def split_parts(text: object) -> list[str]:
 
 
 def words_and_roles(
-    words: Sequence[AnyWord], requests: Mapping[str, Any], *, where: str = "words"
+    words: Sequence[AnyWord], requests: RoleRequests, *, where: str = "words"
 ) -> tuple[tuple[AnyWord, ...], Roles]:
     """Words with those joined that cue and target ask for as one, and the indices of cue and target
     among them.
@@ -137,7 +137,9 @@ def join_words(words: Iterable[Word]) -> str:
     return " ".join(part.text for _, part in in_order(list(words)))
 
 
-def as_word_request(words: Sequence[Word | TextWord], role: int | Sequence[int]) -> Any:
+def as_word_request(
+    words: Sequence[Word | TextWord], role: int | Sequence[int]
+) -> int | str | list[int | str]:
     """A request that finds the same words where they are looked up anew: joined ones by the numbers
     of their parts.
 
@@ -147,11 +149,16 @@ def as_word_request(words: Sequence[Word | TextWord], role: int | Sequence[int])
     >>> as_word_request(Sentence("il ne mange pas", cue="ne ... pas").words, (1, 2))
     ['1 … 3', 2]
     """
-    if not isinstance(role, int):
-        return [as_word_request(words, index) for index in role]
-    atoms: list[tuple[int, Any]] = in_order(cast("Sequence[Word]", words))
-    places = [str(place) for place, (owner, _) in enumerate(atoms) if owner == role]
-    return GAP.join(places) if len(places) > 1 else role
+    atoms = in_order(cast("Sequence[Word]", words))
+    places_of: dict[int, list[str]] = {}
+    for place, (owner, _) in enumerate(atoms):
+        places_of.setdefault(owner, []).append(str(place))
+
+    def single(index: int) -> int | str:
+        places = places_of.get(index, [])
+        return GAP.join(places) if len(places) > 1 else index
+
+    return single(role) if isinstance(role, int) else [single(index) for index in role]
 
 
 def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
@@ -167,13 +174,13 @@ def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
         )
 
 
-def _joined_in(request: Any) -> list[str]:
+def _joined_in(request: object) -> list[str]:
     """Which of what is asked for are several words in one."""
     entries = request if isinstance(request, (list, tuple)) else [request]
-    return [entry for entry in entries if len(split_parts(entry)) > 1]
+    return [entry for entry in entries if isinstance(entry, str) and len(split_parts(entry)) > 1]
 
 
-def _with_indices(request: Any, indices: Mapping[str, int]) -> Any:
+def _with_indices(request: object, indices: Mapping[str, int]) -> object:
     if isinstance(request, (list, tuple)):
         return [indices.get(entry, entry) if isinstance(entry, str) else entry for entry in request]
     return indices.get(request, request) if isinstance(request, str) else request

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from ..audio.frame_grid import Seconds
 from .ranges import store_pieces, unit_repr, united
@@ -85,7 +84,7 @@ class Word:
         pieces = tuple((start + by, end + by) for start, end in self.pieces)
         return Word(self.text, self.start + by, self.end + by, self.score, pieces)
 
-    def as_list(self) -> list[Any]:
+    def as_list(self) -> list[object]:
         """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip`
         takes it."""
         pieces = [None, [list(piece) for piece in self.pieces]] if self.pieces else []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
@@ -21,7 +20,7 @@ ROUNDING_NOISE: Seconds = 0.001
 END_TOLERANCE: Seconds = 0.05
 
 # A word, or its parts: (text, start, end) or (text, start, end, score).
-WordLike = Word | Sequence[Any]
+WordLike = Word | Sequence[object]
 
 
 def check_words(

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
+from ...files.json_files import Json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ class DecisionMap:
 
     table: pd.DataFrame
     margin: float
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Json] = field(default_factory=dict)
     pairs: pd.DataFrame | None = None
 
     @property

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import Span
 from .aggregation import encoder_source_count
 from .inseq_steps import GenerationSteps
@@ -55,7 +55,7 @@ class Attribution:
     start: int = 0
     stop: int = 0
     layered: bool = True
-    info: dict[str, Any] = field(default_factory=dict)
+    info: JsonObject = field(default_factory=dict)
 
     @property
     def n_axes(self) -> int:
@@ -113,7 +113,7 @@ def attribution_of(maps: Sequence[MixingMap]) -> Attribution:
 
 
 def scores_of(
-    attribution: Attribution, labels: Mapping[str, Mapping[str, Any]]
+    attribution: Attribution, labels: Mapping[str, Mapping[str, Json]]
 ) -> dict[str, np.ndarray] | None:
     """Scores [L, (H), W_t, W_s] by stack of an attribution made by `attribution_of`; None if it is
     not of these labels.

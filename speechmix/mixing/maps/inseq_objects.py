@@ -14,18 +14,23 @@ import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import read_bounded, unpacked
+from ...files.json_files import Json, JsonObject
 from ...files.whole_files import whole_file
 from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, maps_without_labels, scores_of
 from .map_headers import labels_as_text, labels_from_text
 from .map_set import Maps
 from .measure_registry import STACKS
 from .mixing_map import MixingMap
+
+if TYPE_CHECKING:
+    from inseq import FeatureAttributionOutput
 
 _MOST_BYTES = 2**31  # of a file, and of what gzip packed in it
 
@@ -34,7 +39,7 @@ _NO_ID = -1  # maps know tokens by what is written
 _CLASSES = ("inseq.data.attribution", "inseq.utils.typing")
 
 
-def to_inseq(maps: Sequence[MixingMap]) -> Any:
+def to_inseq(maps: Sequence[MixingMap]) -> FeatureAttributionOutput:
     """Inseq's output object of the maps of one measure.
 
     Parameters
@@ -126,7 +131,7 @@ def write_inseq(maps: Sequence[MixingMap], path: str | PathLike[str]) -> Path:
     return Path(path)
 
 
-def from_inseq(output: Any) -> Maps | list[Maps]:
+def from_inseq(output: FeatureAttributionOutput) -> Maps | list[Maps]:
     """Mixing maps of an output object of Inseq, or of a JSON file that it or `write_inseq` wrote.
 
     Parameters
@@ -185,9 +190,10 @@ def _stored_maps(attribution: Attribution) -> dict[str, MixingMap] | None:
     )
 
 
-def _of_object(sequence: Any, info: Mapping[str, Any]) -> Attribution:
-    def array(tensor: Any) -> np.ndarray | None:
-        return None if tensor is None else tensor.detach().cpu().numpy()
+def _of_object(sequence: Any, info: Mapping[str, Json]) -> Attribution:
+    def array(tensor: Tensor | None) -> np.ndarray | None:
+        numbers: np.ndarray | None = None if tensor is None else tensor.detach().cpu().numpy()
+        return numbers
 
     within = next(
         (
@@ -225,7 +231,7 @@ def _read(path: Path) -> list[Attribution]:
         ) from error
 
 
-def _of_json(entry: Mapping[str, Any], info: Mapping[str, Any]) -> Attribution:
+def _of_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> Attribution:
     (_, name), told = entry["__instance_type__"], entry["attributes"]
     within = next(
         (
@@ -278,11 +284,11 @@ def _decoded(text: str | None) -> np.ndarray | None:
     return scores.astype(np.float32) if scores.dtype.itemsize < 4 else scores
 
 
-def _object(module: int, name: str, attributes: dict[str, Any]) -> dict[str, Any]:
+def _object(module: int, name: str, attributes: JsonObject) -> JsonObject:
     return {"__instance_type__": [_CLASSES[module], name], "attributes": attributes}
 
 
-def _info(made: Attribution, maps: Sequence[MixingMap]) -> dict[str, Any]:
+def _info(made: Attribution, maps: Sequence[MixingMap]) -> JsonObject:
     """What Inseq says of an output, as far as a map knows it, and the maps' own labels."""
     told = maps[0].provenance
     texts = (

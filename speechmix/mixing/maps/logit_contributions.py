@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
 
 from ...errors import InputError
+from ...files.json_files import Json
 from ...inputs.words.spans import Span
 
 # Parts that are no source's: one number a layer, and one in all.
@@ -26,6 +27,17 @@ SINGLE_PARTS = ("embedding", "final_norm_bias", "head_bias")
 COLUMNS = ("part", "side", "layer", "source", "label", "contribution")
 
 CONSERVATION = ("stack", "layer", "leaving", "entering", "heard", "bias", "softmax", "error")
+
+
+class LogitTerms(TypedDict):
+    """What a measure computes for one objective: see `LogitContributions` for its fields."""
+
+    scores: dict[str, np.ndarray]
+    direct: dict[str, np.ndarray]
+    layer_parts: dict[str, np.ndarray]
+    single_parts: dict[str, float]
+    logit: float
+    passed: NotRequired[dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +87,8 @@ class LogitContributions:
     layer_parts: Mapping[str, np.ndarray]
     single_parts: Mapping[str, float]
     sources: Mapping[str, tuple[Span, ...]]
-    objective: Mapping[str, Any]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    objective: Mapping[str, Json]
+    provenance: Mapping[str, Json] = field(default_factory=dict)
     passed: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property

@@ -20,11 +20,12 @@ from itertools import repeat
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name, same_file
 from ...files.unfinished_files import unfinished_name
 from ...files.whole_files import whole_file
@@ -172,7 +173,7 @@ def _opened(path: Path, *, lazy: bool, compare: bool) -> MixingMap:
     )
 
 
-def _header(file: BinaryIO, where: str) -> tuple[Any, dict[str, Any], int]:
+def _header(file: BinaryIO, where: str) -> tuple[Json, JsonObject, int]:
     """Entries of a safetensors file with one tensor "scores", that tensor's type and shape, and
     where its bytes start."""
     size = file.seek(0, 2)
@@ -225,7 +226,7 @@ def map_path(folder: Path, key: tuple[str, str]) -> Path:
     return folder / f"{safe_name(key[0])}.{safe_name(key[1])}.safetensors"
 
 
-def folders_of(out: str | PathLike[str] | None, clips: Sequence[Any]) -> Iterator[Path | None]:
+def folders_of(out: str | PathLike[str] | None, clips: Sequence[object]) -> Iterator[Path | None]:
     """Return where each clip's maps are written, one after the other: a folder of its own named
     like the clip.
 
@@ -259,7 +260,7 @@ def folders_of(out: str | PathLike[str] | None, clips: Sequence[Any]) -> Iterato
     return iter([out / folder for folder in folders])
 
 
-def _described(clip: Any) -> str:
+def _described(clip: object) -> str:
     if isinstance(clip, str):
         return repr(clip)
     path = getattr(clip, "path", None)

@@ -12,11 +12,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import Span
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def digest_of(scores: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
 
 
-def map_header(
-    mixing_map: ScoreMap, tensor: dict[str, Any], digests: Sequence[str]
-) -> dict[str, str]:
+def map_header(mixing_map: ScoreMap, tensor: JsonObject, digests: Sequence[str]) -> dict[str, str]:
     """Return the entries that are written beside the scores.
 
     Parameters
@@ -93,9 +92,7 @@ def _strength_entry(strength: np.ndarray | None) -> dict[str, str]:
     return {"mixing_strength": json.dumps([dtype, strength.tolist()])}
 
 
-def checked_header(
-    header: Any, tensor: dict[str, Any], where: str
-) -> tuple[dict[str, Any], list[str]]:
+def checked_header(header: Json, tensor: JsonObject, where: str) -> tuple[JsonObject, list[str]]:
     """Return what a header says of a map: the arguments of `MixingMap` but scores, and the digest
     of each layer.
 
@@ -143,14 +140,14 @@ def checked_header(
 _damaged = "the file is damaged; compute the map again"
 
 
-def _checksum(header: dict[str, Any], tensor: dict[str, Any]) -> str:
+def _checksum(header: JsonObject, tensor: JsonObject) -> str:
     """Digest of all other entries, and of type and shape of the scores."""
     entries = sorted((name, text) for name, text in header.items() if name != "checksum")
     content = json.dumps([entries, tensor["dtype"], tensor["shape"]]).encode()
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def labels_from_text(header: dict[str, Any]) -> dict[str, Any]:
+def labels_from_text(header: JsonObject) -> JsonObject:
     """What makes a `MixingMap` but its scores; raises what JSON and wrong types raise (KeyError,
     TypeError, ValueError)."""
     layers, provenance = json.loads(header["layers"]), json.loads(header["provenance"])
@@ -182,7 +179,7 @@ def _strength(text: str, layers: list[int]) -> np.ndarray:
     return strength
 
 
-def _entry(span: Span) -> dict[str, Any]:
+def _entry(span: Span) -> JsonObject:
     """A unit as it is written: pieces only where there are some, so that all other files are as
     they always were."""
     return {
@@ -192,7 +189,7 @@ def _entry(span: Span) -> dict[str, Any]:
     }
 
 
-def _span(entry: Any) -> Span:
+def _span(entry: Json) -> Span:
     span = Span(**entry)
     texts = isinstance(span.label, str) and isinstance(span.kind, str)
     times = all(
@@ -207,5 +204,5 @@ def _span(entry: Any) -> Span:
     return span
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -11,6 +11,8 @@ from .aggregation import compose, maps_to_compose
 from .mixing_map import MixingMap
 
 if TYPE_CHECKING:
+    from inseq import FeatureAttributionOutput
+
     from ...inputs.clips.clip import Clip
 
 
@@ -62,7 +64,7 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
 
         return write_score_tiers(path, self, clip, **options)
 
-    def to_inseq(self, measure: str | None = None) -> Any:
+    def to_inseq(self, measure: str | None = None) -> FeatureAttributionOutput:
         """One measure's maps (the only one by default) as an output object of Inseq; see
         `maps.inseq_objects.to_inseq`."""
         from .inseq_objects import to_inseq

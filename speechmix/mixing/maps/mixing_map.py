@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from .score_map import ScoreMap
 
 if TYPE_CHECKING:
     import pandas as pd
+    from inseq import FeatureAttributionOutput
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -236,7 +237,7 @@ class MixingMap(ScoreMap):
 
         return head_grid(self, layers=layers, heads=heads)
 
-    def to_inseq(self) -> Any:
+    def to_inseq(self) -> FeatureAttributionOutput:
         """This map alone as an output object of Inseq (extra `inseq`); see
         `speechmix.mixing.maps.inseq_objects.to_inseq`."""
         from .inseq_objects import to_inseq

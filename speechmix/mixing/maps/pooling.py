@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import RequestedSpan, Span, requested_ranges
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ POOLINGS = ("mean", "sum")
 
 
 def group_units(
-    units: Sequence[Span], spans: Sequence[RequestedSpan] | None, provenance: Mapping[str, Any]
+    units: Sequence[Span], spans: Sequence[RequestedSpan] | None, provenance: Mapping[str, Json]
 ) -> list[tuple[Span, list[int]]]:
     """Put units together: those inside each span given, or runs of units of one word (others stay
     as they are).
@@ -91,7 +92,7 @@ def _times_of(units: list[Span]) -> tuple[tuple[float, float], ...]:
     return tuple(interval for unit in units for interval in unit.intervals)
 
 
-def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
+def _joined(units: list[Span], provenance: Mapping[str, Json]) -> Span:
     """One span over several of the same word, labelled with the word where the clip's words are
     known."""
     first, last = units[0], units[-1]
@@ -114,7 +115,7 @@ def _joined(units: list[Span], provenance: Mapping[str, Any]) -> Span:
 
 def pooled(
     mixing_map: ScoreMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
     change."""
     scores, rows, columns = mixing_map.scores, mixing_map.targets, mixing_map.sources

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...inputs.words.spans import Span
 from .numerics import normalize_rows
 from .rollout import layer_maps
@@ -25,7 +26,7 @@ class ScoreMap:
     measure: str
     stack: str
     layers: tuple[int, ...]
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: JsonObject = field(default_factory=dict)
     mixing_strength: np.ndarray | None = None
 
     def __post_init__(self) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...files.json_files import Json
 from ...inputs.words.spans import Span
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def pool_to_letters(mixing_map: MixingMap) -> MixingMap:
     return mixing_map
 
 
-def _letters(units: Sequence[Span], provenance: Mapping[str, Any]) -> list[Span]:
+def _letters(units: Sequence[Span], provenance: Mapping[str, Json]) -> list[Span]:
     """Units with the byte tokens of each letter joined."""
     letters: list[Span] = []
     for (label, word, kind), run in groupby(
@@ -85,7 +86,7 @@ def _joined(units: Sequence[Span]) -> Span:
     return units[0] if len(units) == 1 else replace(units[0], stop=units[-1].stop)
 
 
-def _text_of(word: int | None, provenance: Mapping[str, Any]) -> str:
+def _text_of(word: int | None, provenance: Mapping[str, Json]) -> str:
     """A word as the clip has it; "" if it is not known."""
     words = provenance.get("words") or []
     return str(words[word][0]) if word is not None and word < len(words) else ""

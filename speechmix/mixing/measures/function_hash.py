@@ -31,7 +31,7 @@ def code_fingerprint(function: Any) -> str:
     return digest(_described(function, ()))[:16]
 
 
-def _described(value: Any, within: tuple[Any, ...]) -> Any:
+def _described(value: object, within: tuple[object, ...]) -> object:
     """A value as lists of text; a function by its code and what that refers to, other things by
     their type alone."""
     if isinstance(value, _PLAIN):

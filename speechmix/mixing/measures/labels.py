@@ -16,12 +16,13 @@ all frames in wav2vec2 models).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...errors import InputError, ModelError
+from ...files.json_files import JsonObject
 from ...inputs.words.spans import Span
 from .objectives import Objective
 
@@ -80,7 +81,7 @@ def label_objective(kind: str, names: Sequence[str], model: Model, prepared: Pre
         return log_probability.exp() if kind == "probability" else log_probability
 
     label = labels[classes[0]]
-    details: dict[str, Any] = {"kind": kind, "label": label, "label_id": classes[0]}
+    details: JsonObject = {"kind": kind, "label": label, "label_id": classes[0]}
     if row is not None:
         details["row"] = row
     if kind == "contrast":

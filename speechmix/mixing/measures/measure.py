@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError
+from ..maps.logit_contributions import LogitTerms
 from ..maps.measure_facts import MeasureFacts
 from .function_hash import code_fingerprint
 
@@ -44,7 +45,7 @@ class BlockReader(Protocol):
     def on_block(self, block: Block) -> None:
         """Read one block."""
 
-    def values(self) -> list[dict[str, Any]]:
+    def values(self) -> list[LogitTerms]:
         """Fields of `LogitContributions` for each objective, behind the pass."""
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from ...adapters.generation.decoder_text import text_with_foil
 from ...adapters.generation.tokens import first_difference
 from ...errors import InputError, ModelError
+from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import join_words, refuse_parts
 from ...inputs.words.spans import Span
@@ -52,7 +53,7 @@ class Objective:
 
     function: Callable[[ModelOutput], Tensor]
     span: Span
-    details: dict[str, Any] = field(default_factory=dict)
+    details: JsonObject = field(default_factory=dict)
 
     def __call__(self, output: ModelOutput) -> Tensor:
         return self.function(output)
@@ -231,7 +232,7 @@ def _token_label(model: Model, token: int) -> str:
     )
 
 
-def _contrast_or_logit(kind: str, foil: Any, clip: Clip | Sentence) -> str:
+def _contrast_or_logit(kind: str, foil: object, clip: Clip | Sentence) -> str:
     """The kind that "auto" stands for; a contrast needs a foil."""
     if kind == "auto":
         return "logit" if foil is None else "contrast"

@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...adapters.binding.layer_components import ProjectionHalf, bias_of
 from ...adapters.capture.attention_calls import read_multi_head
+from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
 from .lrp import (
     relevance_through_activation,
@@ -125,11 +126,11 @@ class RelevanceRules(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: TorchFunction,
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
@@ -228,8 +229,8 @@ class RelevanceRules(TorchFunctionMode):
         return _attention_again(context, query, key, value, **options)
 
     def _attended_inside(
-        self, result: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, ...]:
+        self, result: HookArguments, args: HookArguments, kwargs: HookKeywords
+    ) -> HookArguments:
         """What torch's function gives that projects, attends and projects again (WavLM)."""
         call, parts = read_multi_head(*args, **kwargs), _MULTI_HEAD.bind(*args, **kwargs).arguments
         unit, n_heads = self.unit(BIAS, self._place), parts["num_heads"]
@@ -266,8 +267,7 @@ class RelevanceRules(TorchFunctionMode):
 
 
 def _attention_again(*states: Tensor, **options: Any) -> Tensor:
-    """`relevance_through_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
-    one layer at a time."""
+    """`relevance_through_attention`; its weights [H, Q, K] are computed again on the way back."""
     attended: Tensor = checkpoint(
         partial(relevance_through_attention, **options),
         *states,

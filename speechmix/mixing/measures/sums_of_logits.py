@@ -16,13 +16,15 @@ the scale of norms are, and that difference is nobody's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from .labels import label_logits
 from .objectives import Objective, of_tokens, token_logits
 
@@ -62,7 +64,7 @@ def sum_of_logits(objective: Objective, model: Model, logits: Tensor) -> list[Ob
     return _by_slopes(objective, logits)
 
 
-def read_at_once(details: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+def read_at_once(details: JsonObject) -> tuple[list[int], list[float]]:
     """Which logits at its position make up a number of kind "logit", "contrast" or "logits", and
     with which weights.
 
@@ -105,7 +107,7 @@ def _weighted(objective: Objective, position: int, slopes: Sequence[float]) -> O
     tokens = [token for token, slope in enumerate(slopes) if slope]
     weights = [slopes[token] for token in tokens]
 
-    def function(output: Any) -> Tensor:
+    def function(output: ModelOutput) -> Tensor:
         read = token_logits(output)[:, position, tokens]
         return (read * read.new_tensor(weights)).sum(dim=-1)
 

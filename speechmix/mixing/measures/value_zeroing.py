@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -126,8 +127,8 @@ def value_zeroing_share(
     -------
     Tensor [W_t, W_s]
     """
-    options: dict[str, Any] = {"engine": engine, "product": product, "batch_size": batch_size}
-    scores = value_zeroing(block, units, distance=distance, **options)
+    zeroed = partial(value_zeroing, engine=engine, product=product, batch_size=batch_size)
+    scores = zeroed(block, units, distance=distance)
     if block.stack.name != "cross":
         return scores
     studied = block.modules.studied

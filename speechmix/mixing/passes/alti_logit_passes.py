@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +23,8 @@ from ...adapters.capture.features import reuse_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
 from ...errors import InputError, ModelError
+from ...files.json_files import JsonObject
+from ..maps.logit_contributions import LogitTerms
 from ..measures.availability import mixing_between_layers
 from ..measures.objectives import Objective, token_logits
 from ..measures.sums_of_logits import read_at_once
@@ -72,7 +74,7 @@ def by_layers(
     objectives: Sequence[Objective],
     *,
     reference: bool,
-) -> list[dict[str, Any]]:
+) -> list[LogitTerms]:
     """ALTI-Logit: values of `LogitContributions` for each objective."""
     taken = PartsByLayer(model, view, question, inputs, objectives, {}, reference=reference)
     followed = [model.stacks[name] for name in model.capabilities.stacks_to_output]
@@ -119,7 +121,7 @@ class PartsByLayer:
         )
         self.on_block = self._parts.on_block
 
-    def values(self) -> list[dict[str, Any]]:
+    def values(self) -> list[LogitTerms]:
         """Values of `LogitContributions` for each objective, behind the pass."""
         parts, read = self._parts, self._read
         kinds = {"scores": parts.mapped, "direct": parts.direct, "layer_parts": parts.of_layers}
@@ -130,12 +132,20 @@ class PartsByLayer:
         )
         made = []
         for index in range(self._count):
-            values: dict[str, Any] = {kind: {} for kind in kinds}
+            by_kind: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in kinds}
             for (kind, name), array in zip(keys, arrays, strict=True):
-                values[kind][name] = array[:, index].astype(float)
+                by_kind[kind][name] = array[:, index].astype(float)
             embedding, norm_bias, head_bias, logit = singles[:, index].tolist()
             of_one = {"embedding": embedding, "final_norm_bias": norm_bias, "head_bias": head_bias}
-            made.append({**values, "single_parts": of_one, "logit": logit})
+            made.append(
+                LogitTerms(
+                    scores=by_kind["scores"],
+                    direct=by_kind["direct"],
+                    layer_parts=by_kind["layer_parts"],
+                    single_parts=of_one,
+                    logit=logit,
+                )
+            )
         return made
 
 
@@ -243,7 +253,7 @@ def _factor_before_head(model: Model, left: Tensor, into_head: Sequence[Tensor])
     )
 
 
-def _weighed(of_tokens: Tensor, details: Mapping[str, Any]) -> Tensor:
+def _weighed(of_tokens: Tensor, details: JsonObject) -> Tensor:
     """Rows [V, ...] of the tokens that a number is made of, added up with their weights."""
     tokens, weights = read_at_once(details)
     weighted_sum: Tensor = torch.tensordot(of_tokens.new_tensor(weights), of_tokens[tokens], dims=1)

@@ -6,20 +6,23 @@ and rows.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.features import extract_features
+from ...adapters.transformers_types import Inputs
 from ...errors import InputError
 from ...inputs.audio.prefetch import Item, ahead, read_ahead
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
     from ...adapters.model import Model
+
+T = TypeVar("T")
 
 # Bytes that one batch of (target position, source) pairs may take: on a CPU what stays near its
 # caches, which is fastest, on a GPU a share of what is free.
@@ -105,13 +108,13 @@ def prepare_ahead(
     return ahead(items, lambda clip: extract_features(model, clip), count=count)
 
 
-def in_groups(clips: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def in_groups(clips: Iterable[T], size: int) -> Iterator[list[T]]:
     clips = iter(clips)
     while batch := list(islice(clips, size)):
         yield batch
 
 
-def rows_of(inputs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def rows_of(inputs: Inputs) -> list[Inputs]:
     """Prepared inputs of a batch, one clip each, with whatever padding they have."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     sizes = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}

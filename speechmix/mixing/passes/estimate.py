@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,6 +24,7 @@ from ...adapters.binding.meta_model import outline
 from ...adapters.capture.activation_cache import FEATURES_BYTES, STATES_BYTES
 from ...adapters.delta.products import STORED_BYTES
 from ...adapters.model import Model
+from ...adapters.transformers_types import PretrainedModule
 from ...errors import InputError
 from .batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, bytes_of_a_clip
 from .operation_count import Operations, counted_operations
@@ -105,7 +106,7 @@ class Estimate:
         }
 
     @property
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """The numbers that a table of models has in a row."""
         on_gpus = self.seconds_a_clip_on_gpus
         return {
@@ -171,7 +172,7 @@ class Estimate:
 
 
 def estimate(
-    source: str | Path | Model | Any,
+    source: str | Path | Model | PretrainedModule,
     *,
     clips: int = 1,
     seconds: float = 5.0,
@@ -293,7 +294,7 @@ def rate_of(device: torch.device | str, *, width: int, inner: int, rows: int = 2
     return 2e-9 * rows * width * inner / quickest
 
 
-def _check(**counts: tuple[Any, int]) -> None:
+def _check(**counts: tuple[object, int]) -> None:
     for name, (number, least) in counts.items():
         if not isinstance(number, int) or number < least:
             raise InputError(

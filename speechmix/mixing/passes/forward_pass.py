@@ -27,6 +27,7 @@ from ...adapters.capture.precision_context import dtype_named
 from ...adapters.delta.products import TF32, Product, usable_products
 from ...adapters.model import Model
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...files.versions import versions
 from ...inputs.words.spans import Span
@@ -75,11 +76,13 @@ class Precision(NamedTuple):
         return cls(states, usable_products(dtype_named(products), model.device))
 
 
+# Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
+MapLabels = tuple[
+    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], JsonObject, np.ndarray | None
+]
+
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
-MapLabels = tuple[
-    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], dict[str, Any], np.ndarray | None
-]
 Beside = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
 
 
@@ -227,7 +230,9 @@ def scores_of_block(
         yield measure, torch.cat(parts, dim=-2) if parts[1:] else parts[0]
 
 
-def _read_by(measure: Measure, request: MixRequest, resources: Mapping[str, Any]) -> dict[str, Any]:
+def _read_by(
+    measure: Measure, request: MixRequest, resources: Mapping[str, object]
+) -> dict[str, object]:
     """The options that a measure's function takes."""
     return {
         name: resources[name] if name in resources else getattr(request, name)
@@ -239,7 +244,7 @@ def maps_by_gradients(
     model: Model,
     view: View,
     units: Mapping[str, Units],
-    provenance: Mapping[str, Any],
+    provenance: Mapping[str, Json],
     layers: Mapping[str, tuple[int, ...]],
     request: MixRequest,
     precision: Precision,
@@ -301,7 +306,7 @@ def maps_by_gradients(
 def _labelled(
     view: View,
     finished: FinishedMaps,
-    provenance: dict[str, Any],
+    provenance: JsonObject,
     layers: Mapping[str, tuple[int, ...]],
     measures: Sequence[Measure],
     request: MixRequest,
@@ -392,7 +397,7 @@ def layers_of(
 
 def map_provenance(
     model: Model, view: View, request: MixRequest, precision: Precision
-) -> dict[str, Any]:
+) -> JsonObject:
     """What a map, or what is taken apart, says of where it comes from."""
     return {
         "model": model.name,

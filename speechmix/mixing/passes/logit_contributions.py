@@ -21,9 +21,10 @@ from torch.overrides import TorchFunctionMode
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.model import Model
 from ...errors import InputError, ModelError
+from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.words.spans import Span
-from ..maps.logit_contributions import LogitContributions
+from ..maps.logit_contributions import LogitContributions, LogitTerms
 from ..maps.measure_registry import find_facts, measure_names
 from ..measures.measure import Measure
 from ..measures.objectives import Objective, objective_of, one_position_advice
@@ -153,9 +154,9 @@ def labelled_contributions(
     model: Model,
     view: View,
     measure: str,
-    values: Sequence[Mapping[str, Any]],
+    values: Sequence[LogitTerms],
     objectives: Sequence[Objective],
-    provenance: Mapping[str, Any],
+    provenance: Mapping[str, Json],
     precision: Precision,
     *,
     rounded: torch.dtype | None = None,
@@ -186,7 +187,7 @@ def labelled_contributions(
 
 def contributions_provenance(
     model: Model, view: View, request: MixRequest, precision: Precision, measure: Measure
-) -> dict[str, Any]:
+) -> JsonObject:
     """What contributions say of where they come from, with the measure's own options."""
     return {
         **map_provenance(model, view, request, precision),
@@ -202,7 +203,9 @@ def check_splits_logits(model: Model, measure: str) -> None:
         check(model)
 
 
-def logit_objective(option: Any, model: Model, view: View, measure: str) -> Objective:
+def logit_objective(
+    option: ObjectiveOption | Objective, model: Model, view: View, measure: str
+) -> Objective:
     """Objective that is a logit at a position, or a difference of two; or a label's, which LRP
     takes wherever it is read."""
     objective = objective_of(option, model, view.item, view.prepared)

@@ -7,9 +7,9 @@ objective.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...adapters.capture.device_copy import to_host
+from ..maps.logit_contributions import LogitTerms
 from ..measures.objectives import Objective
 from ..measures.registry import implement
 from ..measures.relevance_pass import check_lrp_covers
@@ -21,7 +21,7 @@ from .lrp_logit import relevance_parts
 
 def alti_logit(
     run: LogitPass, objectives: Sequence[Objective], *, reference: bool = False
-) -> list[dict[str, Any]]:
+) -> list[LogitTerms]:
     """Return ALTI-Logit's contributions, by a pass that tells what is read and one that takes
     attention blocks apart.
 
@@ -31,7 +31,7 @@ def alti_logit(
     return by_layers(run.model, run.view, run.request, run.inputs, objectives, reference=reference)
 
 
-def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
     """Return DecompX's contributions, in one row for all layers."""
     by_source, outside, logits = to_host(
         list(carried_parts(run.model, run.view, run.inputs, objectives))
@@ -48,7 +48,7 @@ def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, A
     ]
 
 
-def lrp(run: LogitPass, objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+def lrp(run: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
     """Return LRP's contributions, by relevance that one pass propagates back."""
     return relevance_parts(run.model, run.view, run.inputs, objectives)
 

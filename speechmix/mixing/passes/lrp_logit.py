@@ -10,7 +10,6 @@ nothing else was lost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +19,10 @@ from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
-from ..measures.gradient_pass import replaced_states
+from ..maps.logit_contributions import LogitTerms
 from ..measures.objectives import Objective
 from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, RelevanceLocation, RelevanceRules
+from ..measures.state_replacement import replaced_states
 from ..measures.sums_of_logits import read_at_once
 from .logit_parts import members_of
 from .views import View
@@ -32,7 +32,7 @@ States = dict[tuple[str, int], Tensor]
 
 def relevance_parts(
     model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
-) -> list[dict[str, Any]]:
+) -> list[LogitTerms]:
     """Values of `LogitContributions` for each objective."""
     states, units, values = _run(model, view, inputs, objectives)
     ends, made = [*states.values(), *units.values()], []
@@ -95,7 +95,7 @@ def _values(
     absorbed: Mapping[RelevanceLocation, float],
     objective: Objective,
     logit: float,
-) -> dict[str, Any]:
+) -> LogitTerms:
     sides = [name for name in model.stacks if name != "cross"]
     scores, outside = {}, 0.0
     for side in sides:

@@ -8,13 +8,14 @@ behind the mask alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...adapters.generation.text_tokens import MASK
 from ...adapters.model import Model
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import as_word_request, refuse_parts
+from ..measures.objectives import Objective
 from .request import ObjectiveOption
+from .views import Item
 
 
 def is_masked_model(model: Model) -> bool:
@@ -39,7 +40,9 @@ def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]
     return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings
 
 
-def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any, list[Any]]:
+def mask_target(
+    model: Model, item: Item, objectives: Sequence[ObjectiveOption | Objective]
+) -> tuple[Item, list[ObjectiveOption | Objective]]:
     """Return the item with its target masked and the objectives that are read there, where a masked
     model predicts the target.
 
@@ -61,9 +64,9 @@ def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any
     if not (isinstance(item, Sentence) and any(reads_target) and is_masked_model(model)):
         return item, list(objectives)
     masked, spellings = masked_target(item)
-    if masked is item:  # no target, or the mask itself
+    if masked is item or spellings is None:  # no target, or the mask itself
         return item, list(objectives)
-    at_mask: dict[Any, Any] = (
+    at_mask: dict[str, ObjectiveOption] = (
         {"auto": spellings, "logit": spellings[:1]} if isinstance(spellings, tuple) else {}
     )
     if item.foil is not None:
@@ -71,7 +74,7 @@ def mask_target(model: Model, item: Any, objectives: Sequence[Any]) -> tuple[Any
     return masked, [at_mask.get(one, one) if isinstance(one, str) else one for one in objectives]
 
 
-def _reads_target(objective: Any) -> bool:
+def _reads_target(objective: object) -> bool:
     """Whether an objective is a name or a spelling: then what it reads is the target."""
     if isinstance(objective, str):
         return True

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ...adapters.model import Model
+from ...adapters.transformers_types import Inputs
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
@@ -31,7 +32,7 @@ from .views import Item
 
 def mix(
     model: Model,
-    clip: Clip | Sentence | str | Mapping[str, Any] | Iterable[Clip | Sentence | str],
+    clip: Clip | Sentence | str | Inputs | Iterable[Clip | Sentence | str],
     *,
     measures: str | Sequence[str] = ("value_zeroing",),
     stacks: str | Sequence[str] | None = None,

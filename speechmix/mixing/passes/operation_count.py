@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,7 @@ from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta.products import Product
 from ...adapters.generation.text_tokens import most_positions
 from ...adapters.model import Model
+from ...adapters.transformers_types import HookArguments, HookKeywords
 from ...errors import InputError
 from ..measures.availability import check_defined
 from ..measures.measure import Measure
@@ -92,11 +92,11 @@ class OperationCounter(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: Any,
+        func: torch._ops.OpOverload,
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
             return torch.ones((), dtype=args[0].dtype).item()
@@ -251,7 +251,7 @@ def _within_layers(
     with ExitStack() as hooks:
         for module, name in layers.items():
 
-            def end(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
+            def end(module: nn.Module, args: object, output: object, name: str = name) -> None:
                 counts[name] += (times[name] - 1) * (counting.operations - begun.pop())
 
             begin = module.register_forward_pre_hook(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -16,11 +15,12 @@ from ...adapters.generation.audio_prompt import locate_audio_tokens
 from ...adapters.generation.model_inputs import HashedInputs, Prepared
 from ...adapters.generation.tokens import Tokens
 from ...adapters.model import Model
+from ...adapters.transformers_types import Inputs
 from ...errors import InputError
 from ...files.cache_keys import digest
 
 
-def prepared_from(inputs: Mapping[str, Any], model: Model) -> Prepared:
+def prepared_from(inputs: Inputs, model: Model) -> Prepared:
     """Prepared inputs of one clip or text, checked, with their tokens."""
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
@@ -66,7 +66,7 @@ def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
         raise InputError(f"{model.name} takes {main!r} as {kind} numbers; found {types}")
 
 
-def fingerprint_of_inputs(inputs: Mapping[str, Any]) -> str:
+def fingerprint_of_inputs(inputs: Inputs) -> str:
     """Hash of prepared inputs: names, types, shapes and every number."""
     tensors = {
         name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, RequestedSpan
 from ..maps.measure_registry import STACKS, check_gives_maps, measure_facts, measure_names
 from ..maps.numerics import DISTANCES
@@ -117,14 +118,14 @@ class MixRequest:
         return cls.of(options)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The request as options of `mix`."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """The options as JSON knows them, to be stored and compared: lists for sequences, names for
         torch's types."""
-        description: dict[str, Any] = json.loads(
+        description: JsonObject = json.loads(
             json.dumps({name: _plain(value) for name, value in self.options.items()}, default=str)
         )
         return description
@@ -137,7 +138,7 @@ def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
     return (value,) if isinstance(value, str | int) else tuple(dict.fromkeys(value))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Json:
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
         return [_plain(part) for part in value]
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
@@ -182,7 +183,7 @@ def _check(request: MixRequest) -> None:
         raise InputError(f"window is (start, end) in seconds, with units='frame'; found {window!r}")
 
 
-def _check_objective(option: Any) -> None:
+def _check_objective(option: object) -> None:
     """Raise `InputError` unless an option of `mix` is an objective: a name, a callable or a
     tuple."""
     if callable(option) or (isinstance(option, str) and option in OBJECTIVES):

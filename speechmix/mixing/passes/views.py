@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ...adapters.capture.block import Block
 from ...adapters.generation.audio_prompt import describe_prompt_and_answer
@@ -25,17 +24,21 @@ from ...adapters.generation.generated_texts import (
 from ...adapters.generation.model_inputs import Prepared
 from ...adapters.generation.transcription import feed_generated_text, provided_decoder_text
 from ...adapters.model import Model
+from ...adapters.transformers_types import Inputs
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import stored_cue
 from ...inputs.words.spans import Span
+from ...inputs.words.text_words import TextWord
+from ...inputs.words.timed_words import Word
 from ..measures.unit_positions import Units
 from .prepared_inputs import fingerprint_of_inputs, prepared_from
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
 from .requested_spans import audio_spans, checked_spans
 
-Item = Clip | Sentence | str | Mapping[str, Any]
+Item = Clip | Sentence | str | Inputs
 
 
 def make_view(model: Model, item: Item, question: MixRequest) -> View:
@@ -76,8 +79,8 @@ class View(ABC):
 
     prepared: Prepared
 
-    def __init__(self, model: Model, item: Any, question: MixRequest):
-        self.item: Clip | Sentence | None = None if isinstance(item, Mapping) else item
+    def __init__(self, model: Model, item: Item, question: MixRequest):
+        self.item: Clip | Sentence | None = item if isinstance(item, Clip | Sentence) else None
         self._model, self._question = model, question
         self._encoder = None if question.spans is None else checked_spans(question.spans)
         self._decoder: list[Span] | None = None  # of a model that has a decoder alone
@@ -95,7 +98,7 @@ class View(ABC):
         pass."""
 
     @abstractmethod
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> JsonObject:
         """What a map says of the item it is of."""
 
     @property
@@ -107,7 +110,7 @@ class View(ABC):
             and generated_text_key(self._model, self.item) in self._model.generated_texts
         )
 
-    def _fed_to_decoder(self) -> dict[str, Any]:
+    def _fed_to_decoder(self) -> JsonObject:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the
         prefix, another text."""
         tokens, written, prefix = (
@@ -119,7 +122,7 @@ class View(ABC):
             return describe_prompt_and_answer(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
             return {}
-        told: dict[str, Any] = {}
+        told: JsonObject = {}
         if self._model.hears:
             told["decoder_prefix"] = "".join(tokens.labels[: tokens.n_prefix])
         if written is not None:
@@ -251,7 +254,7 @@ class ClipView(View):
             )
         self._encoder = self._encoder or audio_spans(self.item, grid, self._question)
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> JsonObject:
         clip = self.item
         return {
             "clip": clip.name,
@@ -297,7 +300,7 @@ class SentenceView(View):
             feed_generated_text(self._model, self.prepared, written)
         self._label_tokens()
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> JsonObject:
         told = {name: getattr(self.item, name) for name in ("text", "target", "foil")}
         told |= {
             "clip": self.item.name,
@@ -310,7 +313,7 @@ class SentenceView(View):
 class InputsView(View):
     """Prepared inputs of one clip or text: frames or tokens, or given spans."""
 
-    def __init__(self, model: Model, item: Mapping[str, Any], question: MixRequest):
+    def __init__(self, model: Model, item: Inputs, question: MixRequest):
         super().__init__(model, item, question)
         self._inputs = item
 
@@ -326,7 +329,7 @@ class InputsView(View):
             heard = self.prepared.audio_tokens
             self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> JsonObject:
         return {
             **_NOTHING,
             "fingerprint": fingerprint_of_inputs(self._inputs),
@@ -335,7 +338,7 @@ class InputsView(View):
 
 
 _VIEWS: dict[str, type[ClipView] | type[SentenceView]] = {"audio": ClipView, "text": SentenceView}
-_NOTHING: dict[str, Any] = dict.fromkeys(
+_NOTHING: JsonObject = dict.fromkeys(
     (
         "clip",
         "fingerprint",
@@ -353,6 +356,6 @@ _NOTHING: dict[str, Any] = dict.fromkeys(
 
 def _in_pieces(item: Clip | Sentence) -> dict[str, list[int]]:
     """Which words are in several pieces; nothing where none is."""
-    words: Sequence[Any] = item.words or ()
+    words: Sequence[Word | TextWord] = item.words or ()
     indices = [index for index, word in enumerate(words) if word.pieces]
     return {"in_pieces": indices} if indices else {}
