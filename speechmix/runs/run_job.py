@@ -27,8 +27,8 @@ from .aligned_clips import AlignedClips, Progress
 from .kinds.result_kind import ClipSnapshot, ResultKind
 from .merging import (
     Marker,
-    begun_shards,
     missing_shards,
+    shard_labels,
     write_job_tables,
     write_skipped,
     write_tables,
@@ -328,7 +328,7 @@ class StartedJob:
             write_tables(folder, markers, job.clips, job.report, kinds)
             with ExitStack() as locks:
                 try:
-                    for label in begun_shards(folder):
+                    for label in shard_labels(folder):
                         locks.enter_context(locked(folder.shards, label))
                 except StorageError:
                     return  # one of them was started again: it will
@@ -363,6 +363,6 @@ def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
             yield
         return
     with writing_to(folder.path), ExitStack() as shards:
-        for label in begun_shards(folder):
+        for label in shard_labels(folder):
             shards.enter_context(locked(folder.shards, label))
         yield
