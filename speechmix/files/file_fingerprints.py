@@ -42,8 +42,8 @@ class FileMark(NamedTuple):
             If it is none.
         """
         match stored:
-            case [int(), str()]:
-                return cls(*stored)
+            case [int(size), str(checksum)]:
+                return cls(size, checksum)
             case int():
                 return cls(stored)
         raise InputError(f"expected the size of a file and its hash, found {stored!r:.100}")
