@@ -298,7 +298,7 @@ def pages(out: Path) -> None:
     """Print what the page says of real runs of changed models."""
     import speechmix
     from speechmix.inputs import bundled
-    from speechmix.reporting.pages.cue_need_section import short_answers
+    from speechmix.reporting.pages.cue_need_sentences import short_answers
     from speechmix.reporting.pages.study_results import Study
     from speechmix.reporting.pages.study_tables import contribution_cells, stack_rows
     from speechmix.runs.score_clips import score_clips

@@ -15,7 +15,7 @@ from torch import nn
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.reporting.pages.clip_groups import grouped_clips
-from speechmix.reporting.pages.cue_need_section import short_answers
+from speechmix.reporting.pages.cue_need_sentences import short_answers
 from speechmix.reporting.pages.study_tables import (
     contribution_cells,
     layer_rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reporting.pages.cue_need_section import joint_sentences, short_answers
+from speechmix.reporting.pages.cue_need_sentences import joint_sentences, short_answers
 from speechmix.reporting.pages.cue_need_tables import (
     controls_table,
     format_need_table,

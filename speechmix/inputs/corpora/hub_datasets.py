@@ -9,27 +9,18 @@ where in its file they are. The paper's annotated set (hosein-m/french_homophone
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.table_files import RowError
 from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
-from ..words.timed_words import Word
-from ..words.word_lookup import comparable
+from .annotated_homophones import annotated_row
 from .columns import Features, HubData, audio_and_text
 from .corpus_names import CorpusSource
 from .dataset_files import StoredRow, arrow_rows, parquet_files, parquet_rows
 
-# What the published determiners say of their noun, in the form in which words are compared (l, not
-# l').
-_NUMBERS = {
-    **dict.fromkeys(("le", "la", "l", "un", "une"), "s"),
-    **dict.fromkeys(("les", "des"), "p"),
-}
 _AFAR = ("hf://", "https://", "http://")  # not file://, which is here
-_PAPER = ("transcription", "cue_word", "target_word", "alignment")
 
 
 def is_dataset_folder(path: Path) -> bool:
@@ -231,78 +222,4 @@ def _row(
         meta=meta,
         origin=origin,
     )
-    if not all(name in cells for name in _PAPER):
-        return row
-    try:
-        return _annotated(row, cells)
-    except RowError:
-        raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        reason = (
-            "expected an alignment with intervals (word, start, end), cue and target, found "
-            f"others ({error!r})"
-        )
-        raise RowError("unreadable row", reason[:400]) from error
-
-
-def _annotated(row: Row, cells: JsonObject) -> Row:
-    """Words, cue and target of the paper's annotated set; of determiner, noun and verb both
-    readings."""
-    intervals = (cells["alignment"] or {}).get("intervals") or []
-    if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
-        intervals = [
-            dict(zip(intervals, values, strict=True))
-            for values in zip(*intervals.values(), strict=True)
-        ]
-    words = tuple(Word(_label(i), float(i["start"]), float(i["end"])) for i in intervals)
-    label = str(cells.get("label_number", "")).lower()
-    number = "s" if "sing" in label else "p" if "plur" in label else None
-    pairs: list[JsonObject] = []
-    for target, indices in (
-        ("target_word", "target_indices"),
-        ("target_word_2", "target_indices_2"),
-    ):
-        if cells.get(target):
-            places = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
-            if places is None or not all(0 <= place < len(words) for place in places):
-                reason = (
-                    f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this "
-                    "order, in its alignment"
-                )
-                raise RowError("pair not found", reason)
-            cue_index, target_index = places
-            pair = {
-                "cue": cue_index,
-                "target": target_index,
-                "template": cells.get("template"),
-                "number": number,
-            }
-            if (
-                pairs
-            ):  # the verb: its cue is determiner and noun; the label is its number, not the noun's
-                pair["cue"] = (cue_index, pairs[0]["target"])
-                pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
-            pairs.append(pair)
-    return replace(row, words=words, pairs=tuple(pairs))
-
-
-def _label(interval: JsonObject) -> str:
-    name = next((name for name in ("word", "label") if name in interval), "text")
-    return str(interval[name])
-
-
-def _stored(cells: JsonObject, indices: str) -> tuple[int, int] | None:
-    """Return the indices into the alignment's words that the data set itself holds, if it does."""
-    cue, target = ((cells.get(name) or {}).get("enc") or [] for name in ("cue_indices", indices))
-    return (cue[0], target[0]) if len(cue) == len(target) == 1 else None
-
-
-def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] | None:
-    """Return the cue nearest before the last target, and the first target behind it: the published
-    rule."""
-    cues, targets = (
-        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)]
-        for text in (cue, target)
-    )
-    before = [i for i in cues if targets and i < targets[-1]]
-    return (before[-1], next(i for i in targets if i > before[-1])) if before else None
+    return annotated_row(row, cells)

@@ -33,8 +33,9 @@ from ...adapters.capture.block import Block, first_output
 from ...adapters.capture.forward_pass import Capture
 from ...errors import InputError
 from .availability import mixing_between_layers
-from .gradient_pass import RetainedGraph, replaced_states
+from .gradient_pass import RetainedGraph
 from .objectives import one_position_advice
+from .state_replacement import replaced_states
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
@@ -44,8 +45,7 @@ if TYPE_CHECKING:
     from .gradient_pass import GradientPass, SharedPasses
     from .unit_positions import Units
 
-# Bytes of attention weights that are in memory at once: those of one head of a Whisper's 1,500
-# frames.
+# Bytes of attention weights in memory at once: those of one head of a Whisper's 1,500 frames.
 _WEIGHTS_BYTES = 2**24
 
 ForwardHook = Callable[[nn.Module, object, object], None]
@@ -105,8 +105,7 @@ def position_read(run: GradientPass) -> int:
     if position is None:
         raise InputError(
             "chefer reads one row of its relevances, so it explains what is read at one position; "
-            "the objective is "
-            f"{details['kind']!r} of {details.get('label', 'something else')!r}. "
+            f"the objective is {details['kind']!r} of {details.get('label', 'something else')!r}. "
             f"{one_position_advice(run.model)}"
         )
     return position
@@ -282,23 +281,20 @@ def _check_positions(
     if n_logits and n_logits[-1] != n_positions:
         raise InputError(
             f"chefer: {model.name} gives {n_logits[-1]} logits for {n_positions} positions of its "
-            "last layer, so no row of "
-            "attention is that of a logit. Use gradient_input"
+            "last layer, so no row of attention is that of a logit. Use gradient_input"
         )
 
 
 def _check_read_alone(
     model: Model, gradient_of: Mapping[tuple[str, int], Tensor], position: int
 ) -> None:
-    """Raise `InputError` if the number depends on what the last layer attends to at other positions
-    too."""
+    """Raise `InputError` if the number depends on other positions of the last layer's attention."""
     reading = model.capabilities.output_stack
     of_last = gradient_of[reading, len(model.stacks[reading]) - 1]
     rows = of_last[0].any(dim=-1).nonzero().flatten().tolist()
     if set(rows) - {position}:
         raise InputError(
             f"chefer reads one row of its relevances, here that of position {position}; the head "
-            f"of {model.name} reads "
-            f"{len(rows)} positions together (it takes a mean over them, or a convolution). Use "
-            "gradient_input"
+            f"of {model.name} reads {len(rows)} positions together (it takes a mean over them, or "
+            "a convolution). Use gradient_input"
         )

@@ -9,21 +9,19 @@ more memory than one that is used once.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.features import wrap_encoder_states
-from ...adapters.capture.packed_states import pack_like, unpack_states
-from ...adapters.transformers_types import HookArguments, HookKeywords
+from ...adapters.transformers_types import HookKeywords
 from ...errors import InputError
+from .state_replacement import replaced_states
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 # States that enter layers, by stack and layer.
 States = dict[tuple[str, int], Tensor]
-# What replaces the states that enter a layer: of stack, layer and states.
-StateChange = Callable[[str, int, Tensor], Tensor]
 T = TypeVar("T")
 Key = TypeVar("Key")
 
@@ -285,39 +281,3 @@ class SharedPasses:
 
     def _run(self, inputs: Mapping[str, Tensor]) -> ModelOutput:
         return self.model.run_with_head(inputs)
-
-
-@contextmanager
-def replaced_states(
-    model: Model, layers: Mapping[str, Sequence[int]], change: StateChange
-) -> Iterator[None]:
-    """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers;
-    undone on leaving.
-
-    The states of "cross" are those of the encoder.
-    """
-    with ExitStack() as hooks:
-        for stack, indices in layers.items():
-            for index in indices:
-                hook = _replacing(stack, index, change)
-                layer = model.stacks[stack].layers[index].module
-                hooks.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
-        yield
-
-
-def _replacing(
-    stack: str, index: int, change: StateChange
-) -> Callable[..., tuple[HookArguments, HookKeywords]]:
-    def hook(
-        layer: nn.Module, args: HookArguments, kwargs: HookKeywords
-    ) -> tuple[HookArguments, HookKeywords]:
-        names = list(inspect.signature(layer.forward).parameters)
-        name = "encoder_hidden_states" if stack == "cross" else names[0]
-        before = kwargs[name] if name in kwargs else args[names.index(name)]
-        changed = pack_like(before, change(stack, index, unpack_states(before)))
-        if name in kwargs:
-            return args, {**kwargs, name: changed}
-        place = names.index(name)
-        return (*args[:place], changed, *args[place + 1 :]), kwargs
-
-    return hook

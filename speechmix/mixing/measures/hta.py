@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ...adapters.capture.block import first_output
 from ...adapters.capture.packed_states import unpack_states
 from ...errors import InputError
-from .gradient_pass import replaced_states
+from .state_replacement import replaced_states
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack

@@ -267,8 +267,7 @@ class RelevanceRules(TorchFunctionMode):
 
 
 def _attention_again(*states: Tensor, **options: Any) -> Tensor:
-    """`relevance_through_attention`, whose weights [H, Q, K] are not held for the way back but computed again,
-    one layer at a time."""
+    """`relevance_through_attention`; its weights [H, Q, K] are computed again on the way back."""
     attended: Tensor = checkpoint(
         partial(relevance_through_attention, **options),
         *states,

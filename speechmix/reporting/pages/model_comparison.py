@@ -37,7 +37,7 @@ from .combined_runs import (
     mixing_quarters,
     shared_options,
 )
-from .cue_need_section import short_answers
+from .cue_need_sentences import short_answers
 from .cue_need_tables import main_measure
 from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS, model_pairs, pair_sentences

@@ -11,7 +11,7 @@ from ...evaluation.cue_need import CHANCE, CHANCE_MARGIN, MARGIN, groups_for_equ
 from ...evaluation.statistics.grouped_means import distinct, taken
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, contributing_versions
-from .cue_need_section import joint_sentences
+from .cue_need_sentences import joint_sentences
 from .cue_need_tables import controls_table, format_need_table, need_by_number
 from .html_page import Item
 from .page_sections import PageContent, PageSection

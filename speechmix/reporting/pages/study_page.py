@@ -19,7 +19,7 @@ from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun
 from ...runs.results.run_folder import RUNNING
-from .cue_need_section import short_answers
+from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
 from .faithfulness_section import FAITHFULNESS
 from .html_page import FirstScreen, Picture, render_page

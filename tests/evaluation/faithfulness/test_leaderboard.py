@@ -12,6 +12,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import leaderboard as boards
 from speechmix.evaluation.faithfulness.layer_choice import with_best_layer
+from speechmix.evaluation.faithfulness.leaderboard_sentences import sentence
 from speechmix.evaluation.faithfulness.words import LAYER
 from speechmix.evaluation.statistics.sign_flips import corrected_p
 
@@ -54,7 +55,7 @@ def test_a_measure_that_is_better_is_named_with_its_numbers():
     assert good["better"]
     assert good["p"] == max(good[["p_random", "p_length", "p_position"]])
     assert not board[board["measure"] == "bad"].iloc[0]["better"]
-    said = boards.sentence(board, judge="silence", metric="spearman")
+    said = sentence(board, judge="silence", metric="spearman")
     assert said.startswith(
         "By silence (spearman, 20 clips in 20 groups) good (encoder, mean) with 0.9"
     )
@@ -80,7 +81,7 @@ def test_none_is_better_than_length_is_said():
         ("slave", "mean"): length + generator.normal(0, 0.02, 20),
     }
     board = boards.leaderboard(values_of(rows), judge="silence", metric="spearman")
-    said = boards.sentence(board, judge="silence", metric="spearman")
+    said = sentence(board, judge="silence", metric="spearman")
     assert "none of 1 ways to rank words is surely better than the order by length." in said
 
 
@@ -95,7 +96,7 @@ def test_with_few_groups_nothing_is_compared_and_the_sentence_says_how_many_are_
     good = board.set_index("measure").loc["good"]
     assert (good["groups"], good["note"], good["better"]) == (4, "too few groups", False)
     assert np.isnan(good[["low", "high", "p"]].astype(float)).all()
-    said = boards.sentence(board, judge="silence", metric="spearman")
+    said = sentence(board, judge="silence", metric="spearman")
     assert said.startswith(
         "By silence (spearman, 8 clips in 4 groups) no measure can be compared: that needs 8 groups"
     )
@@ -120,7 +121,7 @@ def test_a_row_that_only_two_groups_have_silences_nobody():
         last = board.iloc[-1]
         assert (last["measure"], last["note"], last["groups"]) == ("rare", "too few groups", 2)
         pd.testing.assert_frame_equal(board.iloc[:-1], without)
-        assert "fewer than 8 groups have a number: rare (encoder, mean)." in boards.sentence(
+        assert "fewer than 8 groups have a number: rare (encoder, mean)." in sentence(
             board, judge="silence", metric="spearman"
         )
     assert named == 15

@@ -1,9 +1,8 @@
-"""Contribution and need together: the numbers and the sentences of the page's first screen.
+"""Contribution and need together, in sentences.
 
-In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: what
-spelling loses without the cue, by stack, layer and number; and sentences for each model and side
-that say both how much the cue contributes in each stack, and whether ablating it there lowers
-spelling accuracy.
+In: the rows of whole stacks, and what spelling loses without the cue (`cue_need_tables`). Out: for
+each model and side, how much the cue contributes in each stack, and whether ablating it there
+lowers spelling accuracy.
 """
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+"""Rows of the annotated set of French homophones, hosein-m/french_homophone_asr (Mohebbi et al.
+2023), recognised by its columns: its words with times, its cue and its target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...files.json_files import JsonObject
+from ...files.table_files import RowError
+from ..clips.rows import Row
+from ..words.timed_words import Word
+from ..words.word_lookup import comparable
+
+# What the published determiners say of their noun, in the form in which words are compared (l, not
+# l').
+_NUMBERS = {
+    **dict.fromkeys(("le", "la", "l", "un", "une"), "s"),
+    **dict.fromkeys(("les", "des"), "p"),
+}
+_COLUMNS = ("transcription", "cue_word", "target_word", "alignment")
+
+
+def annotated_row(row: Row, cells: JsonObject) -> Row:
+    """Add words, cue and target to a row of the annotated set; return any other row as it is.
+
+    Raises
+    ------
+    RowError
+        If the row's annotation cannot be read, or does not hold its cue and target.
+    """
+    if not all(name in cells for name in _COLUMNS):
+        return row
+    try:
+        return _with_pairs(row, cells)
+    except RowError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        reason = (
+            "expected an alignment with intervals (word, start, end), cue and target, found "
+            f"others ({error!r})"
+        )
+        raise RowError("unreadable row", reason[:400]) from error
+
+
+def _with_pairs(row: Row, cells: JsonObject) -> Row:
+    """Words, cue and target of the paper's annotated set; of determiner, noun and verb both
+    readings."""
+    intervals = (cells["alignment"] or {}).get("intervals") or []
+    if isinstance(intervals, dict):  # a sequence of structures comes as a structure of lists
+        intervals = [
+            dict(zip(intervals, values, strict=True))
+            for values in zip(*intervals.values(), strict=True)
+        ]
+    words = tuple(Word(_label(i), float(i["start"]), float(i["end"])) for i in intervals)
+    label = str(cells.get("label_number", "")).lower()
+    number = "s" if "sing" in label else "p" if "plur" in label else None
+    pairs: list[JsonObject] = []
+    for target, indices in (
+        ("target_word", "target_indices"),
+        ("target_word_2", "target_indices_2"),
+    ):
+        if cells.get(target):
+            places = _stored(cells, indices) or _nearest(words, cells["cue_word"], cells[target])
+            if places is None or not all(0 <= place < len(words) for place in places):
+                reason = (
+                    f"the words {cells['cue_word']!r} and {cells[target]!r} are not, in this "
+                    "order, in its alignment"
+                )
+                raise RowError("pair not found", reason)
+            cue_index, target_index = places
+            pair = {
+                "cue": cue_index,
+                "target": target_index,
+                "template": cells.get("template"),
+                "number": number,
+            }
+            # Of the verb the cue is determiner and noun; the label is its number, not the noun's.
+            if pairs:
+                pair["cue"] = (cue_index, pairs[0]["target"])
+                pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
+            pairs.append(pair)
+    return replace(row, words=words, pairs=tuple(pairs))
+
+
+def _label(interval: JsonObject) -> str:
+    name = next((name for name in ("word", "label") if name in interval), "text")
+    return str(interval[name])
+
+
+def _stored(cells: JsonObject, indices: str) -> tuple[int, int] | None:
+    """Return the indices into the alignment's words that the data set itself holds, if it does."""
+    cue, target = ((cells.get(name) or {}).get("enc") or [] for name in ("cue_indices", indices))
+    return (cue[0], target[0]) if len(cue) == len(target) == 1 else None
+
+
+def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] | None:
+    """Return the cue nearest before the last target, and the first target behind it: the published
+    rule."""
+    cues, targets = (
+        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)]
+        for text in (cue, target)
+    )
+    before = [i for i in cues if targets and i < targets[-1]]
+    return (before[-1], next(i for i in targets if i > before[-1])) if before else None
