@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from os import PathLike
-from typing import Any
 
 _AS_TEXT = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str).encode
 
 
-def digest(content: Any) -> str:
+def digest(content: object) -> str:
     """Hash of a value, 32 hexadecimal digits; lists and tuples count as the same, the order of a
     dictionary does not.
 

@@ -8,7 +8,7 @@ a complaint.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError
 from .cache_keys import file_digest
@@ -33,7 +33,7 @@ class FileMark(NamedTuple):
         return cls(path.stat().st_size, file_digest(path))
 
     @classmethod
-    def read(cls, stored: Any) -> FileMark:
+    def read(cls, stored: object) -> FileMark:
         """Return a mark as JSON has it: size and hash, or the size alone.
 
         Raises
@@ -42,8 +42,8 @@ class FileMark(NamedTuple):
             If it is none.
         """
         match stored:
-            case [int(), str()]:
-                return cls(*stored)
+            case [int(size), str(checksum)]:
+                return cls(size, checksum)
             case int():
                 return cls(stored)
         raise InputError(f"expected the size of a file and its hash, found {stored!r:.100}")

@@ -54,7 +54,7 @@ def parse_json(text: str, *, where: str) -> Json:
     return content
 
 
-def write_checked_json(path: str | PathLike[str], content: Mapping[str, Any]) -> None:
+def write_checked_json(path: str | PathLike[str], content: Mapping[str, object]) -> None:
     """Write a JSON object with a checksum of its content, whole or not at all.
 
     Examples
@@ -68,7 +68,7 @@ def write_checked_json(path: str | PathLike[str], content: Mapping[str, Any]) ->
     write_json(path, {**content, "checksum": digest(json.loads(json.dumps(content)))})
 
 
-def read_checked_json(path: str | PathLike[str]) -> dict[str, Any]:
+def read_checked_json(path: str | PathLike[str]) -> JsonObject:
     """Return the object that `write_checked_json` wrote.
 
     Raises
@@ -85,7 +85,7 @@ def read_checked_json(path: str | PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def read_json_object(path: str | PathLike[str]) -> dict[str, Any]:
+def read_json_object(path: str | PathLike[str]) -> JsonObject:
     """Return the object that a JSON file holds.
 
     Raises

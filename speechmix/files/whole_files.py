@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from .recorded_checksums import replace_recorded
 from .unfinished_files import unfinished_name
@@ -97,6 +96,6 @@ def write_text(path: str | PathLike[str], text: str) -> None:
         unfinished.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | PathLike[str], content: Any) -> None:
+def write_json(path: str | PathLike[str], content: object) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False))

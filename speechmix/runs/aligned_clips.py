@@ -24,7 +24,7 @@ from .results.part_files import Owner
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 from .results.tidy_tables import facts_of
-from .word_times import MOST_TEXTGRIDS, WORDS, keep_textgrid, with_words
+from .word_times import MOST_TEXTGRIDS, WORDS, keep_textgrid, load_or_align
 
 Item = TypeVar("Item")
 Skip = Callable[[str, object], None]
@@ -111,7 +111,7 @@ class AlignedClips:
         says what is doubtful."""
         if clip.words is not None or not (clip.text or self._needs_words):
             return clip, []
-        aligned, key, is_new = with_words(results, clip, self._aligner, self._method)
+        aligned, key, is_new = load_or_align(results, clip, self._aligner, self._method)
         if self._is_run and len(self._clips) <= MOST_TEXTGRIDS:
             keep_textgrid(self._folder, aligned, replace=is_new)
         return aligned, [key]

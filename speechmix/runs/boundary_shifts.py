@@ -18,7 +18,7 @@ from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
-from .results.stored_clips import clip_of, maps_of_clip
+from .results.stored_clips import maps_of_clip, read_stored_clip
 from .results.table_writer import TableWriter
 from .results.tidy_tables import contribution_table
 from .scored_run import Run
@@ -108,7 +108,8 @@ def _scored_again(
     for name in names:
         try:
             candidates.append(
-                at_hand.get(name) or clip_of(run, name, maps_of_clip(run, name), audio=audio)
+                at_hand.get(name)
+                or read_stored_clip(run, name, maps_of_clip(run, name), audio=audio)
             )
         except SpeechmixError as error:  # another recording by now, in which the words cannot be
             report(f"{name}  SKIPPED: {error}")

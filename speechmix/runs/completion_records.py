@@ -91,7 +91,7 @@ class Marker:
             return None
 
 
-def begun_shards(folder: RunFolder) -> list[str]:
+def shard_labels(folder: RunFolder) -> list[str]:
     """Labels of the shards, of whatever number, that some process has held."""
     return sorted(
         path.name.removeprefix(f"{LOCK}-") for path in folder.shards.glob(f"{LOCK}-*-of-*[0-9]")

@@ -24,7 +24,7 @@ from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
 from .aligned_clips import AlignedClips, Progress
-from .completion_records import Marker, begun_shards, missing_shards
+from .completion_records import Marker, missing_shards, shard_labels
 from .kinds.result_kind import ClipSnapshot, ResultKind
 from .merging import write_job_tables, write_skipped, write_tables
 from .model_run import ModelRun, RunRequest
@@ -322,7 +322,7 @@ class StartedJob:
             write_tables(folder, markers, job.clips, job.report, kinds)
             with ExitStack() as locks:
                 try:
-                    for label in begun_shards(folder):
+                    for label in shard_labels(folder):
                         locks.enter_context(locked(folder.shards, label))
                 except StorageError:
                     return  # one of them was started again: it will
@@ -357,6 +357,6 @@ def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
             yield
         return
     with writing_to(folder.path), ExitStack() as shards:
-        for label in begun_shards(folder):
+        for label in shard_labels(folder):
             shards.enter_context(locked(folder.shards, label))
         yield

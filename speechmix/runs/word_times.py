@@ -28,7 +28,7 @@ WORDS = "words"  # kind of result
 MOST_TEXTGRIDS = 1_000  # clips of a run, above which there is no TextGrid for each
 
 
-def with_words(
+def load_or_align(
     results: Results, clip: Clip, aligner: Model | None, method: str
 ) -> tuple[Clip, Key, bool]:
     """Return a clip that has text with its words, their key, and whether they were aligned now and

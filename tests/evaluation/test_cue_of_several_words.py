@@ -25,7 +25,7 @@ from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.plots import panels
 from speechmix.reporting.plots.one_clip import clip_figure
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
+from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from tests import oracle
 from tests.conftest import trained
@@ -182,7 +182,7 @@ def test_from_the_scores_to_the_page(clip, tmp_path):
         )
         np.testing.assert_allclose(rows.contribution, singly, atol=1e-6)
     stored = maps_of_clip(open_run(run.out), clip.name)
-    again = clip_of(open_run(run.out), clip.name, stored)
+    again = read_stored_clip(open_run(run.out), clip.name, stored)
     assert (again.cue, again.fingerprint) == (clip.cue, clip.fingerprint)
     card = clip_card(
         clip.name,

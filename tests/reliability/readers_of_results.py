@@ -20,7 +20,7 @@ from speechmix.inputs import bundled
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, inputs_of, kept, lines, options_of
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
+from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from speechmix.runs.scored_run import Run
 from speechmix.studies.french.dataset import dataset_info, write_examples
@@ -161,7 +161,7 @@ def _read_run(folder: Path) -> Any:
     require({"clip", "seconds"} <= set(run.clips), list(run.clips))
     maps = {name: maps_of_clip(run, name) for name in list(run.clips["clip"])[:3]}
     for name, by_model in maps.items():
-        clip_of(run, name, by_model)
+        read_stored_clip(run, name, by_model)
     return [table.to_csv() for table in tables], [_bytes_of(by_model) for by_model in maps.values()]
 
 

@@ -14,7 +14,13 @@ from ...inputs.words.cue_and_target import cue_words
 from ...reporting.pages.html_page import sortable_cells
 from ...reporting.pages.study_clips import MOST_CLIPS, visible_columns
 from ...runs.results.open_run import StoredRun
-from ...runs.results.stored_clips import Maps, clip_of, clip_row, maps_of_clip, provenance_of
+from ...runs.results.stored_clips import (
+    Maps,
+    clip_row,
+    maps_of_clip,
+    provenance_of,
+    read_stored_clip,
+)
 from .model_requests import clip_facts, stored_maps
 from .session import Session
 
@@ -73,7 +79,7 @@ def open_run_clip(session: Session, name: object) -> dict[str, Any]:
 def _audible(run: StoredRun, session: Session, name: str, maps: Maps) -> tuple[Clip | None, str]:
     """The clip with its sound, if that is found, whole, and short enough; else why not."""
     try:
-        clip = clip_of(run, name, maps, audio=session.audio)
+        clip = read_stored_clip(run, name, maps, audio=session.audio)
         if clip is None:
             return (
                 None,

@@ -185,12 +185,12 @@ def _of_run(folder: str, skipped: Skipped) -> list[Clip]:
     """Clips of a run, with the words that it scored; those whose audio is not to be found are
     recorded."""
     from ...runs.results.open_run import open_run
-    from ...runs.results.stored_clips import clip_of, maps_of_clip
+    from ...runs.results.stored_clips import maps_of_clip, read_stored_clip
 
     run = open_run(folder)
     clips = []
     for name in run.clips["clip"]:
-        clip = clip_of(run, name, maps_of_clip(run, name))
+        clip = read_stored_clip(run, name, maps_of_clip(run, name))
         if clip is None:
             skipped.append((name, "its audio is not where the run found it: give --manifest"))
         else:

@@ -19,7 +19,7 @@ from ...evaluation.cue_contribution import ROW_NAMES
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
-from ...runs.results.stored_clips import Maps, clip_of, clip_row, maps_of_clip
+from ...runs.results.stored_clips import Maps, clip_row, maps_of_clip, read_stored_clip
 from ..plots.panels import model_name
 from .clip_card import ClipCard, clip_card
 from .drawn_maps import model_label
@@ -161,7 +161,7 @@ def audible_clip(
 ) -> Clip | None:
     """A clip of a run with its sound, if that is to be found and can be read."""
     try:
-        clip = at_hand or clip_of(run, name, maps, audio=audio)
+        clip = at_hand or read_stored_clip(run, name, maps, audio=audio)
         if clip is not None:
             clip.validate()
     except SpeechmixError:

@@ -46,7 +46,7 @@ ROW = pa.schema(
 
 
 @dataclass(frozen=True)
-class Block(Shard):
+class ClipBlock(Shard):
     """A shard that is a block of clips, of whatever names; the names of its files begin with the
     block's."""
 
@@ -140,7 +140,7 @@ class BlockWorker:
         StorageError
             If the run's folder cannot be written to.
         """
-        self._results.go_over_to(Block(name=block))
+        self._results.go_over_to(ClipBlock(name=block))
         deaths = self._attempts.deaths(block)
         heard = self.run.selected(clips)
         answers = {answer.clip.name: answer for answer in self._answers(block, heard, deaths)}

@@ -82,7 +82,7 @@ def run_stage(
         Names of ingredients that may change (a file's time, where its content has a hash of its
         own).
     inputs : dict, or a function that returns one, optional
-        Which inputs the items are of, for `stage_lines.inputs_of`; a function is asked when all
+        Which inputs the items are of, for `stage_lines.read_stage_inputs`; a function is asked when all
         items were read.
     why : str
         Kind of reason for errors that are not `LeftOut`.

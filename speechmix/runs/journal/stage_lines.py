@@ -138,7 +138,10 @@ def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
 def made_of(file: Path) -> dict[str, Any]:
     """What the shards of one output have in common: options, and a hash of the corpus where they
     say it."""
-    return {"options": _readable_header(file)["options"], "corpus": inputs_of(file).get("corpus")}
+    return {
+        "options": _readable_header(file)["options"],
+        "corpus": read_stage_inputs(file).get("corpus"),
+    }
 
 
 def _readable_header(file: Path) -> dict[str, Any]:
@@ -211,7 +214,7 @@ def options_of(path: Path) -> dict[str, Any]:
     return {}
 
 
-def inputs_of(path: Path) -> dict[str, Any]:
+def read_stage_inputs(path: Path) -> dict[str, Any]:
     """Inputs that a complete output is of."""
     try:
         with path.open("rb") as file:

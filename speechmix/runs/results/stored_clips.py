@@ -109,7 +109,7 @@ def provenance_of(maps: Maps) -> Mapping[str, Any]:
     )
 
 
-def clip_of(
+def read_stored_clip(
     run: StoredRun, name: str, maps: Maps, *, audio: str | PathLike[str] | None = None
 ) -> Clip | None:
     """Return the clip with its words, cue and target, or None if its audio is not to be found.

@@ -24,7 +24,7 @@ from ...inputs.words.multipart_words import GAP, words_and_roles
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_files import shard_file, shards_needed
 from ...runs.journal.stage_journal import LeftOut
-from ...runs.journal.stage_lines import input_digests, inputs_of, kept, numbered_lines
+from ...runs.journal.stage_lines import input_digests, kept, numbered_lines, read_stage_inputs
 
 PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts", "examples"
 
@@ -61,7 +61,7 @@ def refuse_other_pairs(
         parts, input_digests(study / PAIRS, "text", "path", shards=parts), strict=True
     ):
         file = shard_file(output, part)
-        if inputs_of(file).get("pairs") != mined:
+        if read_stage_inputs(file).get("pairs") != mined:
             again = f"{advice} (--shard {part})" if part.count > 1 else advice
             raise InputError(
                 f"the {what} in {file} belong to other pairs than {study / PAIRS}: {again}"

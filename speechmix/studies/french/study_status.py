@@ -30,7 +30,7 @@ from ...runs.journal.stage_files import (
 )
 from ...runs.journal.stage_lines import (
     input_digests,
-    inputs_of,
+    read_stage_inputs,
 )
 from .dataset_reading import is_dataset
 from .shard_status import outdated_shards, shard_indices, shard_row
@@ -230,7 +230,7 @@ def _pairs_of(output: Path, files: StageFiles) -> dict[Shard, str]:
     of_pairs = {}
     for shard in (Shard(index, files.count) for index in sorted(files.done)):
         with suppress(InputError):
-            pairs = inputs_of(shard_file(output, shard)).get("pairs")
+            pairs = read_stage_inputs(shard_file(output, shard)).get("pairs")
             if pairs is not None:
                 of_pairs[shard] = pairs
     return of_pairs
