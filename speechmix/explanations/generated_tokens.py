@@ -18,7 +18,7 @@ from torch import Tensor
 from ..adapters.generation.model_inputs import HashedInputs, Prepared
 from ..interventions.decision import Decision
 from ..interventions.removable_sources import Source
-from ..mixing.measures.objectives import Objective, token_logits
+from ..mixing.measures.token_objectives import Objective, token_logits
 
 if TYPE_CHECKING:
     from ..adapters.model import Model

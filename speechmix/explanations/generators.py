@@ -27,7 +27,8 @@ from ..inputs.sentences.sentence import Sentence
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
 from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.views import View, make_view
+from ..mixing.passes.view import View
+from ..mixing.passes.views import make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, own_sources
 from .generated_tokens import (

@@ -16,7 +16,7 @@ import torch
 from ..adapters.transformers_types import ModelOutput
 from ..interventions.removals import DECODER_IDS, SOUND, TEXT_IDS, Removal
 from ..interventions.runner import Reader, run_interventions
-from ..mixing.measures.objectives import token_logits
+from ..mixing.measures.token_objectives import token_logits
 from .fills import REMOVE, Fill
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ..adapters.transformers_types import ModelOutput
 from ..errors import InputError
 from ..interventions.runner import Reader
 from ..mixing.maps.numerics import ctc_log_probability
-from ..mixing.measures.objectives import token_logits
+from ..mixing.measures.token_objectives import token_logits
 from .fills import SOUND, Fill
 from .removals import read_without, removals_of
 

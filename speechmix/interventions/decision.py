@@ -33,10 +33,12 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
-from ..mixing.measures.objectives import Objective, objective_of, of_tokens
+from ..mixing.measures.objectives import objective_of
+from ..mixing.measures.token_objectives import Objective, of_tokens
 from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
-from ..mixing.passes.views import Item, make_view
+from ..mixing.passes.view import Item
+from ..mixing.passes.views import make_view
 from .removable_sources import (
     Source,
     heard_and_written,

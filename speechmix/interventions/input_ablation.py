@@ -20,7 +20,7 @@ from .token_removal import TOKEN_FILLS, token_fills
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.views import Item
+    from ..mixing.passes.view import Item
 
 _VERBS = {"sound": "silence", "text": "blank", "both": "silence and blank"}
 

@@ -23,7 +23,7 @@ from .runner import INTACT, Intervention, run_interventions
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.views import Item
+    from ..mixing.passes.view import Item
 
 ALL = "all"
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.views import Item
+    from ..mixing.passes.view import Item
 
 WHAT = ("states", "values", "input")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..adapters.editing.patched_runs import run_patches
 from ..adapters.editing.patches import Patch
 from ..adapters.transformers_types import ModelOutput
-from ..mixing.measures.objectives import token_logits
+from ..mixing.measures.token_objectives import token_logits
 from .removals import SOUND, Removal, Rows, change_inputs
 
 if TYPE_CHECKING:

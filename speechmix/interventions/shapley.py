@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
-    from ..mixing.passes.views import Item
+    from ..mixing.passes.view import Item
 
 MOST_EXACT = 10  # words, of which there are 1,024 sets
 _SAMPLES = 64  # orders, beyond that

@@ -26,9 +26,11 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.maps.numerics import distance_named
-from ..mixing.passes.forward_pass import Precision, map_provenance
+from ..mixing.passes.map_labels import map_provenance
+from ..mixing.passes.precision import Precision
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.views import Item, make_view
+from ..mixing.passes.view import Item
+from ..mixing.passes.views import make_view
 from .audio_removal import SOUND_FILLS
 from .removals import SOUND, TEXT_IDS, Removal, change_inputs
 from .token_removal import token_fills

@@ -19,10 +19,10 @@ from speechmix.inputs.audio.decoding import _AT_ONCE, LONGEST, CutOffAudio
 from speechmix.inputs.audio.loading import (
     audio_seconds,
     fingerprint_of,
-    mono,
     read_audio,
     sound_fingerprint,
 )
+from speechmix.inputs.audio.samples import mono
 
 RATE = 16_000
 

@@ -11,7 +11,8 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.audio.frame_grid import FrameGrid
-from speechmix.inputs.formats.word_files import read_words, words_from_items
+from speechmix.inputs.formats.word_files import read_words
+from speechmix.inputs.formats.word_items import words_from_items
 from speechmix.inputs.words.multipart_words import (
     as_word_request,
     in_order,

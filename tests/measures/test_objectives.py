@@ -199,7 +199,7 @@ class TestGradients:
 
     @pytest.mark.parametrize("kind", ["logit", "probability", "log_probability", "contrast"])
     def test_of_tokens(self, kind):
-        from speechmix.mixing.measures.objectives import of_tokens
+        from speechmix.mixing.measures.token_objectives import of_tokens
 
         self.check(of_tokens(kind, tiny("gpt2", torch.float32), 3, 5, 2).function, (2, 12, 9))
 

@@ -16,8 +16,8 @@ from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
 from speechmix.interventions.decision import Decision
 from speechmix.mixing.maps.numerics import ctc_log_probability
-from speechmix.mixing.measures.objectives import Objective, of_tokens
 from speechmix.mixing.measures.sums_of_logits import sum_of_logits
+from speechmix.mixing.measures.token_objectives import Objective, of_tokens
 from tests.conftest import trained
 from tests.models import text_models
 

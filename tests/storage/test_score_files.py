@@ -17,7 +17,8 @@ from speechmix.files.file_fingerprints import FileMark
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results import score_files
 from speechmix.runs.results.score_copies import CopiedScores, RowGroups
-from speechmix.runs.results.score_files import ScoreFiles, partition, scores_in
+from speechmix.runs.results.score_files import ScoreFiles, partition
+from speechmix.runs.results.score_rows import scores_in
 from speechmix.runs.results.table_writer import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]

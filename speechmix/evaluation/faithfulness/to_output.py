@@ -24,8 +24,8 @@ from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
 from ...interventions.removal_measures import removal_scores_of_words
 from ...interventions.token_removal import TOKEN_FILLS
 from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_names
-from ...mixing.measures.objectives import Objective
 from ...mixing.measures.sums_of_logits import sum_of_logits
+from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.input_attribution import (
     check_reaches_the_sound,
     input_attributions,

@@ -34,7 +34,7 @@ from ...mixing.passes.views import make_view
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from ...mixing.passes.views import View
+    from ...mixing.passes.view import View
 
 Position = str | int
 POSITIONS = ("target", "cue", "between", "deciding")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import operator
 import os
 from collections.abc import Sequence
 from os import PathLike
@@ -21,9 +20,9 @@ import numpy as np
 from ...errors import InputError
 from ...files.timing import phase
 from .byte_ranges import file_marks, file_of
-from .decoding import LONGEST, checked_length, checked_rate, decode, header_seconds
+from .decoding import LONGEST, decode, header_seconds
 from .frame_grid import Seconds
-from .spectrograms import resampled
+from .samples import mono, positive_rate, resample
 
 
 def audio_file(path: str | PathLike[str]) -> Path:
@@ -202,7 +201,7 @@ def _decoded(path: str, marks: tuple[object, ...], sample_rate: int) -> tuple[np
     with phase("reading"):
         samples, found_rate = decode(path)
         samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
-        return _resampled(samples, found_rate, sample_rate), mono_fingerprint(samples, found_rate)
+        return resample(samples, found_rate, sample_rate), mono_fingerprint(samples, found_rate)
 
 
 def audio_seconds(path: str | PathLike[str]) -> Seconds:
@@ -222,96 +221,3 @@ def audio_seconds(path: str | PathLike[str]) -> Seconds:
 @functools.lru_cache(maxsize=4096)  # asked for at every use of a clip's duration
 def _header_read(path: str, marks: tuple[object, ...]) -> Seconds:
     return header_seconds(path)
-
-
-def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
-    """Average the channels and resample.
-
-    Parameters
-    ----------
-    samples : array, [samples] or [samples, channels]
-        Floats as they are; integers are divided by their full scale (int16: 32,768).
-    found_rate, sample_rate : int
-        Samples per second now, and wanted.
-    where : str
-        What to call the audio in an error.
-
-    Returns
-    -------
-    np.ndarray, float32 [samples]
-
-    Raises
-    ------
-    InputError
-        For another shape or type, no samples, more than `LONGEST` seconds, a rate that no recording
-        has, or samples that are NaN or infinite.
-
-    Examples
-    --------
-    >>> stereo = np.stack([np.ones(441), np.zeros(441)], axis=1)
-    >>> halved = mono(stereo, 44_100, sample_rate=44_100, where="example")
-    >>> halved.shape, float(halved[0])
-    ((441,), 0.5)
-    >>> mono(stereo, 44_100, sample_rate=16_000, where="example").shape
-    (160,)
-    """
-    samples = np.asarray(samples)
-    found_rate, sample_rate = positive_rate(found_rate), positive_rate(sample_rate)
-    if samples.ndim not in (1, 2) or (
-        samples.ndim == 2 and samples.shape[1] > max(samples.shape[0], 1)
-    ):
-        raise InputError(
-            f"{where}: expected audio of shape [samples] or [samples, channels], found "
-            f"{list(samples.shape)}: "
-            "transpose it if its channels come first"
-        )
-    checked_length(len(samples) / checked_rate(found_rate, where), where)
-    samples = _float32(samples, where)
-    if samples.ndim == 2:
-        samples = samples.mean(axis=1)
-    if not len(samples):
-        raise InputError(
-            f"{where}: expected audio, found 0 samples: leave this clip out or record it again"
-        )
-    broken = int(np.count_nonzero(~np.isfinite(samples)))
-    if broken:
-        raise InputError(
-            f"{where}: expected finite samples, found {broken} of {len(samples)} that are NaN or "
-            "infinite: "
-            "write the file again from its source"
-        )
-    return _resampled(samples, found_rate, sample_rate)
-
-
-def _resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
-    return np.ascontiguousarray(resampled(samples, found_rate, sample_rate), dtype=np.float32)
-
-
-def positive_rate(sample_rate: int) -> int:
-    """Return a sample rate as an int.
-
-    Raises
-    ------
-    InputError
-        If it is not a positive whole number.
-    """
-    try:
-        rate = operator.index(sample_rate)
-    except TypeError:
-        rate = 0
-    if rate < 1:
-        raise InputError(
-            "sample_rate must be a positive whole number of samples per second, found "
-            f"{sample_rate!r}"
-        )
-    return rate
-
-
-def _float32(samples: np.ndarray, where: str) -> np.ndarray:
-    if samples.dtype.kind == "f":
-        return samples.astype(np.float32)
-    if samples.dtype.kind in "iu":
-        full_scale = 2.0 ** (8 * samples.dtype.itemsize - 1)
-        offset = full_scale if samples.dtype.kind == "u" else 0.0
-        return ((samples.astype(np.float64) - offset) / full_scale).astype(np.float32)
-    raise InputError(f"{where}: expected samples as floats or integers, found {samples.dtype}")

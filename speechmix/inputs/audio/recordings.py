@@ -17,12 +17,12 @@ from .decoding import LONGEST
 from .frame_grid import Seconds
 from .loading import (
     audio_seconds,
-    mono,
     mono_fingerprint,
     read_audio,
     remembered_recording,
     sound_fingerprint,
 )
+from .samples import mono
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ import numpy as np
 
 from ..audio.byte_ranges import location_in_file
 from ..audio.frame_grid import Seconds
-from ..audio.loading import audio_file, mono
+from ..audio.loading import audio_file
 from ..audio.recordings import AudioFile, AudioInMemory
+from ..audio.samples import mono
 from ..words.cue_and_target import CueRequest
 from ..words.word_checks import WordLike
 from ..words.word_lookup import WordRequest

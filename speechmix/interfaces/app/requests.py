@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...inputs.formats.word_files import words_from_items
+from ...inputs.formats.word_items import words_from_items
 from .session import Session
 
 _MOST_LETTERS, _MOST_WORDS, _MOST_MODELS = 5_000, 600, 4

@@ -135,7 +135,8 @@ def long_run(model: Model, n_models: int, clips: Sequence[Clip], **asked: Any) -
     parameters = sum(weight.numel() for weight in model.module.parameters())
     if parameters * n_models * len(clips) < _SHORT:
         return ""
-    from ...mixing.passes.estimate import estimate, format_seconds
+    from ...mixing.passes.cost_estimate import format_seconds
+    from ...mixing.passes.estimate import estimate
 
     lengths = [clip.duration for clip in itertools.islice(clips, 20)]
     seconds = sum(lengths) / len(lengths)

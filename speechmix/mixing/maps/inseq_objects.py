@@ -8,7 +8,6 @@ Inseq's `info`; scores that were aggregated there come back without them.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,9 @@ from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import read_bounded, unpacked
 from ...files.json_files import Json, JsonObject
 from ...files.whole_files import whole_file
-from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, maps_without_labels, scores_of
+from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, scores_of
+from .inseq_json import encoded, of_json
+from .inseq_unlabelled import maps_without_labels
 from .map_headers import labels_as_text, labels_from_text
 from .map_set import Maps
 from .measure_registry import STACKS
@@ -108,12 +109,12 @@ def write_inseq(maps: Sequence[MixingMap], path: str | PathLike[str]) -> Path:
     }
     sequence = {
         **tokens,
-        "source_attributions": _encoded(made.from_source),
-        "target_attributions": _encoded(made.from_target),
+        "source_attributions": encoded(made.from_source),
+        "target_attributions": encoded(made.from_target),
         "step_scores": {},
         "sequence_scores": {}
         if made.within_source is None
-        else {ENCODER_SCORES: _encoded(made.within_source)},
+        else {ENCODER_SCORES: encoded(made.within_source)},
         "attr_pos_start": made.start,
         "attr_pos_end": made.stop,
         "_num_dimensions": made.n_axes,
@@ -222,66 +223,13 @@ def _read(path: Path) -> list[Attribution]:
             unpacked(read_bounded(path, most=_MOST_BYTES), where=path, most=_MOST_BYTES)
         )["attributes"]
         info = content["info"]
-        return [_of_json(entry, info) for entry in content["sequence_attributions"]]
+        return [of_json(entry, info) for entry in content["sequence_attributions"]]
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
             f"{path}: expected a JSON file that Inseq saved, found {error!r:.200}"
         ) from error
-
-
-def _of_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> Attribution:
-    (_, name), told = entry["__instance_type__"], entry["attributes"]
-    within = next(
-        (
-            scores
-            for key, scores in (told["sequence_scores"] or {}).items()
-            if key.startswith("encoder")
-        ),
-        None,
-    )
-    source, target = (
-        [token["attributes"]["token"] for token in told[side]] for side in ("source", "target")
-    )
-    return Attribution(
-        source,
-        target,
-        _decoded(told["source_attributions"]),
-        _decoded(told["target_attributions"]),
-        _decoded(within),
-        told["attr_pos_start"],
-        told["attr_pos_end"],
-        layered=name.startswith("MultiDimensional"),
-        info=dict(info),
-    )
-
-
-def _encoded(scores: np.ndarray | None) -> str | None:
-    """A tensor as Inseq writes it: safetensors with one tensor "attribution", in base 64."""
-    from safetensors.numpy import save
-
-    return (
-        None
-        if scores is None
-        else base64.b64encode(save({"attribution": np.ascontiguousarray(scores)})).decode("ascii")
-    )
-
-
-def _decoded(text: str | None) -> np.ndarray | None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    if text is None:
-        return None
-    try:
-        scores = load(base64.b64decode(text))["attribution"]
-    except (SafetensorError, KeyError) as error:
-        raise InputError(
-            f"scores in Inseq's file cannot be read ({error!r:.200}): save them in float32 or "
-            "float16"
-        ) from error
-    return scores.astype(np.float32) if scores.dtype.itemsize < 4 else scores
 
 
 def _object(module: int, name: str, attributes: JsonObject) -> JsonObject:

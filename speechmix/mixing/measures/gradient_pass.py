@@ -26,7 +26,7 @@ from .state_replacement import replaced_states
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
-    from .objectives import Objective
+    from .token_objectives import Objective
 
 # States that enter layers, by stack and layer.
 States = dict[tuple[str, int], Tensor]

@@ -24,7 +24,7 @@ from torch import Tensor
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...inputs.words.spans import Span
-from .objectives import Objective
+from .token_objectives import Objective
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ logits, t the target's token at position p and f the foil's:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,11 +22,11 @@ from torch import Tensor
 from ...adapters.generation.decoder_text import text_with_foil
 from ...adapters.generation.tokens import first_difference
 from ...errors import InputError, ModelError
-from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import join_words, refuse_parts
 from ...inputs.words.spans import Span
 from ..maps.numerics import ctc_log_probability
+from .token_objectives import Objective, of_tokens, token_logits
 
 if TYPE_CHECKING:
     from ...adapters.generation.model_inputs import Prepared
@@ -34,29 +34,6 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
     from ...inputs.sentences.sentence import Sentence
-
-
-@dataclass(frozen=True)
-class Objective:
-    """A scalar of a model's output.
-
-    Parameters
-    ----------
-    function : callable
-        Model output of a batch of n to Tensor [n].
-    span : Span
-        The row's label: the target word or token, at the position that predicts it (in a CTC model
-        it has its times).
-    details : dict
-        Kind, position, tokens or texts, for a map's provenance.
-    """
-
-    function: Callable[[ModelOutput], Tensor]
-    span: Span
-    details: JsonObject = field(default_factory=dict)
-
-    def __call__(self, output: ModelOutput) -> Tensor:
-        return self.function(output)
 
 
 def objective_of(
@@ -121,20 +98,6 @@ def objective_of(
     return _of_text_target(kind, words, model, clip, prepared)
 
 
-def token_logits(output: ModelOutput) -> Tensor:
-    """Logits [n, T, V] of a model's output."""
-    logits = getattr(output, "logits", None)
-    if logits is None or logits.ndim != 3:
-        shape = "none" if logits is None else f"of shape {tuple(logits.shape)}"
-        raise ModelError(
-            "expected logits [batch, position, token] from a language-model or CTC head, found "
-            f"{shape}: give objective= as "
-            "a function of the model's output"
-        )
-    token_scores: Tensor = logits
-    return token_scores
-
-
 def one_position_advice(model: Model) -> str:
     """What to ask for instead of a number that is not read at one position of a model's output."""
     if model.gives_labels:
@@ -174,39 +137,6 @@ def _by_row(function: Callable[[ModelOutput], Tensor], output: ModelOutput) -> T
     return torch.stack([value.reshape(()) for value in values])
 
 
-def of_tokens(
-    kind: str,
-    model: Model,
-    position: int,
-    token: int,
-    foil: int | None = None,
-    *,
-    label: str = "",
-    word: int | None = None,
-) -> Objective:
-    """Logit, probability, log-probability or contrast (with a foil) of a token at one position."""
-
-    def function(output: ModelOutput) -> Tensor:
-        logits = token_logits(output)
-        if position >= logits.shape[1] or max(token, foil or 0) >= logits.shape[2]:
-            raise InputError(
-                f"objective at position {position}, tokens {token} and {foil}: the model gives "
-                "logits for "
-                f"{logits.shape[1]} positions and {logits.shape[2]} tokens"
-            )
-        if kind == "probability":
-            return logits[:, position].softmax(dim=-1)[:, token]
-        if kind == "log_probability":
-            return logits[:, position].log_softmax(dim=-1)[:, token]
-        return logits[:, position, token] - (logits[:, position, foil] if kind == "contrast" else 0)
-
-    label = label or _token_label(model, token)
-    details = {"kind": kind, "position": position, "token": token, "label": label}
-    if kind == "contrast" and foil is not None:
-        details |= {"foil": foil, "foil_label": _token_label(model, foil)}
-    return Objective(function, Span(position, position + 1, label, "token", word), details)
-
-
 def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead: int) -> Objective:
     """Log-probability of a word: of each of its tokens, given those before it (or, in a masked
     model, those around it)."""
@@ -223,12 +153,6 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
         function,
         span,
         {"kind": "log_probability", "positions": positions, "tokens": ids, "label": label},
-    )
-
-
-def _token_label(model: Model, token: int) -> str:
-    return (
-        str(token) if model.tokenizer is None else str(model.tokenizer.convert_ids_to_tokens(token))
     )
 
 

@@ -26,7 +26,7 @@ from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from .labels import label_logits
-from .objectives import Objective, of_tokens, token_logits
+from .token_objectives import Objective, of_tokens, token_logits
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -26,12 +26,12 @@ from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ..maps.logit_contributions import LogitTerms
 from ..measures.availability import mixing_between_layers
-from ..measures.objectives import Objective, token_logits
 from ..measures.sums_of_logits import read_at_once
+from ..measures.token_objectives import Objective, token_logits
 from ..measures.unit_positions import Units
 from .logit_parts import LogitParts
 from .request import MixRequest
-from .views import View
+from .view import View
 
 
 def writing_stack(model: Model) -> Stack:

@@ -25,10 +25,10 @@ from ..measures.decompx import (
     vectors_through_linear,
     vectors_through_norm,
 )
-from ..measures.objectives import Objective
 from ..measures.sums_of_logits import read_at_once
+from ..measures.token_objectives import Objective
 from .logit_parts import members_of
-from .views import View
+from .view import View
 
 
 class CarriedParts(NamedTuple):

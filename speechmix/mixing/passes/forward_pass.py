@@ -9,11 +9,10 @@ that differentiate the whole model take a pass of their own behind it.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,19 +21,16 @@ from torch import Tensor
 from ...adapters.capture.block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.features import store_encoder_states
-from ...adapters.capture.forward_pass import Capture, use_attention
-from ...adapters.capture.precision_context import dtype_named
-from ...adapters.delta.products import TF32, Product, usable_products
+from ...adapters.capture.forward_pass import Capture
+from ...adapters.delta.products import Product
 from ...adapters.model import Model
 from ...errors import InputError
-from ...files.json_files import Json, JsonObject
+from ...files.json_files import Json
 from ...files.timing import phase
-from ...files.versions import versions
-from ...inputs.words.spans import Span
 from ..maps.map_files import written_to
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
-from ..measures.availability import check_defined, mixing_between_layers
+from ..measures.availability import check_defined
 from ..measures.gradient_pass import GradientPass
 from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
@@ -42,44 +38,12 @@ from ..measures.objectives import objective_of
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_once
+from .map_labels import MapLabels, labelled, map_provenance, of_numbers
+from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
-from .score_collection import FinishedMaps, ScoresByLayer, maps_from
-from .views import Item, View, make_view
-
-
-class Precision(NamedTuple):
-    """Types of numbers: of the states, and of the delta engine's products."""
-
-    states: torch.dtype
-    products: torch.dtype | str
-
-    @classmethod
-    def of(cls, model: Model, request: MixRequest) -> Precision:
-        """Float32 or better unless asked: scores are small differences of states, which half
-        precision rounds away."""
-        states, products = model.state_dtype, request.product_dtype
-        if request.dtype is not None:
-            states = dtype_named(request.dtype)
-            if states.itemsize < 4:
-                warnings.warn(
-                    f"scores are computed on {states} states: expect relative errors of tens of "
-                    "percent, and small scores "
-                    "to be noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
-                    stacklevel=3,
-                )
-        if products == TF32 and model.device.type != "cuda":
-            raise InputError(
-                f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}"
-            )
-        if products is None or products == TF32:
-            return cls(states, products or states)
-        return cls(states, usable_products(dtype_named(products), model.device))
-
-
-# Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
-MapLabels = tuple[
-    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], JsonObject, np.ndarray | None
-]
+from .score_collection import ScoresByLayer, maps_from
+from .view import Item, View
+from .views import make_view
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
@@ -146,7 +110,7 @@ def compute_maps(
         with phase("maps"):
             finished = maps_from(collected)
             maps_of = [
-                _labelled(view, scores, provenance, layers, of_blocks, request)
+                labelled(view, scores, provenance, layers, of_blocks, request)
                 for view, scores, provenance in zip(views, finished, provenances, strict=True)
             ]
     if len(of_blocks) < len(measures):
@@ -194,19 +158,6 @@ def run_forward(
         store_encoder_states(
             model, states, views[0].prepared.sound, attention=model.readable_attention
         )
-
-
-@contextmanager
-def inference_context(model: Model, precision: Precision) -> Iterator[None]:
-    """Have a model run as it is: its own weights in this precision, no gradients, no random number
-    taken from the caller."""
-    with (
-        torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
-        model.in_use(precision.states),
-        torch.no_grad(),
-        use_attention(model.module, model.readable_attention),
-    ):
-        yield
 
 
 def scores_of_block(
@@ -298,58 +249,9 @@ def maps_by_gradients(
                 made[-1][measure.name, stack] = scores, labels
     arrays = iter(to_host([scores for of_one in made for scores, _ in of_one.values()]))
     return [
-        {key: _of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()}
+        {key: of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()}
         for of_one in made
     ]
-
-
-def _labelled(
-    view: View,
-    finished: FinishedMaps,
-    provenance: JsonObject,
-    layers: Mapping[str, tuple[int, ...]],
-    measures: Sequence[Measure],
-    request: MixRequest,
-) -> dict[tuple[str, str], MixingMap]:
-    """Maps of the collected scores, with what is only known now: the position that predicts the
-    deciding token."""
-    tokens = view.prepared.tokens
-    if tokens is not None and tokens.deciding is not None:
-        provenance["deciding_position"] = tokens.deciding - 1
-    maps = {}
-    for measure in measures:
-        noted = (
-            {**provenance, "distance": request.distance}
-            if "distance" in measure.options
-            else provenance
-        )
-        for stack, layers_here in layers.items():
-            strength = finished.strengths[stack]
-            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted), strength)
-            maps[measure.name, stack] = finished((measure.name, stack), _labelling(labels))
-    return maps
-
-
-def _labelling(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
-    return lambda scores: _of_numbers(MixingMap(scores, *labels))
-
-
-def _of_numbers(made: MixingMap) -> MixingMap:
-    """Return a map as it is; of states that are zero, or not finite themselves, there is none."""
-    if wrong := [
-        layer
-        for layer, scores in zip(made.layers, made.scores, strict=True)
-        if not np.isfinite(scores).all()
-    ]:
-        raise InputError(
-            f"{made.provenance['clip'] or 'prepared inputs'}: {made.measure} is not a number in "
-            "layer "
-            f"{', '.join(map(str, wrong))} of the {made.stack} of {made.provenance['model']}. Its "
-            "states there are zero, as of "
-            "a sound that is silent throughout, or not finite, as of damaged weights: leave the "
-            "clip out, or check the model"
-        )
-    return made
 
 
 def stacks_of(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
@@ -393,24 +295,3 @@ def layers_of(
             f"{fewest - 1}"
         )
     return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}
-
-
-def map_provenance(
-    model: Model, view: View, request: MixRequest, precision: Precision
-) -> JsonObject:
-    """What a map, or what is taken apart, says of where it comes from."""
-    return {
-        "model": model.name,
-        "family": model.family.name,
-        "init": model.init,
-        "seed": model.seed,
-        "weights": model.fingerprint,
-        **view.provenance(),
-        "dtype": str(precision.states).removeprefix("torch."),
-        "engine": request.engine,
-        "product_dtype": str(precision.products).removeprefix("torch."),
-        **{name: getattr(request, name) for name in ("units", "pooling", "heads", "rounding")},
-        "include": list(request.include),
-        **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
-        "versions": versions(),
-    }

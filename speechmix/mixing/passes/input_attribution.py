@@ -25,7 +25,7 @@ from .logit_contributions import logit_contributions
 from .maps_and_logits import maps_and_logits
 from .multiple_objectives import maps_of_each
 from .request import ObjectiveOption
-from .views import Item
+from .view import Item
 
 # By side ("encoder", "decoder"): its units [K], and their values [N, K] for each number.
 Columns = Mapping[str, tuple[Sequence[Span], np.ndarray]]

@@ -27,14 +27,17 @@ from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions, LogitTerms
 from ..maps.measure_registry import find_facts, measure_names
 from ..measures.measure import Measure
-from ..measures.objectives import Objective, objective_of, one_position_advice
+from ..measures.objectives import objective_of, one_position_advice
 from ..measures.registry import measure_named
+from ..measures.token_objectives import Objective
 from . import logit_measures  # noqa: F401  (registers the package's own)
-from .forward_pass import Precision, inference_context, map_provenance
 from .logit_pass import LogitPass
+from .map_labels import map_provenance
 from .masked_target import mask_target
+from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
-from .views import Item, View, make_view
+from .view import Item, View
+from .views import make_view
 
 _CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from ...adapters.capture.device_copy import to_host
 from ..maps.logit_contributions import LogitTerms
-from ..measures.objectives import Objective
 from ..measures.registry import implement
 from ..measures.relevance_pass import check_lrp_covers
+from ..measures.token_objectives import Objective
 from .alti_logit_passes import PartsByLayer, by_layers, writing_stack
 from .decompx_logit import carried_parts, check_carried
 from .logit_pass import LogitPass

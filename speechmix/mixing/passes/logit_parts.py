@@ -25,7 +25,7 @@ from ..measures.unit_positions import Units
 from .batches import bytes_of_pairs
 from .forward_pass import scores_of_block
 from .request import MixRequest
-from .views import View
+from .view import View
 
 
 class LogitParts:

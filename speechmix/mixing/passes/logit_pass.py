@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...adapters.model import Model
 from ...inputs.words.spans import Span
 from .request import MixRequest
-from .views import View
+from .view import View
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,12 +20,12 @@ from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.model import Model
 from ..maps.logit_contributions import LogitTerms
-from ..measures.objectives import Objective
 from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, RelevanceLocation, RelevanceRules
 from ..measures.state_replacement import replaced_states
 from ..measures.sums_of_logits import read_at_once
+from ..measures.token_objectives import Objective
 from .logit_parts import members_of
-from .views import View
+from .view import View
 
 States = dict[tuple[str, int], Tensor]
 

@@ -19,18 +19,19 @@ from ..maps.logit_contributions import LogitContributions
 from ..maps.map_files import folders_of
 from ..maps.map_set import Maps
 from ..measures.measure import BlockReader
-from ..measures.objectives import Objective
 from ..measures.registry import measure_named
+from ..measures.token_objectives import Objective
 from ..measures.unit_positions import Units
-from .forward_pass import Precision, compute_maps
+from .forward_pass import compute_maps
 from .logit_contributions import (
     check_splits_logits,
     contributions_provenance,
     labelled_contributions,
     logit_objective,
 )
+from .precision import Precision
 from .request import MixRequest, ObjectiveOption
-from .views import Item, View
+from .view import Item, View
 
 
 def maps_and_logits(

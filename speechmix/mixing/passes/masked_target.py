@@ -13,9 +13,9 @@ from ...adapters.generation.text_tokens import MASK
 from ...adapters.model import Model
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import as_word_request, refuse_parts
-from ..measures.objectives import Objective
+from ..measures.token_objectives import Objective
 from .request import ObjectiveOption
-from .views import Item
+from .view import Item
 
 
 def is_masked_model(model: Model) -> bool:

@@ -25,9 +25,10 @@ from ...inputs.words.spans import Span
 from ..maps.map_files import folders_of
 from ..maps.map_set import Maps
 from .batches import clips_together, in_groups, prepare_ahead, rows_of
-from .forward_pass import Precision, compute_maps
+from .forward_pass import compute_maps
+from .precision import Precision
 from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple
-from .views import Item
+from .view import Item
 
 
 def mix(

@@ -18,16 +18,12 @@ from ..measures.availability import check_defined
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import in_groups
-from .forward_pass import (
-    Precision,
-    layers_of,
-    map_provenance,
-    maps_by_gradients,
-    run_forward,
-    stacks_of,
-)
+from .forward_pass import layers_of, maps_by_gradients, run_forward, stacks_of
+from .map_labels import map_provenance
+from .precision import Precision
 from .request import MixRequest, ObjectiveOption
-from .views import Item, make_view
+from .view import Item
+from .views import make_view
 
 # What a measure makes of all objectives at once is in memory: of integrated gradients the states'
 # gradients of each.

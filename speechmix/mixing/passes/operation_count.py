@@ -34,9 +34,11 @@ from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import measure_named
 from .batches import bytes_of_pairs
-from .forward_pass import Precision, inference_context, scores_of_block, stacks_of
+from .forward_pass import scores_of_block, stacks_of
+from .precision import Precision, inference_context
 from .request import MixRequest
-from .views import View, make_view
+from .view import View
+from .views import make_view
 
 WORDS_PER_SECOND = 2.5
 TOKENS_PER_WORD = 1.5

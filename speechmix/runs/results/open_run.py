@@ -31,7 +31,7 @@ from .checked_tables import (
 )
 from .part_files import Part, opened_part
 from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, RUNNING, TRANSCRIPTS, RunFolder
-from .score_files import scores_in
+from .score_rows import scores_in
 from .stored_clips import Maps, maps_of_clip
 from .stored_maps import maps_in_part
 

@@ -32,7 +32,7 @@ from ...files.json_files import read_json_object
 from ...files.whole_files import whole_folder, write_json
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
-from ...mixing.measures.objectives import token_logits
+from ...mixing.measures.token_objectives import token_logits
 
 _DESCRIPTION = "training.json"
 

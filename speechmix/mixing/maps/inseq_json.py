@@ -1,0 +1,69 @@
+"""Attributions as JSON files of Inseq hold them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InputError
+from ...files.json_files import Json
+from .inseq_form import Attribution
+
+if TYPE_CHECKING:
+    pass
+
+
+def of_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> Attribution:
+    (_, name), told = entry["__instance_type__"], entry["attributes"]
+    within = next(
+        (
+            scores
+            for key, scores in (told["sequence_scores"] or {}).items()
+            if key.startswith("encoder")
+        ),
+        None,
+    )
+    source, target = (
+        [token["attributes"]["token"] for token in told[side]] for side in ("source", "target")
+    )
+    return Attribution(
+        source,
+        target,
+        _decoded(told["source_attributions"]),
+        _decoded(told["target_attributions"]),
+        _decoded(within),
+        told["attr_pos_start"],
+        told["attr_pos_end"],
+        layered=name.startswith("MultiDimensional"),
+        info=dict(info),
+    )
+
+
+def encoded(scores: np.ndarray | None) -> str | None:
+    """A tensor as Inseq writes it: safetensors with one tensor "attribution", in base 64."""
+    from safetensors.numpy import save
+
+    return (
+        None
+        if scores is None
+        else base64.b64encode(save({"attribution": np.ascontiguousarray(scores)})).decode("ascii")
+    )
+
+
+def _decoded(text: str | None) -> np.ndarray | None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if text is None:
+        return None
+    try:
+        scores = load(base64.b64decode(text))["attribution"]
+    except (SafetensorError, KeyError) as error:
+        raise InputError(
+            f"scores in Inseq's file cannot be read ({error!r:.200}): save them in float32 or "
+            "float16"
+        ) from error
+    return scores.astype(np.float32) if scores.dtype.itemsize < 4 else scores

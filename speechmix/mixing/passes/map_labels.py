@@ -1,0 +1,95 @@
+"""Labels and provenance of finished maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ...adapters.model import Model
+from ...errors import InputError
+from ...files.json_files import JsonObject
+from ...files.versions import versions
+from ...inputs.words.spans import Span
+from ..maps.mixing_map import MixingMap
+from ..measures.availability import mixing_between_layers
+from ..measures.measure import Measure
+from .precision import Precision
+from .request import MixRequest
+from .score_collection import FinishedMaps
+from .view import View
+
+# Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
+MapLabels = tuple[
+    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], JsonObject, np.ndarray | None
+]
+
+
+def labelled(
+    view: View,
+    finished: FinishedMaps,
+    provenance: JsonObject,
+    layers: Mapping[str, tuple[int, ...]],
+    measures: Sequence[Measure],
+    request: MixRequest,
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of the collected scores, with what is only known now: the position that predicts the
+    deciding token."""
+    tokens = view.prepared.tokens
+    if tokens is not None and tokens.deciding is not None:
+        provenance["deciding_position"] = tokens.deciding - 1
+    maps = {}
+    for measure in measures:
+        noted = (
+            {**provenance, "distance": request.distance}
+            if "distance" in measure.options
+            else provenance
+        )
+        for stack, layers_here in layers.items():
+            strength = finished.strengths[stack]
+            labels = (*view.labels(stack), measure.name, stack, layers_here, dict(noted), strength)
+            maps[measure.name, stack] = finished((measure.name, stack), _labelling(labels))
+    return maps
+
+
+def _labelling(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
+    return lambda scores: of_numbers(MixingMap(scores, *labels))
+
+
+def of_numbers(made: MixingMap) -> MixingMap:
+    """Return a map as it is; of states that are zero, or not finite themselves, there is none."""
+    if wrong := [
+        layer
+        for layer, scores in zip(made.layers, made.scores, strict=True)
+        if not np.isfinite(scores).all()
+    ]:
+        raise InputError(
+            f"{made.provenance['clip'] or 'prepared inputs'}: {made.measure} is not a number in "
+            "layer "
+            f"{', '.join(map(str, wrong))} of the {made.stack} of {made.provenance['model']}. Its "
+            "states there are zero, as of "
+            "a sound that is silent throughout, or not finite, as of damaged weights: leave the "
+            "clip out, or check the model"
+        )
+    return made
+
+
+def map_provenance(
+    model: Model, view: View, request: MixRequest, precision: Precision
+) -> JsonObject:
+    """What a map, or what is taken apart, says of where it comes from."""
+    return {
+        "model": model.name,
+        "family": model.family.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+        **view.provenance(),
+        "dtype": str(precision.states).removeprefix("torch."),
+        "engine": request.engine,
+        "product_dtype": str(precision.products).removeprefix("torch."),
+        **{name: getattr(request, name) for name in ("units", "pooling", "heads", "rounding")},
+        "include": list(request.include),
+        **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
+        "versions": versions(),
+    }

@@ -1,0 +1,59 @@
+"""In which precision a model runs and measures compute."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from ...adapters.capture.forward_pass import use_attention
+from ...adapters.capture.precision_context import dtype_named
+from ...adapters.delta.products import TF32, usable_products
+from ...adapters.model import Model
+from ...errors import InputError
+from .request import MixRequest
+
+
+class Precision(NamedTuple):
+    """Types of numbers: of the states, and of the delta engine's products."""
+
+    states: torch.dtype
+    products: torch.dtype | str
+
+    @classmethod
+    def of(cls, model: Model, request: MixRequest) -> Precision:
+        """Float32 or better unless asked: scores are small differences of states, which half
+        precision rounds away."""
+        states, products = model.state_dtype, request.product_dtype
+        if request.dtype is not None:
+            states = dtype_named(request.dtype)
+            if states.itemsize < 4:
+                warnings.warn(
+                    f"scores are computed on {states} states: expect relative errors of tens of "
+                    "percent, and small scores "
+                    "to be noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
+                    stacklevel=3,
+                )
+        if products == TF32 and model.device.type != "cuda":
+            raise InputError(
+                f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}"
+            )
+        if products is None or products == TF32:
+            return cls(states, products or states)
+        return cls(states, usable_products(dtype_named(products), model.device))
+
+
+@contextmanager
+def inference_context(model: Model, precision: Precision) -> Iterator[None]:
+    """Have a model run as it is: its own weights in this precision, no gradients, no random number
+    taken from the caller."""
+    with (
+        torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
+        model.in_use(precision.states),
+        torch.no_grad(),
+        use_attention(model.module, model.readable_attention),
+    ):
+        yield

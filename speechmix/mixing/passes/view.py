@@ -1,0 +1,188 @@
+"""View: what a model is fed for one item, and which spans are rows and columns; the same for every kind of item."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...adapters.capture.block import Block
+from ...adapters.generation.audio_prompt import describe_prompt_and_answer
+from ...adapters.generation.generated_texts import (
+    can_generate_text,
+    generated_text_key,
+)
+from ...adapters.generation.model_inputs import Prepared
+from ...adapters.model import Model
+from ...adapters.transformers_types import Inputs
+from ...errors import InputError
+from ...files.json_files import JsonObject
+from ...inputs.clips.clip import Clip
+from ...inputs.sentences.sentence import Sentence
+from ...inputs.words.spans import Span
+from ..measures.unit_positions import Units
+from .request import MixRequest
+from .requested_spans import checked_spans
+
+Item = Clip | Sentence | str | Inputs
+
+
+class View(ABC):
+    """One item as a model sees it. Prepared once the stacks are known, then labelled before the
+    forward pass.
+
+    Attributes
+    ----------
+    item : Clip, Sentence or None
+        None for prepared inputs.
+    prepared : Prepared
+        The model's inputs, and the decoder's tokens.
+    """
+
+    prepared: Prepared
+
+    def __init__(self, model: Model, item: Item, question: MixRequest):
+        self.item: Clip | Sentence | None = item if isinstance(item, Clip | Sentence) else None
+        self._model, self._question = model, question
+        self._encoder = None if question.spans is None else checked_spans(question.spans)
+        self._decoder: list[Span] | None = None  # of a model that has a decoder alone
+        self._target_rows: dict[str, list[Span]] = {}
+        self._heard: list[Span] = []  # units of the sound in the decoder of an audio language model
+
+    @property
+    @abstractmethod
+    def feeds_decoder(self) -> bool:
+        """True if there is something to feed a decoder behind an encoder."""
+
+    @abstractmethod
+    def prepare(self, stacks: Sequence[str]) -> None:
+        """Make the inputs that these stacks need, and label what can be labelled before the
+        pass."""
+
+    @abstractmethod
+    def provenance(self) -> JsonObject:
+        """What a map says of the item it is of."""
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether the model writes itself what its decoder is fed: it can, or it is remembered what
+        its trained model wrote."""
+        return can_generate_text(self._model) or (
+            self.item is not None
+            and generated_text_key(self._model, self.item) in self._model.generated_texts
+        )
+
+    def _fed_to_decoder(self) -> JsonObject:
+        """What the decoder behind an encoder is fed, where that is not just what the item says: the
+        prefix, another text."""
+        tokens, written, prefix = (
+            self.prepared.tokens,
+            self.prepared.generated_text,
+            self._model.prefix,
+        )
+        if self.prepared.audio_tokens is not None:
+            return describe_prompt_and_answer(self._model, self.prepared)
+        if tokens is None or "cross" not in self._model.stacks:
+            return {}
+        told: JsonObject = {}
+        if self._model.hears:
+            told["decoder_prefix"] = "".join(tokens.labels[: tokens.n_prefix])
+        if written is not None:
+            told |= {"decoder_text": written.text, "decoder_text_by": written.by}
+            told |= (
+                {}
+                if written.ended
+                else {"decoder_text_cut": f"after {len(written.ids)} tokens, as long as it may be"}
+            )
+        elif self.item is not None and (prefix.task == "translate" or not self._model.hears):
+            told |= {"decoder_text": self.item.translation, "decoder_text_by": "translation given"}
+        return told
+
+    def labels(self, stack: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Targets (the chosen rows) and sources of a stack that has been seen."""
+        return tuple(self._target_rows[stack]), tuple(self._both_sides(stack)[1])
+
+    def sources(self, stack: str) -> list[Span]:
+        """What may give to others in a stack, labelled before the pass."""
+        return self._both_sides(stack)[1]
+
+    def units(self, block: Block) -> Units:
+        """Units of a block. Frames of prepared audio are only known now: those that the attention
+        mask leaves."""
+        stack = block.stack.name
+        if self._encoder is None and stack != "decoder":
+            self._encoder = [Span(i, i + 1, str(i), "frame") for i in block.unmasked]
+        if stack == "encoder" and self.prepared.audio_tokens is not None:
+            self.prepared.audio_tokens.check(len(block.unmasked), self._model.name)
+        targets, sources = self._both_sides(stack)
+        for spans, length, side in (
+            (targets, block.n_targets, "target"),
+            (sources, block.n_sources, "source"),
+        ):
+            beyond = next((span for span in spans if span.stop > length), None)
+            if beyond is not None:
+                raise InputError(
+                    f"{side} span [{beyond.start}, {beyond.stop}) of the {stack} ends past its "
+                    f"{length} positions"
+                )
+        self._target_rows[stack] = self._rows_of(stack, targets)
+        return Units(
+            self._target_rows[stack],
+            sources,
+            pooling=self._question.pooling,
+            device=block.values.device,
+        )
+
+    def _label_tokens(self) -> None:
+        """Make tokens of a text the encoder's side, or that of the only decoder, unless spans were
+        given."""
+        words = self.item is not None and self._question.units == "word"
+        tokens = replace(self.prepared.text_tokens, units="word" if words else "token")
+        if self.prepared.source_tokens is not None:
+            self._encoder = self._encoder or tokens.sources()
+        else:
+            self.prepared.tokens, self._decoder = tokens, self._encoder
+
+    def _both_sides(self, stack: str) -> tuple[list[Span], list[Span]]:
+        if stack == "decoder" and self._decoder is not None:
+            return self._decoder, self._decoder
+        if stack == "decoder" and self.prepared.audio_tokens is not None:
+            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._heard)
+        encoder = self._encoder or []
+        targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
+        sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder
+        return targets, sources
+
+    def _rows_of(self, stack: str, spans: list[Span]) -> list[Span]:
+        """The targets asked for."""
+        targets = self._question.targets
+        asked = targets.get(stack) if isinstance(targets, Mapping) else targets
+        if asked is None:
+            return spans
+        if isinstance(asked, str):
+            return self._rows_of_target(stack, spans, asked)
+        if not len(asked) or not all(0 <= index < len(spans) for index in asked):
+            raise InputError(
+                f"targets={list(asked)}: the {stack} has {len(spans)} target units, 0 to "
+                f"{len(spans) - 1}"
+            )
+        return [spans[index] for index in asked]
+
+    def _rows_of_target(self, stack: str, spans: list[Span], asked: str) -> list[Span]:
+        """Rows of the target word, and of the position that predicts the deciding token: it may lie
+        before the target."""
+        if asked != "target" or self.item is None or self.item.target is None:
+            raise InputError(
+                f"targets={asked!r}: expected indices, or 'target' with a clip that has a target "
+                "word"
+            )
+        tokens = self.prepared.tokens
+        decides = tokens.deciding_row if tokens is not None and stack != "encoder" else None
+        rows = [
+            span
+            for span in spans
+            if span.word == self.item.target or (decides is not None and decides in span.positions)
+        ]
+        if not rows:
+            raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")
+        return rows
