@@ -23,7 +23,7 @@ FACES = {
     "mixing/maps/decision_map.py",
     "explanations/explanation.py",
     "runs/kinds/speech_ablation.py",
-    "runs/run_job.py",
+    "runs/started_job.py",
     "runs/speech_ablations.py",
 }
 

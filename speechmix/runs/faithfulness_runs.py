@@ -1,14 +1,12 @@
 """A trial of measures over many clips: judged clip by clip into a journal, resumable, alone or in
 shards.
 
-In: a model, clips, what `speechmix.faithfulness` is asked, a folder (it may be that of a run). Out:
-in the folder
+In: a model, clips, options, a folder (it may be that of a run). Out: in the folder
 
     faithfulness/<model>.jsonl               what was found of each clip; in shards <model>/3-of-48.jsonl (stages.journal)
     faithfulness.csv, faithfulness_values.csv   the trial, over all clips
 
-Whatever is a mean, a test or a layer chosen is of all clips: it is made when all shards are done,
-by the one that ends last.
+Means, tests and chosen layers are of all clips: made when the last shard is done.
 """
 
 from __future__ import annotations

@@ -8,34 +8,20 @@ the run has as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..adapters.model import Model
-from ..errors import SpeechmixError, StorageError
-from ..files.cache_keys import digest
-from ..files.locks import locked, writing_to
-from ..files.names import refuse_duplicate_label
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
-from .aligned_clips import AlignedClips, Progress
-from .completion_records import Marker, missing_shards, shard_labels
-from .kinds.result_kind import ClipSnapshot, ResultKind
-from .merging import write_job_tables, write_skipped, write_tables
-from .model_run import ModelRun, RunRequest
-from .results.part_files import Owner, opened_part
-from .results.run_folder import SCORES, RunFolder
-from .results.run_parts import sweep
-from .results.run_times import RunTimes
-from .resume import figure_marks, stands, told_of
+from .aligned_clips import Progress
+from .kinds.result_kind import ResultKind
 from .scored_run import Run
+from .started_job import StartedJob, hold_folder, score_in_process
 
-_SECONDS_OF_A_LOCK = 120  # that another shard may take to begin, or to write the tables
 Loads = Iterable[Model | Callable[[], Model]]
 Report = Callable[[str], None]
 
@@ -125,7 +111,7 @@ class RunJob:
         started = StartedJob(self, shard, aligner)
         for name, reason in self.skipped:
             started.run.skip(name, reason)
-        with _held(started.folder, shard):
+        with hold_folder(started.folder, shard):
             if not self.name:
                 started.begin_run()
                 if started.is_up_to_date():
@@ -140,223 +126,3 @@ def _described(value: Any) -> object:
         return sorted(value)
     described = getattr(value, "described", None)
     return described() if described else value
-
-
-class StartedJob:
-    """A job, or one shard of it, while it is done by this process.
-
-    Attributes
-    ----------
-    job : RunJob
-    shard : Shard
-    folder : RunFolder
-    run : Run
-    ready : list of Clip
-        Clips of the shard that have words, where they are needed.
-    request : RunRequest
-    marker : Marker
-        Completion record of the shard.
-    times : RunTimes
-    """
-
-    ready: list[Clip]
-    request: RunRequest
-    marker: Marker
-    times: RunTimes
-
-    def __init__(self, job: RunJob, shard: Shard, aligner: Model | None):
-        self.job, self.shard, self._aligner = job, shard, aligner
-        self.folder, self.run = RunFolder(job.out), Run(job.out)
-
-    @cached_property
-    def _alignment(self) -> dict[str, str | None]:
-        aligner = self._aligner
-        facts: dict[str, str | None] = {"method": self.job.align_method}
-        facts["aligner"] = None if aligner is None else aligner.label
-        facts["weights"] = None if aligner is None else aligner.fingerprint
-        return facts
-
-    @cached_property
-    def request_hash(self) -> str:
-        """Hash of clips and options, the same for all shards; a sound that changes is found by its shard."""
-        clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in self.job.clips]
-        return digest(
-            [self.job.question.described(), self._alignment, clips, self.job.description()]
-        )
-
-    @property
-    def _own_clips(self) -> list[Clip]:
-        return [clip for clip in self.job.clips if self.shard.holds(clip.name)]
-
-    @property
-    def _drawn_clips(self) -> list[Clip]:
-        return [clip for clip in self.job.drawn_clips if self.shard.holds(clip.name)]
-
-    def _locked(self) -> Any:
-        return locked(self.folder.path, wait=0 if self.shard.count == 1 else _SECONDS_OF_A_LOCK)
-
-    def begin_run(self) -> None:
-        """Say in `run.json` what run the folder holds."""
-        job = self.job
-        with self._locked():
-            self.folder.begin(
-                job.question,
-                self._alignment,
-                job.overwrite,
-                job.report,
-                shards=self.shard.count,
-                asked_of_all=self.request_hash,
-            )
-
-    def is_up_to_date(self) -> bool:
-        """Whether an earlier start has done all this, of very many clips; then its tables are written."""
-        former, job = Marker.read(self.folder, self.shard), self.job
-        if former is None or not stands(
-            self.folder,
-            self.shard,
-            former,
-            self.request_hash,
-            job.question,
-            self._own_clips,
-            job.models,
-            self.run.skipped,
-            self._drawn_clips,
-            job.report,
-        ):
-            return False
-        job.report(
-            f"{self.folder.path} stands as it was finished: clips, models and options are the same"
-        )
-        self.run.done = former.done
-        self.marker = former
-        self._finish()
-        return True
-
-    def compute(self, score: Callable[[StartedJob], None]) -> None:
-        """Align the clips, compute all results, and write the tables if this is the last shard."""
-        job, folder, shard, run = self.job, self.folder, self.shard, self.run
-        had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
-        Marker.path(folder, shard, job.name).unlink(missing_ok=True)
-        self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
-        needs_words = bool(job.name) or job.question.units == "word"
-        aligned = AlignedClips(
-            folder,
-            job.clips,
-            shard,
-            self._aligner,
-            job.align_method,
-            needs_words=needs_words,
-            job=job.name,
-        )
-        self.times = RunTimes(folder, shard, exact=job.profile)
-        with self.times.timed_phases():
-            self.ready, marker.clips = aligned.kept(run.skip, job.report, job.progress)
-        snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
-        drawn = frozenset(clip.name for clip in job.drawn_clips)
-        self.request = RunRequest(job.kinds, drawn, job.twin_clips, snapshots, job.name)
-        score(self)
-        marker.done = run.done
-        if not job.name:
-            with self.times.timed_phases():
-                self._draw()
-            hashes = {name: snapshot.audio_hash for name, snapshot in snapshots.items()}
-            own, hash_of = self._own_clips, lambda clip: hashes.get(clip.name)
-            marker.told = told_of(self.request_hash, job.question, own, hash_of)
-            if marker.told:
-                marks = figure_marks(folder, marker, self._drawn_clips)
-                marker.figures = {name: list(mark) for name, mark in marks.items()}
-        marker.tell_asked(self.request_hash)
-        if not job.name and had_tables and not run.done and shard.count == 1:
-            write_skipped(folder, run.skipped)
-            job.report(
-                f"nothing could be scored, and {run.out} has tables of an earlier start: they stay as they are"
-            )
-            return
-        marker.write(folder, job.name)
-        self._finish()
-
-    def _draw(self) -> None:
-        """Draw the figures of the clips that were scored, now that all models are."""
-        if not self.request.drawn and not self.folder.path.joinpath("figures").is_dir():
-            return
-        from ..reporting.clip_figures import draw_clips
-
-        def failed(name: str, error: SpeechmixError, label: str) -> None:
-            self.run.skip(name, error, label)
-            self.job.report(f"{name}  {label}  {error}")
-
-        parts = [
-            opened_part(self.folder.path / name)
-            for _, names in self.marker.models
-            for name in names
-        ]
-        measures = self.job.question.measures
-        draw_clips(
-            self.folder,
-            parts,
-            self.ready,
-            wanted=self.request.drawn,
-            measures=measures,
-            failed=failed,
-        )
-
-    def _finish(self) -> None:
-        """Write the tables if all shards are done; who is alone there removes what is needed no more."""
-        folder, job, count = self.folder, self.job, self.shard.count
-        with self._locked():
-            missing = missing_shards(folder, self.marker.asked, count, job.name)
-            self.run.is_complete = not missing
-            if missing:
-                job.report(
-                    f"shard {self.shard} is done; {len(missing)} of {count} are not: "
-                    f"`speechmix status {folder.path}`"
-                )
-                return
-            shards = (Shard(index, count) for index in range(1, count + 1))
-            found = (Marker.read(folder, shard, job.name) for shard in shards)
-            markers = [marker for marker in found if marker is not None]
-            kinds = [kind for kind, _ in job.kinds]
-            if job.name:
-                write_job_tables(folder, markers, job.clips, job.report, kinds, job.name)
-                return
-            write_tables(folder, markers, job.clips, job.report, kinds)
-            with ExitStack() as locks:
-                try:
-                    for label in shard_labels(folder):
-                        locks.enter_context(locked(folder.shards, label))
-                except StorageError:
-                    return  # one of them was started again: it will
-                sweep(folder)
-
-
-def score_in_process(started: StartedJob) -> None:
-    """Compute all kinds with one model after the other, and note in the marker where its results are."""
-    labels: dict[str, str] = {}
-    twins: dict[str, int] = {}
-    folder, job = started.folder, started.job
-    for source in job.models:
-        with started.times.timed_phases() as counting:
-            model = counting.loaded(source)
-            refuse_duplicate_label(labels, model.label)
-            model.forget_fingerprint()
-            twin = twins.get(model.name, 0)
-            twins[model.name] = twin + (model.init == "random")
-            counting.owner = owner = Owner.of(model)
-            of_model = ModelRun(folder, model, owner, started.request, twin=twin)
-            parts = of_model.score(
-                started.ready, started.shard, started.run, job.report, job.progress
-            )
-            started.marker.add(folder, owner, parts)
-
-
-@contextmanager
-def _held(folder: RunFolder, shard: Shard) -> Iterator[None]:
-    """Hold the whole folder for a job of one process, while no shard is at work there; else the shard's share."""
-    if shard.count > 1:
-        with writing_to(folder.shards, shard.label):
-            yield
-        return
-    with writing_to(folder.path), ExitStack() as shards:
-        for label in shard_labels(folder):
-            shards.enter_context(locked(folder.shards, label))
-        yield

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...adapters.generation.decoder_text import text_with_foil
 from ...adapters.generation.tokens import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
-from ...inputs.words.multipart_words import join_words, refuse_parts
+from ...inputs.words.multipart_words import refuse_parts
 from ...inputs.words.spans import Span
-from ..maps.numerics import ctc_log_probability
-from .token_objectives import Objective, of_tokens, token_logits
+from .token_objectives import Objective, contrast_or_logit, needed_target, of_tokens, token_logits
+from .transcript_objectives import of_transcript
 
 if TYPE_CHECKING:
     from ...adapters.generation.model_inputs import Prepared
@@ -87,7 +86,7 @@ def objective_of(
     kind, words = (option, ()) if isinstance(option, str) else ("auto", tuple(option))
     decoding = model.capabilities.decoding
     if isinstance(clip, Clip) and decoding == "frames":
-        return _of_transcript(kind, words, model, clip)
+        return of_transcript(kind, words, model, clip)
     if kind == "ctc":
         raise InputError(
             f"objective='ctc' is for models with a CTC head; {model.name} has tokens: 'logit', "
@@ -156,27 +155,6 @@ def _of_spelling(model: Model, tokens: Tokens, target: int, label: str, *, ahead
     )
 
 
-def _contrast_or_logit(kind: str, foil: object, clip: Clip | Sentence) -> str:
-    """The kind that "auto" stands for; a contrast needs a foil."""
-    if kind == "auto":
-        return "logit" if foil is None else "contrast"
-    if kind == "contrast" and foil is None:
-        raise InputError(
-            f"{clip.name}: objective='contrast' needs foil=, the target's other spelling"
-        )
-    return kind
-
-
-def _needed_target(clip: Clip | Sentence) -> int:
-    if not isinstance(clip.target, int):
-        raise InputError(
-            f"{clip.name}: a gradient needs a number to differentiate, and there is no target: "
-            "give target= (and foil= for a "
-            "contrast), or objective=(position, token id)"
-        )
-    return clip.target
-
-
 def _of_decoder_target(
     kind: str, words: tuple[str, ...], model: Model, clip: Clip | Sentence, prepared: Prepared
 ) -> Objective:
@@ -187,9 +165,9 @@ def _of_decoder_target(
             f"{clip.name}: objective={words!r} is for text models with one stack; give target= and "
             "foil= instead"
         )
-    target = _needed_target(clip)
+    target = needed_target(clip)
     tokens, label = prepared.decoder_tokens, (clip.words or ())[target].text
-    kind = _contrast_or_logit(kind, clip.foil, clip)
+    kind = contrast_or_logit(kind, clip.foil, clip)
     decides = tokens.deciding
     if decides is None and kind != "contrast":
         decides = next((p for p, word in enumerate(tokens.words) if word == target), None)
@@ -222,9 +200,9 @@ def _of_text_target(
         if sentence.target is None and len(masks) == 1 and not causal
         else None
     )
-    word = _needed_target(sentence) if word is None else word
+    word = needed_target(sentence) if word is None else word
     foil = words[1] if len(words) == 2 else None if words else sentence.foil
-    kind = _contrast_or_logit(kind, foil, sentence)
+    kind = contrast_or_logit(kind, foil, sentence)
     place = next((p for p, owner in enumerate(tokens.words) if owner == word), None)
     masked = place in masks
     if masked and not words and place is not None:
@@ -284,43 +262,3 @@ def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list
     other = replace(sentence, **changed, cue=None, target=None, foil=None)
     prepared = model.family.prepare(model, other, tuple(model.stacks))
     return prepared.text_tokens.ids
-
-
-def _of_transcript(kind: str, words: tuple[str, ...], model: Model, clip: Clip) -> Objective:
-    """CTC: how much likelier the transcript is than without the target, or than with its foil."""
-    if not type(model.module).__name__.endswith("ForCTC") or model.tokenizer is None:
-        raise ModelError(
-            f"{model.name}: expected a model with a CTC head and its tokenizer, found "
-            f"{type(model.module).__name__}; or give "
-            "objective= as a function of the model's output"
-        )
-    if kind in ("logit", "probability") or words:
-        raise InputError(
-            f"objective={words or kind!r} is for models with tokens; a CTC model has 'ctc', "
-            "'contrast' and "
-            "'log_probability', or (frame, token)"
-        )
-    target, words_heard = _needed_target(clip), clip.words or ()
-    kind = {"auto": "ctc" if clip.foil is None else "contrast"}.get(kind, kind)
-    kind = _contrast_or_logit(kind, clip.foil, clip)
-    other = clip.replace(foil="") if kind == "ctc" else clip
-    texts = [clip.text or join_words(words_heard)]
-    texts += [] if kind == "log_probability" else [" ".join(text_with_foil(other).split())]
-    labels = [model.tokenizer(text).input_ids if text else [] for text in texts]
-
-    def function(output: ModelOutput) -> Tensor:
-        scores, blank = token_logits(output).log_softmax(dim=-1), model.config.pad_token_id
-        with_target, *without = (
-            torch.stack(
-                [
-                    ctc_log_probability(row, ids, blank=blank) if ids else row[:, blank].sum()
-                    for row in scores
-                ]
-            )
-            for ids in labels
-        )
-        return with_target - without[0] if without else with_target
-
-    word = words_heard[target]
-    span = Span(0, 1, word.text, "word", target, word.start, word.end, times=word.pieces)
-    return Objective(function, span, {"kind": kind, "texts": texts, "label": word.text})

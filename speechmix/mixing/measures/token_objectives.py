@@ -10,11 +10,33 @@ from torch import Tensor
 
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
+from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
+
+
+def contrast_or_logit(kind: str, foil: object, clip: Clip | Sentence) -> str:
+    """The kind that "auto" stands for; a contrast needs a foil."""
+    if kind == "auto":
+        return "logit" if foil is None else "contrast"
+    if kind == "contrast" and foil is None:
+        raise InputError(
+            f"{clip.name}: objective='contrast' needs foil=, the target's other spelling"
+        )
+    return kind
+
+
+def needed_target(clip: Clip | Sentence) -> int:
+    if not isinstance(clip.target, int):
+        raise InputError(
+            f"{clip.name}: a gradient needs a number to differentiate, and there is no target: "
+            "give target= (and foil= for a "
+            "contrast), or objective=(position, token id)"
+        )
+    return clip.target
 
 
 @dataclass(frozen=True)

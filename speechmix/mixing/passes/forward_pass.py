@@ -24,7 +24,6 @@ from ...adapters.capture.features import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.delta.products import Product
 from ...adapters.model import Model
-from ...errors import InputError
 from ...files.json_files import Json
 from ...files.timing import phase
 from ..maps.map_files import written_to
@@ -41,6 +40,7 @@ from .batches import bytes_of_pairs, padded_together, pairs_at_once, rows_at_onc
 from .map_labels import MapLabels, labelled, map_provenance, of_numbers
 from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
+from .requested_layers import layers_of, stacks_of
 from .score_collection import ScoresByLayer, maps_from
 from .view import Item, View
 from .views import make_view
@@ -252,46 +252,3 @@ def maps_by_gradients(
         {key: of_numbers(MixingMap(next(arrays), *labels)) for key, (_, labels) in of_one.items()}
         for of_one in made
     ]
-
-
-def stacks_of(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
-    """Requested stacks in the model's order; by default those that the items reach, which must be
-    the same."""
-    if request.stacks is not None:
-        unknown = set(request.stacks) - set(model.stacks)
-        if unknown or not request.stacks:
-            raise InputError(
-                f"{model.name} has the stacks {list(model.stacks)}; asked for "
-                f"{sorted(set(request.stacks))}"
-            )
-        return tuple(name for name in model.stacks if name in request.stacks)
-    reached = {
-        tuple(
-            name
-            for name in model.stacks
-            if name == "encoder" or "encoder" not in model.stacks or view.feeds_decoder
-        )
-        for view in views
-    }
-    if len(reached) > 1:
-        raise InputError(
-            "clips with and without text cannot share a forward pass: say stacks=, or "
-            "clips_at_once=1"
-        )
-    return reached.pop()
-
-
-def layers_of(
-    model: Model, stacks: Sequence[str], request: MixRequest
-) -> dict[str, tuple[int, ...]]:
-    """Layers asked for, by stack."""
-    layers = request.layers
-    if layers is None:
-        return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
-    fewest = min(len(model.stacks[stack]) for stack in stacks)
-    if not layers or not all(layer in range(fewest) for layer in layers):
-        raise InputError(
-            f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to "
-            f"{fewest - 1}"
-        )
-    return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}

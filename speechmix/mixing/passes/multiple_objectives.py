@@ -18,10 +18,11 @@ from ..measures.availability import check_defined
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import in_groups
-from .forward_pass import layers_of, maps_by_gradients, run_forward, stacks_of
+from .forward_pass import maps_by_gradients, run_forward
 from .map_labels import map_provenance
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption
+from .requested_layers import layers_of, stacks_of
 from .view import Item
 from .views import make_view
 

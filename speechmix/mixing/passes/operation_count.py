@@ -34,9 +34,10 @@ from ..measures.measure import Measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import measure_named
 from .batches import bytes_of_pairs
-from .forward_pass import scores_of_block, stacks_of
+from .forward_pass import scores_of_block
 from .precision import Precision, inference_context
 from .request import MixRequest
+from .requested_layers import stacks_of
 from .view import View
 from .views import make_view
 

@@ -33,8 +33,9 @@ from ..aligned_clips import Progress, shown
 from ..results.part_files import Owner, Part, part_paths
 from ..results.result_store import Key, Results
 from ..results.run_folder import RunFolder
-from ..run_job import RunJob, StartedJob
+from ..run_job import RunJob
 from ..scored_run import Run
+from ..started_job import StartedJob
 from .block_worker import Pass, row_of
 
 Report = Callable[[str], None]

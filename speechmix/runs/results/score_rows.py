@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,6 @@ from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import normalize_rows
 from .checked_datasets import checked_files
-
-
 
 _SIDE = [
     ("label", pa.string()),
