@@ -1,5 +1,4 @@
-"""Who writes what: the transcript of a clip, a translation, the continuation of a text, the word
-behind a mask.
+"""What a model writes: a transcript, a translation, a continuation, the word behind a mask.
 
 In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC
 model's letters are placed at the frame of each one's run where it is likeliest; a decoder's tokens

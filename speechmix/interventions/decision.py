@@ -1,5 +1,4 @@
-"""A decision: the one number that an item asks of a model, and which positions belong to each of
-its words.
+"""A decision: one number of a model for an item, and which positions belong to each word.
 
 In: a model and a clip, sentence or prepared inputs. Out: a `Decision`, whose *margin* interventions
 are read by (nats):

@@ -400,12 +400,12 @@ def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
 def test_a_run_that_is_refused_leaves_the_page_of_the_one_that_is_there(
     folder, tmp_path, capsys, monkeypatch
 ):
-    from speechmix.interfaces.cli import command_line
+    from speechmix.interfaces.cli import score
     from speechmix.studies.french.dataset import write_examples
 
     examples = write_examples(tmp_path / "examples", [], {"audio_root": ".", "stages": {}})
     monkeypatch.setattr(
-        command_line,
+        score,
         "named_clips",
         lambda options, skipped: [speechmix.Clip.from_file(folder / "a.wav")],
     )

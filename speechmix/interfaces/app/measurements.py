@@ -169,7 +169,7 @@ def explain_clip(model: Model, clip: Clip) -> Explanation:
         return explain(model, clip, against=("reference", "runner_up"))
 
 
-def describe_model(model: Model) -> dict[str, Any]:
+def model_properties(model: Model) -> dict[str, Any]:
     """What a page needs to know of a model: what it is, and what can be asked of it."""
     return {
         "describe": model.describe(),

@@ -43,7 +43,7 @@ def answer_load(session: Session, asked: Mapping[str, Any]) -> Work:
     which = requested_model(asked)
     return lambda told: {
         "name": which.name,
-        **answers.describe_model(_loaded(session, which, told)),
+        **answers.model_properties(_loaded(session, which, told)),
     }
 
 

@@ -233,3 +233,10 @@ def _seconds(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(
             f"expected FROM:TO in seconds, as 0.5:2, found {text!r}"
         ) from None
+
+
+def print_line(line: str) -> None:
+    """Print a line above the progress bars."""
+    from tqdm.auto import tqdm
+
+    tqdm.write(line)

@@ -39,7 +39,7 @@ _EXAMPLES = """examples:
 _ENDING = ".html"
 
 
-def add_command(commands: Subparsers) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "explain",

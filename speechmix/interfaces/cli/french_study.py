@@ -20,7 +20,7 @@ _EXAMPLES = """examples:
 """
 
 
-def add_command(commands: Subparsers) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the whole study, from clips or a corpus to the page."""
     study = commands.add_parser(
         "study",

@@ -16,7 +16,7 @@ _EXAMPLES = """examples:
 _EXAMPLES_SHOWN = 8
 
 
-def add_command(commands: Subparsers) -> None:
+def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     serve = commands.add_parser(
         "serve",

@@ -16,6 +16,7 @@ from ...inputs.words.spans import Span
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
+    from ...inputs.sentences.sentence import Sentence
 
 
 def contrast_or_logit(kind: str, foil: object, clip: Clip | Sentence) -> str:
