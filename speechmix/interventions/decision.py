@@ -1,7 +1,6 @@
 """A decision: one number of a model for an item, and which positions belong to each word.
 
-In: a model and a clip, sentence or prepared inputs. Out: a `Decision`, whose *margin* interventions
-are read by (nats):
+In: a model and a clip, sentence or prepared inputs. Out: a `Decision` with its *margin* (nats):
 
     with a foil      log p(target) - log p(foil): at the deciding position of a decoder; of the whole text of a CTC model;
                      at [MASK] in the target's place of a masked model; of the next token of a causal one

@@ -16,6 +16,7 @@ from speechmix.adapters.generation.transcription import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.textgrid import read_textgrid
+from speechmix.interfaces.app import clip_changes
 from speechmix.interfaces.app import downloads as saving
 from speechmix.interfaces.app import measurements as answers
 
@@ -54,47 +55,49 @@ def wav(seconds: float, rate: int = 8_000) -> bytes:
 
 class TestRecordings:
     def test_a_recording_is_read_at_the_rate_of_the_models(self):
-        clip = answers.clip_from_bytes(wav(0.5), "a.wav", longest=1)
+        clip = clip_changes.clip_from_bytes(wav(0.5), "a.wav", longest=1)
         assert (clip.name, len(clip.audio(16_000))) == ("a", 8_000)
 
     @pytest.mark.parametrize("name", HOSTILE)
     def test_no_name_leaves_the_folder_or_stays_on_the_disk(self, name, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        clip = answers.clip_from_bytes(wav(0.1), name, longest=1)
+        clip = clip_changes.clip_from_bytes(wav(0.1), name, longest=1)
         assert not set(clip.name) & set('/\\<>"\r\n\x00')
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("content", [b"", b"RIFF", b"<html>", wav(0.5)[:300], os.urandom(5000)])
     def test_what_is_no_audio_is_called_what_it_is_and_no_path_is_told(self, content):
         with pytest.raises(InputError, match=r"mine\.wav") as refusal:
-            answers.clip_from_bytes(content, "mine.wav", longest=1)
+            clip_changes.clip_from_bytes(content, "mine.wav", longest=1)
         assert tempfile.gettempdir() not in str(refusal.value)
 
     def test_too_long_says_how_long_and_is_not_decoded(self, monkeypatch):
         monkeypatch.setattr(answers, "read_audio", None)
         with pytest.raises(InputError, match=r"lasts 2\.0 s, expected at most 1 s.*--longest"):
-            answers.clip_from_bytes(wav(2.0), "long.wav", longest=1)
+            clip_changes.clip_from_bytes(wav(2.0), "long.wav", longest=1)
 
 
 class TestWords:
     def test_the_model_places_them_as_align_does(self, ctc, clip):
         bare = clip.replace(words=None, cue=None, target=None, foil=None)
         assert (
-            answers.add_word_times(bare, model=ctc).words == speechmix.align(bare, model=ctc).words
+            clip_changes.add_word_times(bare, model=ctc).words
+            == speechmix.align(bare, model=ctc).words
         )
         assert (
-            answers.add_word_times(clip, model=ctc).words == speechmix.align(bare, model=ctc).words
+            clip_changes.add_word_times(clip, model=ctc).words
+            == speechmix.align(bare, model=ctc).words
         )  # words it had are left
 
     def test_whisper_places_them_by_its_attention(self, whisper, clip):
-        placed = answers.add_word_times(clip, model=whisper)
+        placed = clip_changes.add_word_times(clip, model=whisper)
         assert ([word.text for word in placed.words], placed.alignment) == (
             ["nos", "maisons"],
             "whisper",
         )
 
     def test_evenly_is_in_order_within_the_clip_and_as_long_as_the_letters(self, clip):
-        words = answers.add_word_times(clip.replace(text="a bbb cc"), how="evenly").words
+        words = clip_changes.add_word_times(clip.replace(text="a bbb cc"), how="evenly").words
         lengths = [word.end - word.start for word in words]
         assert np.allclose(np.array(lengths) / lengths[0], [1, 3, 2])
         assert words[0].start > 0
@@ -106,9 +109,9 @@ class TestWords:
         )
         for model in (None, twin):
             with pytest.raises(InputError, match=r"cannot place words.*evenly"):
-                answers.add_word_times(clip, model=model)
+                clip_changes.add_word_times(clip, model=model)
         with pytest.raises(InputError, match="no text yet"):
-            answers.add_word_times(clip.replace(text=None), model=None, how="evenly")
+            clip_changes.add_word_times(clip.replace(text=None), model=None, how="evenly")
 
 
 class TestMaps:
@@ -135,7 +138,7 @@ class TestMaps:
 
 class TestSilence:
     def test_what_it_writes_is_the_transcript_of_the_silenced_sound(self, ctc, clip):
-        result = answers.silence_words(ctc, clip, [0])
+        result = clip_changes.silence_words(ctc, clip, [0])
         quiet = speechmix.silence(clip, 0)
         assert (result.before, result.after) == (transcribe(ctc, clip), transcribe(ctc, quiet))
         assert result.before != result.after
@@ -143,7 +146,7 @@ class TestSilence:
         assert not result.clip.audio(16_000)[start:stop].any()
 
     def test_without_words_nothing_changes(self, ctc, clip):
-        result = answers.silence_words(ctc, clip, [])
+        result = clip_changes.silence_words(ctc, clip, [])
         assert (result.after, result.clip) == (result.before, clip)
         assert all(old == new for old, new in result.changes)
 
@@ -152,7 +155,7 @@ class TestSilence:
             bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
         )
         with pytest.raises(InputError, match="random weights"):
-            answers.silence_words(twin, clip, [0])
+            clip_changes.silence_words(twin, clip, [0])
 
 
 class TestFiles:

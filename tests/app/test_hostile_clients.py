@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from speechmix.interfaces.app import browser_launch as browser
+from speechmix.interfaces.app import serve as serve_module
 from speechmix.interfaces.app import server as server_module
 from speechmix.interfaces.app import session as session_module
 from tests.app.serving import asked, bundled_session, example, serving
@@ -48,7 +49,7 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
 
     monkeypatch.setattr(server_module.Server, "serve_forever", interrupted)
     monkeypatch.setattr(server_module, "_warm_up", lambda session: None)
-    server_module.serve([], say=said.append)
+    serve_module.serve([], say=said.append)
     token = urlsplit(said[0].split()[3]).path.strip("/")
     assert len(token) > 20
     assert opened[0].startswith("file://")

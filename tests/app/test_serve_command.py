@@ -15,6 +15,7 @@ import pytest
 from speechmix.inputs import bundled
 from speechmix.interfaces import cli
 from speechmix.interfaces.app import browser_launch as browser
+from speechmix.interfaces.app import serve as serve_module
 from speechmix.interfaces.app import server
 from tests.reports.synthetic_runs import synthetic_run
 
@@ -92,7 +93,7 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
     monkeypatch.setattr(browser.webbrowser, "open", opened.append)
     monkeypatch.setattr(server.Server, "serve_forever", interrupted)
     monkeypatch.setattr(server.Server, "start", own_loop)
-    server.serve([], run=run, browser=False, say=said.append)
+    serve_module.serve([], run=run, browser=False, say=said.append)
     assert b"clip_0000" in answered[0]
     assert said[-1] == "stopped"
     assert opened == []

@@ -15,6 +15,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.explanations.page_data import view_of
+from speechmix.interfaces.app import clip_changes
 from speechmix.interfaces.app import downloads as saving
 from speechmix.interfaces.app import measurements as answers
 from speechmix.interfaces.app import session as session_module
@@ -62,7 +63,7 @@ class TestLanguage:
 
     def test_the_command_s_language_is_that_of_recordings_that_say_none(self):
         session = bundled_session(language="fr")
-        name = session.keep(answers.clip_from_bytes(tone(1.0), "own.flac", longest=2.0))
+        name = session.keep(clip_changes.clip_from_bytes(tone(1.0), "own.flac", longest=2.0))
         assert (
             requested_clip(session, {"clip": {"recording": name, "text": "oui"}}).language == "fr"
         )

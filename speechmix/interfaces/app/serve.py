@@ -71,7 +71,7 @@ def serve(
 
     Examples
     --------
-    >>> from speechmix.interfaces.app.server import serve
+    >>> from speechmix.interfaces.app.serve import serve
     >>> serve(["openai/whisper-small"], run="runs/small")                               # doctest: +SKIP
     """
     from ...adapters.loading.load import load as load_model

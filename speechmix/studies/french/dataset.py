@@ -107,6 +107,7 @@ def write_examples(
     Examples
     --------
     >>> import tempfile
+    >>> from speechmix.studies.french.dataset_reading import read_examples
     >>> folder = write_examples(Path(tempfile.mkdtemp()) / "examples", [], {"audio_root": "."})
     >>> read_examples(folder)
     []
