@@ -24,7 +24,8 @@ import transformers
 import speechmix
 from speechmix.files.text_files import write_csv
 from speechmix.interventions.decision import Decision
-from speechmix.studies.agreement.blimp import draw_items, read_blimp
+from speechmix.studies.agreement.blimp import read_blimp
+from speechmix.studies.agreement.item_draws import draw_items
 
 MEASURES = (
     "value_zeroing",

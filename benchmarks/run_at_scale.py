@@ -55,7 +55,8 @@ def clips_of(count: int) -> list:
 def simulated(layers: int):
     """A function like `speechmix.mix` that returns random scores of a deep model."""
     from speechmix.inputs.words.spans import Span
-    from speechmix.mixing.maps.mixing_map import Maps, MixingMap
+    from speechmix.mixing.maps.map_set import Maps
+    from speechmix.mixing.maps.mixing_map import MixingMap
 
     rng = np.random.default_rng(1)
     units = tuple(

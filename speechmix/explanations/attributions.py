@@ -41,7 +41,7 @@ from .source_units import by_source, row_at
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
-    from ..mixing.maps.mixing_map import Maps
+    from ..mixing.maps.map_set import Maps
     from .fills import Fills
     from .generated_tokens import Writing
 

@@ -19,7 +19,8 @@ from ..mixing.passes.mix import mix_one
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
 from .results.stored_clips import maps_of_clip, read_stored_clip
-from .results.tidy_tables import TableWriter, contribution_table
+from .results.table_writer import TableWriter
+from .results.tidy_tables import contribution_table
 from .scored_run import Run
 
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")

@@ -24,7 +24,8 @@ from ..evaluation.cue_contribution import cue_contribution
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.manifest_rows import TEXTS
 from ..inputs.formats.word_files import words_from_items
-from ..mixing.maps.mixing_map import Maps, MixingMap
+from ..mixing.maps.map_set import Maps
+from ..mixing.maps.mixing_map import MixingMap
 from ..mixing.passes.mix import mix_one
 from ..mixing.passes.request import MixRequest
 

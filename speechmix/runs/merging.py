@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,116 +20,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InputError
 from ..files.cache_keys import digest
-from ..files.json_files import read_checked_json, write_checked_json
-from ..files.locks import LOCK
-from ..files.shards import Shard
+from ..files.json_files import read_checked_json
 from ..files.text_files import write_csv
 from ..inputs.clips.clip import Clip
+from .completion_records import Marker
 from .kinds.ablation import ABLATION_KIND
 from .kinds.result_kind import FinishedResults, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
 from .results.part_files import Owner, Part, opened_part
 from .results.run_folder import CONTRIBUTIONS, RunFolder
 from .results.run_times import write_times
-from .results.tidy_tables import TableWriter, table_of_facts
+from .results.table_writer import TableWriter
+from .results.tidy_tables import table_of_facts
 from .word_times import WORDS, placed
 
 FACTS = "facts"  # kind of result: the row of the clip table
 _CLIPS_AT_ONCE = 1_000
 _REASON = ("clip", "model", "reason")
 Report = Callable[[str], None]
-
-
-@dataclass
-class Marker:
-    """What one shard of a run has done.
-
-    Attributes
-    ----------
-    shard : str
-    asked : str
-        Hash of clips and options of the whole run, which `run.json` has from the start, and of its
-        models, once all are loaded: shards of one run were asked the same.
-    clips : list of str
-        Part files of its clips, below the run's folder.
-    models : list of (owner, part files)
-    skipped : list of dict
-        clip, model, reason.
-    done : int
-        (clip, model) pairs.
-    told : str
-        Hash of all that its results follow from but the models; empty where it is of few clips
-        (standing.py).
-    figures : dict of str to (size, hash)
-        Pictures of clips, by path below the run's folder, where `told` is there.
-    """
-
-    shard: str
-    asked: str
-    clips: list[str] = field(default_factory=list)
-    models: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
-    skipped: list[dict[str, str]] = field(default_factory=list)
-    done: int = 0
-    told: str = ""
-    figures: dict[str, list[Any]] = field(default_factory=dict)
-
-    @property
-    def made(self) -> dict[str, Any]:
-        """What tables follow from."""
-        return {
-            name: value for name, value in asdict(self).items() if name not in ("told", "figures")
-        }
-
-    def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part]) -> None:
-        """Note where the results of a model are."""
-        self.models.append((vars(owner), folder.relative(parts)))
-
-    def tell_asked(self, but_models: str) -> None:
-        """Note what the whole run was asked: the hash of clips and options that it began with, and
-        the models it had."""
-        self.asked = f"{but_models}+{digest([owner for owner, _ in self.models])}"
-
-    def is_of(self, but_models: str) -> bool:
-        """Whether it was asked so, as far as is known before models are loaded."""
-        return self.asked.startswith(f"{but_models}+")
-
-    @staticmethod
-    def path(folder: RunFolder, shard: Shard, job: str = "") -> Path:
-        """Return the file of a shard's marker; that of a job that computes kinds alone is in a folder of its own."""
-        return folder.shards / job / f"{shard.label}.json"
-
-    def write(self, folder: RunFolder, job: str = "") -> None:
-        """Say in the run's folder that the shard is done."""
-        path = folder.shards / job / f"{self.shard}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_checked_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, folder: RunFolder, shard: Shard, job: str = "") -> Marker | None:
-        """Return the marker of a shard; None if it is not done, or the marker is damaged."""
-        path = cls.path(folder, shard, job)
-        try:
-            marker = cls(**read_checked_json(path)) if path.is_file() else None
-            return None if marker is None or any(len(row) != 2 for row in marker.models) else marker
-        except (InputError, TypeError):
-            return None
-
-
-def shard_labels(folder: RunFolder) -> list[str]:
-    """Labels of the shards, of whatever number, that some process has held."""
-    return sorted(
-        path.name.removeprefix(f"{LOCK}-") for path in folder.shards.glob(f"{LOCK}-*-of-*[0-9]")
-    )
-
-
-def missing_shards(folder: RunFolder, asked: str, count: int, job: str = "") -> list[int]:
-    """Shards of a run that are not done, or were asked something else."""
-    markers = (
-        (index, Marker.read(folder, Shard(index, count), job)) for index in range(1, count + 1)
-    )
-    return [index for index, marker in markers if marker is None or marker.asked != asked]
 
 
 def write_tables(

@@ -28,7 +28,7 @@ from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.request import MixRequest
 from .aligned_clips import remember_recordings
-from .merging import Marker
+from .completion_records import Marker
 from .results.part_files import Owner
 from .results.result_store import Results
 from .results.run_folder import RunFolder

@@ -24,15 +24,9 @@ from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
 from .aligned_clips import AlignedClips, Progress
+from .completion_records import Marker, missing_shards, shard_labels
 from .kinds.result_kind import ClipSnapshot, ResultKind
-from .merging import (
-    Marker,
-    missing_shards,
-    shard_labels,
-    write_job_tables,
-    write_skipped,
-    write_tables,
-)
+from .merging import write_job_tables, write_skipped, write_tables
 from .model_run import ModelRun, RunRequest
 from .results.part_files import Owner, opened_part
 from .results.run_folder import SCORES, RunFolder

@@ -21,9 +21,10 @@ from ..errors import InputError
 from ..files.json_files import read_json_object
 from ..files.locks import is_held
 from ..files.shards import Shard
+from .completion_records import Marker
 from .journal.stage_files import index_list
 from .kinds.generated_texts import WRITTEN
-from .merging import FACTS, Marker
+from .merging import FACTS
 from .results.part_files import Part, opened_part
 from .results.run_folder import COMPLETE, RunFolder
 

@@ -377,7 +377,8 @@ def test_who_does_the_work_is_checked_before_anything_is_read(options, message, 
 
 def test_the_page_of_a_run_of_examples_begins_with_what_was_run_last(tmp_path):
     from speechmix.studies.french.dataset import write_examples
-    from speechmix.studies.french.french_study import TITLE, describe_page
+    from speechmix.studies.french.french_study import TITLE
+    from speechmix.studies.french.study_report import describe_page
 
     examples = write_examples(
         tmp_path / "examples", [], {"audio_root": ".", "stages": {"pairs": {"source": "cv/fr"}}}

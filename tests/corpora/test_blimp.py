@@ -13,15 +13,9 @@ import transformers
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.sentences.sentence import Sentence
-from speechmix.studies.agreement.blimp import (
-    PARADIGMS,
-    BlimpItem,
-    draw_items,
-    expand_contractions,
-    one_token_items,
-    read_blimp,
-)
+from speechmix.studies.agreement.blimp import PARADIGMS, BlimpItem, expand_contractions, read_blimp
 from speechmix.studies.agreement.blimp_cues import load_spacy_pipeline
+from speechmix.studies.agreement.item_draws import draw_items, one_token_items
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be
 BY_HAND = [

@@ -14,7 +14,7 @@ from speechmix.files.names import safe_name
 from speechmix.runs import model_run, word_times
 from speechmix.runs import score_clips as runs
 from speechmix.runs.kinds import contributions as store
-from speechmix.runs.results.tidy_tables import TableWriter
+from speechmix.runs.results.table_writer import TableWriter
 from tests.conftest import build, trained, trained_and_twin
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]

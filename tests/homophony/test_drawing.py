@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from speechmix.errors import InputError
 from speechmix.interfaces.cli.homophony_options import add_selection_options
 from speechmix.studies.french import load_templates
-from speechmix.studies.french.dataset import dataset_info, read_examples
+from speechmix.studies.french.dataset import dataset_info
+from speechmix.studies.french.dataset_reading import read_examples
 from speechmix.studies.french.sampling import (
     PUBLISHED_SEED,
     PairCandidate,

@@ -23,9 +23,10 @@ from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import kept, lines
 from speechmix.runs.score_clips import score_clips
 from speechmix.studies.french.alignments import compare_on_sample
-from speechmix.studies.french.dataset import read_examples
+from speechmix.studies.french.dataset_reading import read_examples
 from speechmix.studies.french.selection import select_examples
-from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
+from speechmix.studies.french.stages import align_corpus, mine_corpus
+from speechmix.studies.french.transcription_stage import transcribe_corpus
 from tests.conftest import trained
 from tests.corpora.miniature import write_release
 

@@ -18,7 +18,8 @@ from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, kept
 from speechmix.studies.french.cue_pairs import confounded_numbers, cue_pair_of
-from speechmix.studies.french.dataset import SCHEMA, dataset_info, read_examples, write_examples
+from speechmix.studies.french.dataset import SCHEMA, dataset_info, write_examples
+from speechmix.studies.french.dataset_reading import read_examples
 from speechmix.studies.french.example_rows import balanced_values
 from speechmix.studies.french.mining import RULES
 from speechmix.studies.french.sampling import PairCandidate, draw_evenly, lone_pair_names

@@ -26,9 +26,10 @@ from speechmix.runs.journal.stage_lines import AT, counted, kept, lines, options
 from speechmix.studies.french import alignment_stage as words_stage
 from speechmix.studies.french import mine, mined_lines, stages, transcripts
 from speechmix.studies.french.selection import select_examples
-from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
+from speechmix.studies.french.stages import align_corpus, mine_corpus
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
 from speechmix.studies.french.study_status import shards_to_resubmit, status_text, study_status
+from speechmix.studies.french.transcription_stage import transcribe_corpus
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")

@@ -15,7 +15,7 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.runs.kinds import contributions as store
 from speechmix.studies.french import transcripts
-from speechmix.studies.french.dataset import read_examples
+from speechmix.studies.french.dataset_reading import read_examples
 from tests.corpora.miniature import write_release
 from tests.reliability.kills import snapshot
 

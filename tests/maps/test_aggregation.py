@@ -16,7 +16,7 @@ from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.aggregation import compose
 from speechmix.mixing.maps.flow import flow
-from speechmix.mixing.maps.mixing_map import Maps
+from speechmix.mixing.maps.map_set import Maps
 from tests.conftest import inputs_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]

@@ -16,7 +16,8 @@ from speechmix.errors import InputError, MissingExtraError
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.inseq_form import attribution_of
 from speechmix.mixing.maps.inseq_objects import from_inseq, to_inseq, write_inseq
-from speechmix.mixing.maps.mixing_map import Maps, MixingMap
+from speechmix.mixing.maps.map_set import Maps
+from speechmix.mixing.maps.mixing_map import MixingMap
 from tests.models.text_models import bart, gpt2
 
 SOURCE = tuple(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import KINDS, Span
-from speechmix.mixing.maps.mixing_map import Maps
+from speechmix.mixing.maps.map_set import Maps
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

@@ -11,7 +11,8 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.aggregation import compose, rolled_out
-from speechmix.mixing.maps.mixing_map import Maps, MixingMap
+from speechmix.mixing.maps.map_set import Maps
+from speechmix.mixing.maps.mixing_map import MixingMap
 from tests.conftest import build, inputs_of, maps_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]

@@ -200,9 +200,7 @@ def trained(name: str) -> speechmix.adapters.Model:
 
 
 @functools.lru_cache(maxsize=16)
-def maps_of(
-    name: str, measures: tuple[str, ...], **options
-) -> speechmix.mixing.maps.mixing_map.Maps:
+def maps_of(name: str, measures: tuple[str, ...], **options) -> speechmix.mixing.maps.map_set.Maps:
     """Maps of a family's tiny model and its prepared inputs: one `mix` for tests that look at
     different sides of them.
 

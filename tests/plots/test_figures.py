@@ -22,7 +22,8 @@ from speechmix.evaluation.statistics.even_choice import choose_evenly
 from speechmix.evaluation.statistics.intervals import mean_intervals
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Span, Word
-from speechmix.mixing.maps.mixing_map import Maps, MixingMap
+from speechmix.mixing.maps.map_set import Maps
+from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting import plots
 from speechmix.reporting.plots.cue_tables import select_cue_rows
 from speechmix.reporting.plots.curve_tables import curve_table

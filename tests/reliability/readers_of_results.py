@@ -23,7 +23,8 @@ from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from speechmix.runs.scored_run import Run
-from speechmix.studies.french.dataset import dataset_info, read_examples, write_examples
+from speechmix.studies.french.dataset import dataset_info, write_examples
+from speechmix.studies.french.dataset_reading import read_examples
 
 from .target import Target, look_over, require, tone
 

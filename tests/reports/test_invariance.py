@@ -23,7 +23,8 @@ from speechmix.reporting.pages.study_tables import (
     study_table,
 )
 from speechmix.reporting.pages.wording import result_sentences
-from speechmix.runs.results.tidy_tables import clip_table, identified, share_rows
+from speechmix.runs.results.table_writer import identified
+from speechmix.runs.results.tidy_tables import clip_table, share_rows
 from tests.models.changed_models import deaf, padded, permuted
 
 SOURCE = bundled.models()["tiny-french-whisper"]

@@ -16,14 +16,9 @@ from speechmix.errors import InputError
 from speechmix.files.file_fingerprints import FileMark
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results import score_files
-from speechmix.runs.results.score_files import (
-    CopiedScores,
-    RowGroups,
-    ScoreFiles,
-    partition,
-    scores_in,
-)
-from speechmix.runs.results.tidy_tables import TableWriter
+from speechmix.runs.results.score_copies import CopiedScores, RowGroups
+from speechmix.runs.results.score_files import ScoreFiles, partition, scores_in
+from speechmix.runs.results.table_writer import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
 
@@ -235,7 +230,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
             }
         )
 
-    monkeypatch.setattr("speechmix.runs.results.tidy_tables._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("speechmix.runs.results.table_writer._ROWS_AT_ONCE", 7)
     with TableWriter(tmp_path / "small") as small:
         for number in range(5):
             small.append(rows(number))

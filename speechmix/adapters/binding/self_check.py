@@ -11,13 +11,10 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from ...errors import ModelError, SpeechmixError
@@ -25,13 +22,8 @@ from ..capture.block import Block
 from ..capture.forward_pass import Capture, use_attention
 from ..delta.carrier import Carrier
 from ..model import Model
-from ..transformers_types import HookArguments, HookKeywords, ModelOutput
+from .traced_states import ROUNDING, entering_states, stack_outputs, states_agree
 
-# The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of
-# the last place of the largest; beyond that a difference counts by its share of what attention
-# changes.
-_SHARE = 1e-3
-_ROUNDING = 100
 _POSITIONS = 8
 
 
@@ -72,7 +64,7 @@ def _check(model: Model) -> None:
             )
         last, returned = seen.last[stack.name], seen.outputs.get(stack.name, [])
         same_shape = [states for states in returned if states.shape == last.shape]
-        if same_shape and not any(_agree(states, last, effect=0) for states in same_shape):
+        if same_shape and not any(states_agree(states, last, effect=0) for states in same_shape):
             raise ModelError(
                 f"{model.name}: the output of the {stack.name} is not its last layer's output "
                 "behind "
@@ -136,8 +128,8 @@ def _seen(model: Model, positions: int | None) -> _Pass:
         model.in_use(wide),
         torch.no_grad(),
         use_attention(model.module, model.readable_attention),
-        _entering(model) as entered,
-        _stack_outputs(model, seen.outputs),
+        entering_states(model) as entered,
+        stack_outputs(model, seen.outputs),
         Capture(list(model.stacks.values()), on_block, max_positions=positions),
     ):
         model.family.run(model.base, inputs, tuple(model.stacks))
@@ -171,7 +163,7 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
             f"{where}: expected {block.stack.heads} heads, found attention of shape "
             f"{tuple(attention.shape)}"
         )
-    if not _agree(attention.sum(-1) + block.sink(rows), torch.ones_like(attention[..., 0])):
+    if not states_agree(attention.sum(-1) + block.sink(rows), torch.ones_like(attention[..., 0])):
         raise ModelError(f"{where}: rows of the attention weights do not sum to one")
     if block.causal and block.attention().triu(1).any():
         raise ModelError(f"{where}: its table calls it causal, but positions attend to later ones")
@@ -186,12 +178,12 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
     before = block.states(torch.arange(block.n_targets, device=edges.device))
     if block.modules.convolution is not None:
         again, after = block.replay_all(torch.stack([block.context, without]))
-        same = _agree(again, before, effect=(after - again).abs().max())
+        same = states_agree(again, before, effect=(after - again).abs().max())
     elif block.modules.rest is None or whole:
         after = block.replay_all(without[None])[0]
         same = _still(
             after, before, edges
-        ) and _agree(  # rows alone, too, as Value Zeroing replays them
+        ) and states_agree(  # rows alone, too, as Value Zeroing replays them
             block.replay(rows, block.context[rows]),
             before[rows],
             effect=(after - before).abs().max(),
@@ -220,7 +212,7 @@ def _check_block(block: Block, where: str, *, whole: bool) -> None:
         return
     carrier = Carrier(block, edges)
     carried = carrier((without - block.context)[carrier.entering].flatten(1)[None])[0]
-    if not _agree(carried, change, effect=moved, size=before.abs().max()):
+    if not states_agree(carried, change, effect=moved, size=before.abs().max()):
         raise ModelError(
             f"{where}: carrying a change through the layer as its table describes it (norms, "
             "feed-forward) does not give what "
@@ -238,7 +230,7 @@ def _without_edges(block: Block) -> tuple[Tensor, Tensor]:
 def _still(after: Tensor, before: Tensor, changed: Tensor) -> bool:
     """True if all rows but the changed ones are as they were, to rounding."""
     moved = (after - before).index_fill(0, changed, 0)
-    return bool(moved.abs().max() <= _ROUNDING * torch.finfo(moved.dtype).eps * before.abs().max())
+    return bool(moved.abs().max() <= ROUNDING * torch.finfo(moved.dtype).eps * before.abs().max())
 
 
 def _rows(block: Block) -> Tensor:
@@ -275,7 +267,7 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     if pre_norm:
         candidates.append(block.output)
     if any(
-        _agree(x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=branch.abs().max())
+        states_agree(x.reshape(-1, *x.shape[-2:])[0][rows], state, effect=branch.abs().max())
         for x in candidates
     ):
         return ""
@@ -287,72 +279,3 @@ def _sum_unconfirmed(block: Block, entered: Mapping[nn.Module, list[Tensor]], wh
     if block.modules.feed_forwards:
         raise ModelError(f"{where}: {reason}. Correct the table")
     return reason
-
-
-@contextmanager
-def _entering(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
-    """What enters each part of the layer that is running, for the first clip: its first argument,
-    if that is a tensor."""
-    entered: dict[nn.Module, list[Tensor]] = {}
-    layers = dict.fromkeys(
-        layer.module for stack in model.stacks.values() for layer in stack.layers
-    )
-
-    def keep(part: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
-        first = args[0] if args else next(iter(kwargs.values()), None)
-        if isinstance(first, Tensor) and first.ndim >= 2:
-            entered.setdefault(part, []).append(first)
-
-    with ExitStack() as hooks:
-        for layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(lambda *_: entered.clear()).remove)
-            for part in layer.modules():
-                if part is not layer:
-                    hooks.callback(part.register_forward_pre_hook(keep, with_kwargs=True).remove)
-        yield entered
-
-
-@contextmanager
-def _stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[None]:
-    """Record what the module that holds each stack's layers returns: the encoder, the decoder, or
-    the base model itself.
-
-    States that are not the last layer's in shape (pooled, projected) are left out of the
-    comparison.
-    """
-    with ExitStack() as hooks:
-        for stack in model.stacks.values():
-
-            def keep(
-                module: nn.Module, args: HookArguments, output: ModelOutput, name: str = stack.name
-            ) -> None:
-                outputs[name] = [states[0] for states in _states_in(output) if states.ndim == 3]
-
-            hooks.callback(stack.holder.register_forward_hook(keep).remove)
-        yield
-
-
-def _states_in(output: Any) -> list[Tensor]:
-    """What a module returns first; of an object with names, all its tensors."""
-    if isinstance(output, (tuple, list, transformers.utils.generic.ModelOutput)):
-        candidates = [output[0]]
-    elif isinstance(output, Tensor):
-        candidates = [output]
-    else:
-        candidates = [
-            *(output if isinstance(output, Mapping) else getattr(output, "__dict__", {})).values()
-        ]
-    return [states for states in candidates if isinstance(states, Tensor)]
-
-
-def _agree(
-    x: Tensor, y: Tensor, *, effect: Tensor | float = 1.0, size: Tensor | None = None
-) -> bool:
-    """True if x is y up to rounding at the size of y (or another) and a small share of an
-    effect's."""
-    if x.shape != y.shape:
-        return False
-    size = y.abs().max() if size is None else size
-    return bool(
-        (x - y).abs().max() <= _SHARE * effect + _ROUNDING * torch.finfo(y.dtype).eps * size
-    )

@@ -13,7 +13,7 @@ from ...mixing.passes.mix import mix_one
 from .perturbations import name_and_fills
 
 if TYPE_CHECKING:
-    from ...mixing.maps.mixing_map import Maps
+    from ...mixing.maps.map_set import Maps
 
 
 Note = dict[str, str]

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
-    from ...mixing.maps.mixing_map import Maps, MixingMap
+    from ...mixing.maps.map_set import Maps
+    from ...mixing.maps.mixing_map import MixingMap
 
 NOTHING, EVERYTHING = "nothing", "everything"
 _BEHIND_THE_INPUT = (

@@ -28,7 +28,8 @@ from ...mixing.passes.input_attribution import columns_of_composed, values_at
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
     from ...interventions.removable_sources import Source
-    from ...mixing.maps.mixing_map import Maps, MixingMap
+    from ...mixing.maps.map_set import Maps
+    from ...mixing.maps.mixing_map import MixingMap
 
 LAYER = "layer"  # of a row for one layer, out of which "best layer" is chosen
 EACH_LAYER = "each layer"

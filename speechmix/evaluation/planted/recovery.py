@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ...errors import InputError
+from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import is_installed, measure_facts, measure_names
-from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.availability import check_defined
 from ...mixing.measures.registry import measure_named
 from ...mixing.passes.logit_contributions import check_splits_logits, logit_contributions

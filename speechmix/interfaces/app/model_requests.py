@@ -19,6 +19,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
+from . import clip_changes
 from . import downloads as saving
 from . import measurements as answers
 from .requests import (
@@ -66,7 +67,7 @@ def answer_place(session: Session, asked: Mapping[str, Any]) -> Work:
     def work(told: answers.Progress) -> dict[str, Any]:
         model = None if which is None else _loaded(session, which, told)
         told("words are placed", 0, 1)
-        return clip_facts(answers.add_word_times(clip, model=model, how=how))
+        return clip_facts(clip_changes.add_word_times(clip, model=model, how=how))
 
     return work
 
@@ -105,7 +106,7 @@ def answer_silence(session: Session, asked: Mapping[str, Any]) -> Work:
     def work(told: answers.Progress) -> dict[str, Any]:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
-        result = answers.silence_words(model, clip, words, fill=fill)
+        result = clip_changes.silence_words(model, clip, words, fill=fill)
         recording = session.keep(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
         return {

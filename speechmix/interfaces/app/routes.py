@@ -23,6 +23,7 @@ from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_facts
 from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.sound_panels import sound_picture
+from . import clip_changes
 from . import downloads as saving
 from . import measurements as answers
 from . import model_requests as tasks
@@ -137,7 +138,7 @@ class App:
         }
 
     def _recorded(self, request: Request) -> dict[str, Any]:
-        clip = answers.clip_from_bytes(
+        clip = clip_changes.clip_from_bytes(
             request.body, request.query.get("name", "recording"), longest=self.session.longest
         )
         return {**tasks.clip_facts(clip), "recording": self.session.keep(clip)}

@@ -204,7 +204,7 @@ def _of_manifest(
     """Clips of the manifest or of a study's examples, in the language of the options where it names
     none."""
     from ...inputs.corpora.corpus_reading import listed_clips
-    from ...studies.french.dataset import is_dataset, read_examples
+    from ...studies.french.dataset_reading import is_dataset, read_examples
 
     if is_dataset(options.manifest):
         return read_examples(options.manifest, skipped=skipped)

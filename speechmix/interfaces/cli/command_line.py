@@ -99,8 +99,8 @@ def _check(options: argparse.Namespace) -> int:
 def _score(options: argparse.Namespace) -> int:
     from ...runs.executors.executor import InProcess
     from ...runs.score_clips import score_clips
-    from ...studies.french.dataset import is_dataset
-    from ...studies.french.french_study import describe_page
+    from ...studies.french.dataset_reading import is_dataset
+    from ...studies.french.study_report import describe_page
 
     executor = executor_of(options, options.model)
     skipped: Skipped = []
@@ -135,7 +135,7 @@ def _ablate(options: argparse.Namespace) -> int:
     from ...alignment import align
     from ...files.text_files import write_csv
     from ...interventions.ablation import ablate
-    from ...runs.results.tidy_tables import identified
+    from ...runs.results.table_writer import identified
     from .published_ablation import ablate_as_published, refuse_options
 
     if not options.out or not (options.published or is_run(options.out)):

@@ -194,7 +194,7 @@ def _transcribe(options: argparse.Namespace) -> int:
 
     from ...adapters.loading.load import load
     from ...runs.journal.stage_lines import counted
-    from ...studies.french.stages import transcribe_corpus
+    from ...studies.french.transcription_stage import transcribe_corpus
 
     models = [partial(load, source, device=options.device) for source in options.model]
     further = {

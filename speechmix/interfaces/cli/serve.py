@@ -55,7 +55,8 @@ def add_command(commands: Subparsers) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     from ...inputs import bundled
-    from ..app.server import HOST, serve
+    from ..app.serve import serve
+    from ..app.server import HOST
     from ..app.session import LONGEST
 
     serve(

@@ -7,25 +7,20 @@ Black Box of Neural Machine Translation, EMNLP).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import InputError
-from ...inputs.words.spans import Span
 from .measure_registry import composed_by_strength, find_facts, residual_left_out
 from .numerics import normalize_rows
 from .rollout import layer_maps, strength_weights
+from .score_map import same_units
 
 if TYPE_CHECKING:
     from .mixing_map import MixingMap
-
-
-def same_units(a: Sequence[Span], b: Sequence[Span]) -> bool:
-    """Whether two sides are the same positions, whatever their labels."""
-    return [span.ranges for span in a] == [span.ranges for span in b]
 
 
 def compose(
@@ -79,7 +74,7 @@ def compose(
 
     Examples
     --------
-    >>> from speechmix import MixingMap
+    >>> from speechmix import MixingMap, Span
     >>> words, tokens = (Span(0, 5, "les"), Span(5, 20, "livres")), (Span(0, 1, "les"), Span(1, 2, "livres"))
     >>> encoder = MixingMap(np.eye(2)[None], words, words, "value_zeroing", "encoder", (0,))
     >>> cross = MixingMap(np.eye(2)[None], tokens, words, "value_zeroing", "cross", (0,))

@@ -22,9 +22,10 @@ import numpy as np
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import Span
-from .aggregation import encoder_source_count, same_units
+from .aggregation import encoder_source_count
 from .inseq_steps import GenerationSteps
 from .mixing_map import MixingMap
+from .score_map import same_units
 
 ENCODER_SCORES = "encoder_self_scores"
 START_OF_WORD = "▁"  # as sentencepiece marks it, by which Inseq's sub-word aggregator goes

@@ -25,8 +25,9 @@ from ...files.json_files import Json, JsonObject
 from ...files.whole_files import whole_file
 from .inseq_form import ENCODER_SCORES, Attribution, attribution_of, maps_without_labels, scores_of
 from .map_headers import labels_as_text, labels_from_text
+from .map_set import Maps
 from .measure_registry import STACKS
-from .mixing_map import Maps, MixingMap
+from .mixing_map import MixingMap
 
 if TYPE_CHECKING:
     from inseq import FeatureAttributionOutput

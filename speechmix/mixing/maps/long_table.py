@@ -18,10 +18,10 @@ from ...inputs.words.spans import Span
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .mixing_map import MixingMap
+    from .score_map import ScoreMap
 
 
-def long_table(mixing_map: MixingMap) -> pd.DataFrame:
+def long_table(mixing_map: ScoreMap) -> pd.DataFrame:
     """Columns stack, measure, layer, (head,) target and source, each with label, kind, onset and
     offset; score."""
     import pandas as pd
@@ -41,7 +41,7 @@ def long_table(mixing_map: MixingMap) -> pd.DataFrame:
     return pd.DataFrame({**columns, "score": mixing_map.scores.ravel()})
 
 
-def token_table(mixing_map: MixingMap, *, layer: int | None = None) -> pd.DataFrame:
+def token_table(mixing_map: ScoreMap, *, layer: int | None = None) -> pd.DataFrame:
     """Share of each source (rows) in each target (columns); a column sums to one, or is all zero.
 
     Parameters

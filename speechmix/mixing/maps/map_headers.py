@@ -21,7 +21,7 @@ from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import Span
 
 if TYPE_CHECKING:
-    from .mixing_map import MixingMap
+    from .score_map import ScoreMap
 
 FORMAT = "speechmix.MixingMap"
 VERSION = "2"
@@ -32,12 +32,12 @@ def digest_of(scores: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(scores).data, digest_size=16).hexdigest()
 
 
-def map_header(mixing_map: MixingMap, tensor: JsonObject, digests: Sequence[str]) -> dict[str, str]:
+def map_header(mixing_map: ScoreMap, tensor: JsonObject, digests: Sequence[str]) -> dict[str, str]:
     """Return the entries that are written beside the scores.
 
     Parameters
     ----------
-    mixing_map : MixingMap
+    mixing_map : ScoreMap
     tensor : dict
         "dtype" and "shape" of the scores, as safetensors writes them.
     digests : sequence of str
@@ -57,7 +57,7 @@ def map_header(mixing_map: MixingMap, tensor: JsonObject, digests: Sequence[str]
     return {**header, "checksum": _checksum(header, tensor)}
 
 
-def labels_as_text(mixing_map: MixingMap) -> dict[str, str]:
+def labels_as_text(mixing_map: ScoreMap) -> dict[str, str]:
     """All of a map but its scores: measure, stack, layers, units, provenance, mixing strength;
     `labels_from_text` reads it.
 

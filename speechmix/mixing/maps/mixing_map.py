@@ -9,23 +9,22 @@ heads and rolling out are explicit later steps, each of which returns a new map 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ...errors import InputError
-from ...files.json_files import JsonObject
-from ...inputs.words.spans import RequestedSpan, Span
-from .aggregation import compose, maps_to_compose, same_units
+from ...inputs.words.spans import RequestedSpan
 from .flow import flow
 from .long_table import long_table, token_table
 from .measure_registry import residual_left_out
 from .numerics import normalize_rows
 from .pooling import pooled
 from .rollout import layer_maps, rollout, strength_weights
+from .score_map import ScoreMap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ...inputs.clips.clip import Clip
     from ...reporting.plots.coloured_tokens import ColouredTokens
 
 
-@dataclass(frozen=True)
-class MixingMap:
+@dataclass(frozen=True, repr=False)
+class MixingMap(ScoreMap):
     """Context-mixing scores of one measure in one stack.
 
     Parameters
@@ -61,6 +59,7 @@ class MixingMap:
 
     Examples
     --------
+    >>> from speechmix import Span
     >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
     >>> m = MixingMap(np.array([[[3.0, 1.0], [1.0, 3.0]]]), units, units, "value_zeroing", "encoder", (0,))
     >>> m.normalized().scores[0, 1]
@@ -68,93 +67,6 @@ class MixingMap:
     >>> m.normalized().provenance["steps"]
     ['normalized']
     """
-
-    scores: np.ndarray
-    targets: tuple[Span, ...]
-    sources: tuple[Span, ...]
-    measure: str
-    stack: str
-    layers: tuple[int, ...]
-    provenance: JsonObject = field(default_factory=dict)
-    mixing_strength: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        expected = (len(self.layers), len(self.targets), len(self.sources))
-        shape = self.scores.shape
-        if self.scores.ndim not in (3, 4) or (shape[0], *shape[-2:]) != expected:
-            raise InputError(
-                f"scores should be [L, (H,) targets, sources] = {expected}, found shape {shape}"
-            )
-        if self.mixing_strength is not None and self.mixing_strength.shape != expected[:2]:
-            found = self.mixing_strength.shape
-            raise InputError(
-                f"mixing_strength should be [L, targets] = {expected[:2]}, found shape {found}"
-            )
-
-    @property
-    def has_heads(self) -> bool:
-        """True if there is a map per head."""
-        return self.scores.ndim == 4
-
-    def normalized(self) -> MixingMap:
-        """Rows that sum to one; all-zero rows stay zero."""
-        return self._step("normalized", scores=normalize_rows(self.scores))
-
-    def mean_heads(self) -> MixingMap:
-        """Average over heads. Normalise before (the published order) or after: the two differ."""
-        if not self.has_heads:
-            return self
-        return self._step("mean over heads", scores=self.scores.mean(axis=1))
-
-    def head(self, index: int) -> MixingMap:
-        """One head alone, counted from 0, of a map that keeps its heads.
-
-        Raises
-        ------
-        InputError
-            If the map has no heads (`mix` averages them unless it is asked for ``heads="each"``),
-            or not this one.
-
-        Examples
-        --------
-        >>> units = (Span(0, 5, "les", word=0), Span(5, 20, "livres", word=1))
-        >>> m = MixingMap(np.arange(8.0).reshape(1, 2, 2, 2), units, units, "attention", "encoder", (0,))
-        >>> m.head(1).scores[0]
-        array([[4., 5.],
-               [6., 7.]])
-        """
-        if not self.has_heads:
-            raise InputError(
-                f"{self!r} does not keep its heads: ask for them with mix(..., heads='each')"
-            )
-        if not 0 <= index < self.scores.shape[1]:
-            raise InputError(
-                f"no head {index} in {self!r}: heads are 0 to {self.scores.shape[1] - 1}"
-            )
-        return self._step(f"head {index} alone", scores=self.scores[:, index])
-
-    def without(self, *kinds: str) -> MixingMap:
-        """Drop the units of some kinds ("silence", "padding", "special"), on both sides."""
-        rows = [i for i, span in enumerate(self.targets) if span.kind not in kinds]
-        columns = [j for j, span in enumerate(self.sources) if span.kind not in kinds]
-        if len(rows) == len(self.targets) and len(columns) == len(self.sources):
-            return self
-        targets, sources = (
-            tuple(self.targets[i] for i in rows),
-            tuple(self.sources[j] for j in columns),
-        )
-        scores = self.scores[..., rows, :][..., columns]
-        strength = None if self.mixing_strength is None else self.mixing_strength[:, rows]
-        units = {"targets": targets, "sources": sources}
-        return self._step(
-            f"without {', '.join(kinds)}", scores=scores, mixing_strength=strength, **units
-        )
-
-    def with_identity(self) -> MixingMap:
-        """Add the residual stream to a measure that leaves it out: rows normalised, plus the
-        identity, normalised again."""
-        flat = self._square("with_identity")
-        return flat._step("with identity", scores=layer_maps(flat.scores, residual=True))
 
     def rollout(
         self, *, residual: bool | Literal["strength"] | None = None, normalize: bool = True
@@ -209,26 +121,6 @@ class MixingMap:
         )
         return flat._step(f"flow (residual={residual})", scores=flows, mixing_strength=None)
 
-    def mean_layers(self) -> MixingMap:
-        """Average over layers: a map of one layer, numbered as the last. Raw scores weigh layers by
-        their size."""
-        scores, listed = self.scores.mean(axis=0, keepdims=True), ", ".join(map(str, self.layers))
-        strength = (
-            None
-            if self.mixing_strength is None
-            else self.mixing_strength.mean(axis=0, keepdims=True)
-        )
-        name = f"mean over layers {listed}"
-        return self._step(name, scores=scores, layers=self.layers[-1:], mixing_strength=strength)
-
-    def last_layer(self) -> MixingMap:
-        """The last layer alone."""
-        strength = None if self.mixing_strength is None else self.mixing_strength[-1:]
-        name = f"layer {self.layers[-1]} alone"
-        return self._step(
-            name, scores=self.scores[-1:], layers=self.layers[-1:], mixing_strength=strength
-        )
-
     def pooled(
         self, spans: Sequence[RequestedSpan] | None = None, *, sources: str, side: str = "both"
     ) -> MixingMap:
@@ -255,6 +147,7 @@ class MixingMap:
 
         Examples
         --------
+        >>> from speechmix import Span
         >>> tokens = (Span(0, 1, "un", "token", 0), Span(1, 2, "##real", "token", 0), Span(2, 3, "dogs", "token", 1))
         >>> m = MixingMap(np.full((1, 3, 3), 1 / 3), tokens, tokens, "attention", "encoder", (0,))
         >>> m.pooled(sources="sum").scores[0].round(2)
@@ -298,23 +191,6 @@ class MixingMap:
         shares = normalize_rows(self.scores)
         ratio = shares.sum(axis=-1) - shares[..., range(len(columns)), columns]
         return ratio
-
-    def _square(self, step: str) -> MixingMap:
-        """The map averaged over heads, if targets and sources are the same units."""
-        if self.stack in ("cross", "composed") or not same_units(self.targets, self.sources):
-            raise InputError(
-                f"{step} goes from layer to layer, so targets and sources must be the same units; "
-                f"this {self.stack} "
-                f"map has {len(self.targets)} targets and {len(self.sources)} sources"
-            )
-        return self.mean_heads()
-
-    def layer(self, index: int) -> np.ndarray:
-        """Scores of one layer (counted from 0, in the model), [(H,) W_t, W_s]."""
-        if index not in self.layers:
-            raise InputError(f"no layer {index} in this map; it has {list(self.layers)}")
-        scores: np.ndarray = self.scores[self.layers.index(index)]
-        return scores
 
     def to_dataframe(self) -> pd.DataFrame:
         """Long table: one row per layer, (head,) target and source."""
@@ -390,10 +266,6 @@ class MixingMap:
 
         return read_map(path, lazy=lazy)
 
-    def _step(self, name: str, **changes: Any) -> MixingMap:
-        provenance = {**self.provenance, "steps": [*self.provenance.get("steps", []), name]}
-        return replace(self, provenance=provenance, **changes)
-
     def __repr__(self) -> str:
         heads = f" x {self.scores.shape[1]} heads" if self.has_heads else ""
         units = f"{len(self.targets)} targets x {len(self.sources)} sources"
@@ -403,67 +275,3 @@ class MixingMap:
         from ...reporting.plots.map_figures import as_html
 
         return as_html(self.show(), caption=repr(self))
-
-
-class Maps(Mapping[tuple[str, str], MixingMap]):
-    """The maps of one clip, by (measure, stack)."""
-
-    def __init__(self, maps: Mapping[tuple[str, str], MixingMap]):
-        self._maps = dict(maps)
-
-    def __getitem__(self, key: tuple[str, str]) -> MixingMap:
-        if key not in self._maps:
-            raise InputError(f"no map {key!r}; there are {', '.join(map(repr, self._maps))}")
-        return self._maps[key]
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._maps)
-
-    def __len__(self) -> int:
-        return len(self._maps)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._maps
-
-    def composed(
-        self,
-        measure: str,
-        *,
-        share: float | None = None,
-        weighted: bool | None = None,
-        prefix: bool = True,
-    ) -> MixingMap:
-        """Encoder, cross and decoder maps of one measure in one; see
-        `speechmix.mixing.maps.aggregation.compose`.
-
-        Raises
-        ------
-        InputError
-            If one of the three is not there, or they do not fit together: the error says what to
-            ask `mix` for.
-        """
-        return compose(
-            **maps_to_compose(self, measure), share=share, weighted=weighted, prefix=prefix
-        )
-
-    def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
-        """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see
-        `speechmix.mixing.maps.tiers.write_score_tiers`."""
-        from .tiers import write_score_tiers
-
-        return write_score_tiers(path, self, clip, **options)
-
-    def to_inseq(self, measure: str | None = None) -> FeatureAttributionOutput:
-        """One measure's maps (the only one by default) as an output object of Inseq; see
-        `maps.inseq_objects.to_inseq`."""
-        from .inseq_objects import to_inseq
-
-        measure = (
-            next(iter(self))[0]
-            if measure is None and len({name for name, _ in self}) == 1
-            else measure
-        )
-        return to_inseq([mixing_map for (name, _), mixing_map in self.items() if name == measure])
-
-    def __repr__(self) -> str:
-        return "Maps(" + ", ".join(f"{measure}/{stack}" for measure, stack in self._maps) + ")"

@@ -19,7 +19,7 @@ from ...files.json_files import Json, JsonObject
 from ...inputs.words.spans import RequestedSpan, Span, requested_ranges
 
 if TYPE_CHECKING:
-    from .mixing_map import MixingMap
+    from .score_map import ScoreMap
 
 POOLINGS = ("mean", "sum")
 
@@ -114,7 +114,7 @@ def _joined(units: list[Span], provenance: Mapping[str, Json]) -> Span:
 
 
 def pooled(
-    mixing_map: MixingMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
+    mixing_map: ScoreMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
 ) -> JsonObject:
     """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
     change."""

@@ -17,7 +17,7 @@ from ...errors import InputError
 from .numerics import normalize_rows
 
 if TYPE_CHECKING:
-    from .mixing_map import MixingMap
+    from .score_map import ScoreMap
 
 
 def layer_maps(
@@ -41,7 +41,7 @@ def layer_maps(
     return weighted
 
 
-def strength_weights(mixing_map: MixingMap) -> np.ndarray:
+def strength_weights(mixing_map: ScoreMap) -> np.ndarray:
     """Weight of each row of a map against the residual stream, [L, W_t]: s / (1 + s) of its mixing
     strength s.
 

@@ -32,7 +32,8 @@ from ...files.timing import phase
 from ...files.versions import versions
 from ...inputs.words.spans import Span
 from ..maps.map_files import written_to
-from ..maps.mixing_map import Maps, MixingMap
+from ..maps.map_set import Maps
+from ..maps.mixing_map import MixingMap
 from ..measures.availability import check_defined, mixing_between_layers
 from ..measures.gradient_pass import GradientPass
 from ..measures.measure import Measure

@@ -18,8 +18,9 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.words.spans import Span
 from ..maps.logit_contributions import LogitContributions
+from ..maps.map_set import Maps
 from ..maps.measure_registry import measure_facts
-from ..maps.mixing_map import Maps, MixingMap
+from ..maps.mixing_map import MixingMap
 from .logit_contributions import logit_contributions
 from .maps_and_logits import maps_and_logits
 from .multiple_objectives import maps_of_each

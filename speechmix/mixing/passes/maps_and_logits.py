@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...files.timing import phase
 from ..maps.logit_contributions import LogitContributions
 from ..maps.map_files import folders_of
-from ..maps.mixing_map import Maps
+from ..maps.map_set import Maps
 from ..measures.measure import BlockReader
 from ..measures.objectives import Objective
 from ..measures.registry import measure_named

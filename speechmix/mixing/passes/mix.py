@@ -23,7 +23,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
 from ..maps.map_files import folders_of
-from ..maps.mixing_map import Maps
+from ..maps.map_set import Maps
 from .batches import clips_together, in_groups, prepare_ahead, rows_of
 from .forward_pass import Precision, compute_maps
 from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...adapters.capture.block import Block
 from ...adapters.model import Model
-from ..maps.mixing_map import Maps
+from ..maps.map_set import Maps
 from ..measures.availability import check_defined
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units

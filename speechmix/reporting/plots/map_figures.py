@@ -72,7 +72,7 @@ def heat_map(
     Examples
     --------
     >>> import numpy as np
-    >>> from speechmix.inputs.words.spans import Span
+    >>> from speechmix import MixingMap, Span
     >>> words = (Span(0, 10, "les"), Span(10, 30, "livres"))
     >>> mixing_map = MixingMap(np.array([[[3.0, 1.0], [1.0, 1.0]]]), words, words, "value_zeroing", "encoder", (3,))
     >>> heat_map(mixing_map, ax=Figure().add_subplot()).get_title()

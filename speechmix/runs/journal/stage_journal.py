@@ -23,17 +23,17 @@ import json
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from ...errors import InputError, SpeechmixError, StorageError
+from ...errors import SpeechmixError, StorageError
 from ...files.locks import writing_to
 from ...files.shards import WHOLE, Shard
 from ...files.versions import package_versions
+from .other_options import refuse_others, refuse_unlike
 from .stage_files import UNFINISHED, refuse_another_count, shard_file
-from .stage_lines import checked, header_of, line_of, options_of
+from .stage_lines import checked, line_of
 
 Shown = TypeVar("Shown")
 _MOST_LOST = 0.1  # seconds of work on quick items; a slow one is written when it is done
@@ -123,12 +123,12 @@ def run_stage(
     if shard.count > 1:
         header["shard"] = shard.label
         if not overwrite:
-            _refuse_unlike(path, options)
+            refuse_unlike(path, options)
     path = shard_file(path, shard)
     with writing_to(path.parent, shard.label if shard.count > 1 else ""):
         unfinished = path.with_name(f"{path.name}{UNFINISHED}")
         for stored_file in (path, unfinished):
-            _refuse_others(stored_file, options, overwrite)
+            refuse_others(stored_file, options, overwrite)
 
         def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
             asked = _as_stored(ingredients(item, stored or {}))
@@ -249,48 +249,6 @@ class StoredLines:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def _refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
-    """Refuse an output made with other options, or remove it if it may be overwritten; one without
-    a header is set aside."""
-    if not path.is_file():
-        return
-    header = header_of(path)
-    if not header:
-        if path.stat().st_size and not path.name.endswith(UNFINISHED):
-            aside = path.with_name(f"{path.name}.damaged")
-            os.replace(path, aside)
-            warnings.warn(
-                f"{path} is damaged (or of an older version): set aside as {aside.name} and made "
-                "again",
-                stacklevel=3,
-            )
-            return
-        path.unlink()
-    elif header["options"] != options:
-        if not overwrite:
-            raise InputError(
-                f"{path} was made with other options ({_difference(header['options'], options)}): "
-                "choose another folder, or overwrite it"
-            )
-        path.unlink()
-
-
-def _refuse_unlike(output: Path, options: dict[str, Any]) -> None:
-    """Refuse a shard that is not of the options of the other shards of the output."""
-    others = options_of(output)
-    if others and others != options:
-        raise InputError(
-            f"the shards of {output.stem} in {output.parent} are made with other options "
-            f"({_difference(others, options)}): use "
-            "theirs, choose another folder, or overwrite all of them"
-        )
-
-
-def _difference(stored: dict[str, Any], now: dict[str, Any]) -> str:
-    names = sorted(name for name in {*stored, *now} if stored.get(name) != now.get(name))
-    return "; ".join(f"{name}: {stored.get(name)!r}, now {now.get(name)!r}" for name in names)[:500]
 
 
 def _reopened(unfinished: Path, header: dict[str, Any]) -> BinaryIO:

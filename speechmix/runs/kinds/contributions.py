@@ -17,7 +17,8 @@ from ...files.cache_keys import digest, joined_digests
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_headers import labels_as_text
-from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.maps.map_set import Maps
+from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.measure import OF_SOME_MEASURES
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ...mixing.measures.registry import measure_named

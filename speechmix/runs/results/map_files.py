@@ -27,7 +27,8 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.request import MixRequest
 from .map_shards import ShardWriter, read_tensor, shard_with
 from .part_files import Part
-from .score_files import CopiedScores, RowGroups, UnfinishedFiles
+from .score_copies import CopiedScores, RowGroups
+from .score_files import UnfinishedFiles
 
 if TYPE_CHECKING:
     from ...adapters import Model

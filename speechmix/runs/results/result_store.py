@@ -35,7 +35,8 @@ from ...files.shards import Shard
 from ...files.timing import phase
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.maps.map_set import Maps
+from ...mixing.maps.mixing_map import MixingMap
 from .map_files import MAPS, MapFiles
 from .part_files import (
     KEY,
@@ -50,7 +51,8 @@ from .part_files import (
 )
 from .run_folder import RunFolder
 from .run_parts import checked_part, remove_part
-from .score_files import CopiedScores, RowGroups, ScoreFiles
+from .score_copies import CopiedScores, RowGroups
+from .score_files import ScoreFiles
 from .stored_maps import maps_of_row
 
 Report = Callable[[str], None]

@@ -14,7 +14,7 @@ map and the rows that wait to be written are in memory.
 from __future__ import annotations
 
 import os
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,11 +29,12 @@ import pyarrow.parquet as pq
 from ...errors import InputError
 from ...files.cache_keys import digest
 from ...files.file_fingerprints import FileMark
-from ...files.parquet_files import readable_parquet, row_groups_of
+from ...files.parquet_files import readable_parquet
 from ...files.unfinished_files import unfinished_name
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
-from ...mixing.maps.mixing_map import Maps, MixingMap
+from ...mixing.maps.map_set import Maps
+from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import normalize_rows
 from .checked_datasets import checked_files
 
@@ -231,77 +232,6 @@ class UnfinishedFiles:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
         self._paths = []
-
-
-class RowGroups:
-    """Row groups of Parquet files that are sorted by clip; those that were read last are in memory.
-
-    Parameters
-    ----------
-    most_rows : int
-        Of all that are in memory; two groups are in any case.
-    """
-
-    def __init__(self, *, most_rows: int = 2 * ROWS_PER_GROUP):
-        self._most_rows = most_rows
-        self._groups: OrderedDict[tuple[Path, int], tuple[pa.Table, dict[str, tuple[int, int]]]] = (
-            OrderedDict()
-        )
-
-    def rows_of(self, path: Path, group: int, clip: str) -> pa.Table:
-        """Rows of a clip that the group holds."""
-        place = (path, group)
-        if place in self._groups:
-            self._groups.move_to_end(place)
-        else:
-            self._groups[place] = _read_group(path, group)
-            while (
-                len(self._groups) > 2
-                and sum(len(rows) for rows, _ in self._groups.values()) > self._most_rows
-            ):
-                self._groups.popitem(last=False)
-        rows, stretches = self._groups[place]
-        return rows.slice(*stretches[clip])
-
-
-def _read_group(path: Path, group: int) -> tuple[pa.Table, dict[str, tuple[int, int]]]:
-    """A row group, and where each clip's rows begin and how many there are."""
-    with readable_parquet(path):
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        texts = [column.name for column in file.schema_arrow if pa.types.is_string(column.type)]
-        file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts)
-        rows = file.read_row_group(group).combine_chunks()
-    clips = rows["clip"].chunk(0)
-    codes = clips.indices.to_numpy()
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    counts = np.diff(starts, append=len(codes))
-    names = clips.dictionary.take(pa.array(codes[starts])).to_pylist()
-    return rows, dict(zip(names, zip(starts.tolist(), counts.tolist(), strict=True), strict=True))
-
-
-class CopiedScores:
-    """Rows of clips that lie in Parquet files of scores or maps, taken out clip by clip.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        Of one model, with a column `clip`.
-    groups : RowGroups
-        Of these files and others.
-    """
-
-    def __init__(self, files: Sequence[Path], groups: RowGroups):
-        self._groups = groups
-        self._places = [(path, row_groups_of(path, "clip")) for path in files]
-
-    def rows_of(self, clip: str) -> pa.Table | None:
-        """Rows of a clip; None if the files have none."""
-        parts = [
-            self._groups.rows_of(path, group, clip)
-            for path, groups_of in self._places
-            for group in groups_of.get(clip, ())
-        ]
-        return pa.concat_tables(parts) if parts else None
 
 
 def partition(model: str, init: str, measure: str, stack: str) -> Path:

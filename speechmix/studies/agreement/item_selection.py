@@ -15,9 +15,10 @@ import pandas as pd
 
 from ...errors import InputError
 from ...inputs.clips.rows import Rejected
-from .blimp import PUBLISHED, BlimpItem, draw_items, one_token_items, read_blimp
+from .blimp import PUBLISHED, BlimpItem, read_blimp
 from .blimp_cues import load_spacy_pipeline
 from .blimp_split import split_halves, unified_set
+from .item_draws import draw_items, one_token_items
 from .item_scoring import studied_stack
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ...errors import SpeechmixError
 from ...runs.journal.stage_files import begun_shards
 from ...runs.journal.stage_lines import counted, options_of
-from .dataset import read_examples
+from .dataset_reading import read_examples
 from .selection import select_examples
 from .speaker_adaptation import align_study
 from .stage_counts import format_stage_counts
-from .stages import mine_corpus, transcribe_corpus, transcript_path
+from .stages import mine_corpus, transcript_path
 from .study_folder import PAIRS, WORDS
+from .transcription_stage import transcribe_corpus
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -17,29 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...adapters.loading.load import load
-from ...errors import InputError, SpeechmixError
-from ...files.json_files import read_json_object
-from ...files.whole_files import write_json
+from ...errors import InputError
 from ...inputs import bundled
-from ...inputs.corpora.corpus_reading import listed_clips
 from ...runs.executors.local_workers import LocalWorkers
-from ...runs.results.run_folder import RunFolder
 from ...runs.score_clips import score_clips
 from ...runs.speech_ablations import speech_ablation
 from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
+from .study_report import clips_in_folder, print_report
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
-    from ...runs.scored_run import Run
 
 _DEMO_EXPLAINED = 2  # clips of the package
-TITLE = "French homophony"
-SYNTHETIC = (
-    "SYNTHETIC: espeak-ng speaks, and the models are tiny and trained on nothing else. The two "
-    "members of a pair are "
-    "bit-identical except around the cue, so only the cue tells the number. No evidence about real "
-    "speech models."
-)
 
 
 def french_study(
@@ -173,7 +162,9 @@ def french_study(
         study_clips, explain = bundled.clips(), _DEMO_EXPLAINED if explain is None else explain
     else:
         listed = (
-            _listed(clips, allow_outside, skipped) if isinstance(clips, (str, PathLike)) else clips
+            clips_in_folder(clips, allow_outside, skipped)
+            if isinstance(clips, (str, PathLike))
+            else clips
         )
         study_clips = [
             clip if clip.language else clip.replace(language=language) for clip in listed
@@ -213,106 +204,4 @@ def french_study(
             )
         except InputError as error:
             print(f"no ablation as published: {error}")
-    return _report(run, corpus if clips is None else clips, seeds, is_mined=corpus is not None)
-
-
-def _listed(
-    manifest: str | PathLike[str], allow_outside: bool, skipped: list[tuple[str, str]]
-) -> list[Clip]:
-    """Clips of the manifest or set; rows that cannot be used are recorded."""
-    return listed_clips(
-        manifest,
-        allow_outside=allow_outside,
-        on_error=lambda row, name, error: skipped.append((name or f"row {row}", str(error))),
-    )
-
-
-def _study_notes(clips: str, seeds: Sequence[int]) -> list[str]:
-    """What the page says first: which clips, by what name, and which untrained twins.
-
-    Examples
-    --------
-    >>> _study_notes("fr", [0, 1])
-    ['Clips: fr. Untrained twins: seeds 0 to 1.']
-    """
-    is_range = len(seeds) > 1 and list(seeds) == list(range(min(seeds), max(seeds) + 1))
-    named = f"{min(seeds)} to {max(seeds)}" if is_range else ", ".join(map(str, seeds)) or "none"
-    return [f"Clips: {clips}. Untrained twins: seeds {named}."]
-
-
-def describe_page(
-    run: str | PathLike[str], examples: str | PathLike[str], seeds: Sequence[int]
-) -> None:
-    """Let the page of a run of a study's examples begin as that of `french_study`, unless it has a
-    title or notes of its own.
-
-    Parameters
-    ----------
-    run, examples : path
-        Folder of the run; data set that `select_examples` wrote.
-    seeds : sequence of int
-        Of the random twins.
-    """
-    from .dataset import dataset_info
-    from .stage_counts import selection_facts
-
-    path = RunFolder(Path(run)).page_description
-    mined = dataset_info(examples).get("stages", {}).get("pairs", {})
-    clips = Path(mined.get("source", examples)).name
-    if path.exists():
-        former = read_json_object(path)
-        (of_no_twins,) = _study_notes(clips, [])
-        is_ours = [
-            str(note).startswith(of_no_twins.removesuffix("none."))
-            for note in former.get("notes") or ()
-        ]
-        if former.get("title") != TITLE or is_ours != [True]:
-            return
-    chosen = {"selection": facts} if (facts := selection_facts(Path(examples))) else {}
-    write_json(path, {"title": TITLE, "notes": _study_notes(clips, seeds), **chosen})
-
-
-def _report(
-    run: Run,
-    source: str | PathLike[str] | Sequence[Clip] | None,
-    seeds: Sequence[int],
-    *,
-    is_mined: bool,
-) -> Path:
-    """Print the run's tables and write its page."""
-    from ...reporting.pages.study_page import write_study
-    from ...reporting.pages.study_results import Study
-    from ...reporting.pages.table_format import format_study_table
-    from ...reporting.pages.transcription import transcription_notes
-    from .stage_counts import selection_facts
-    from .study_folder import EXAMPLES
-
-    print(run.summary())
-    if not run.done:
-        raise SpeechmixError(f"no clip was scored; {run.out / 'skipped.csv'} says why, one by one")
-    clips = "synthetic clips of the package" if source is None else "given in Python"
-    if isinstance(source, (str, PathLike)):
-        clips = Path(source).name
-    notes = _study_notes(clips, seeds)
-    notes = [SYNTHETIC, *notes] if source is None else notes
-    chosen = selection_facts(run.out / "corpus" / EXAMPLES) if is_mined else {}
-    write_json(
-        RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen}
-    )
-    study = Study.of(run)
-    for note in transcription_notes(study.run):
-        print(note)
-    if study.table.empty:
-        print("no clip has both cue and target, so there is no cue contribution to report")
-    else:
-        print(
-            "\ncue contribution in %, over whole stacks, at the deciding position where it is "
-            "known:"
-        )
-        print(format_study_table(study.headline).to_string(index=False))
-        if not study.ablation.empty:
-            print("\nablation: target spelled right in % of the clips (chance is 50)")
-            print(format_study_table(study.ablation).to_string(index=False))
-    page = write_study(study, title=TITLE, notes=notes)
-    print(f"\npage: {page}")
-    return page
+    return print_report(run, corpus if clips is None else clips, seeds, is_mined=corpus is not None)

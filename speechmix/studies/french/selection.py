@@ -11,7 +11,7 @@ corpus's order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,25 @@ from ...errors import InputError
 from ...files.locks import writing_to
 from ...files.unfinished_files import clear_leftovers
 from ...files.versions import package_versions
-from ...runs.journal.stage_files import outputs_in
 from ...runs.journal.stage_lines import lines, options_of
 from .contrasts import CONTRASTS, INVARIANT
 from .dataset import write_examples
-from .example_rows import balanced_values, cue_places, example_name, example_row
+from .example_rows import balanced_values, example_name, example_row
 from .mining import RULES
+from .pair_checks import balance_rules, check_spelling, reason_against
 from .sampling import PUBLISHED_SEED, PairCandidate, draw_by_count, draw_evenly, lone_pair_names
+from .selection_files import paths, transcribed
 from .stage_counts import SelectionCounts, write_counts
 from .study_folder import (
     EXAMPLES,
     PAIRS,
-    TRANSCRIPTS,
     WORDS,
     read_aligned_lines,
     refuse_other_pairs,
     transcript_digest,
 )
 from .template_tables import BALANCES
-from .transcripts import TranscriptComparison, compare_transcript, cue_and_target_positions
+from .transcripts import compare_transcript
 
 
 def select_examples(
@@ -106,8 +106,8 @@ def select_examples(
     if audible_only and "number" not in balance:
         balance = [*balance, "number"]
     taken = _contrasts(study, contrasts)
-    names = _transcribed(study) if models is None else list(models)
-    for model, path in zip(names, _paths(study, names), strict=True):
+    names = transcribed(study) if models is None else list(models)
+    for model, path in zip(names, paths(study, names), strict=True):
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
     refuse_other_pairs(study, study / WORDS, "words", "align again")
     counts = SelectionCounts(study, names)
@@ -137,7 +137,7 @@ def select_examples(
     if draw is None:
         drawn = draw_evenly(candidates, balance, most, seed)
     else:
-        columns, readings = _rules(study, candidates, balance)
+        columns, readings = balance_rules(study, candidates, balance)
         drawn, counts.draws = draw_by_count(
             candidates, draw, balance=columns, readings=readings, seed=seed
         )
@@ -158,8 +158,7 @@ def select_examples(
                 )
 
     stages = {
-        path.stem: options_of(path)
-        for path in (study / PAIRS, study / WORDS, *_paths(study, names))
+        path.stem: options_of(path) for path in (study / PAIRS, study / WORDS, *paths(study, names))
     }
     about = {
         "audio_root": root,
@@ -193,7 +192,7 @@ def _contrasts(study: Path, asked: Sequence[str] | None) -> dict[str, list[str]]
     mined = options_of(study / PAIRS)
     if mined.get("templates") and mined.get("rules") != RULES:
         raise InputError(
-            f"{study / PAIRS} was mined by the rules of another release, whose pairs are not the "
+            f"{study / PAIRS} was mined by the balance_rules of another release, whose pairs are not the "
             "same: mine again (--overwrite)"
         )
     unknown = sorted(set(asked or ()) - {*CONTRASTS, INVARIANT})
@@ -222,8 +221,8 @@ def _examples(
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _with_transcripts(study, models, counts):
         compared = {
-            model: compare_transcript(line["text"], spelled["transcript"])
-            for model, spelled in transcripts.items()
+            model: compare_transcript(line["text"], check_spelling["transcript"])
+            for model, check_spelling in transcripts.items()
         }
         for pair in line["pairs"]:
             example = example_row(line, pair)
@@ -234,9 +233,11 @@ def _examples(
                     f"only {', '.join(taken)} is asked for",
                 )
             else:
-                why, reason = _unfit(example, pair, audible_only, keep_doubtful, line["doubts"])
+                why, reason = reason_against(
+                    example, pair, audible_only, keep_doubtful, line["doubts"]
+                )
             if not why:
-                why, reason = _spelled(example, line, pair, transcripts, compared, counts)
+                why, reason = check_spelling(example, line, pair, transcripts, compared, counts)
             if not why:
                 yield example
             elif counts is not None:
@@ -248,7 +249,7 @@ def _with_transcripts(
 ) -> Iterator[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are
     counted."""
-    files = {model: lines(path) for model, path in zip(models, _paths(study, models), strict=True)}
+    files = {model: lines(path) for model, path in zip(models, paths(study, models), strict=True)}
     ended: dict[str, Any] = {"key": None}
     for line in read_aligned_lines(study):
         transcripts = {model: next(file, ended) for model, file in files.items()}
@@ -264,7 +265,8 @@ def _with_transcripts(
                     "transcribe again"
                 )
         failed = next(
-            ((model, spelled) for model, spelled in transcripts.items() if "why" in spelled), None
+            ((model, spelled) for model, spelled in transcripts.items() if "why" in spelled),
+            None,
         )
         if failed is None:
             if counts is not None:
@@ -274,118 +276,7 @@ def _with_transcripts(
             for pair in line["pairs"]:
                 model, spelled = failed
                 counts.drop_pair(
-                    example_name(line, pair), f"{spelled['why']} by {model}", spelled["reason"]
+                    example_name(line, pair),
+                    f"{spelled['why']} by {model}",
+                    spelled["reason"],
                 )
-
-
-def _unfit(
-    example: Mapping[str, Any],
-    pair: Mapping[str, Any],
-    audible_only: bool,
-    keep_doubtful: bool,
-    doubts: list[str],
-) -> tuple[str, str]:
-    """Kind of reason and reason why a pair is no example, before anyone was asked to spell it;
-    empty if it may be one."""
-    indices = [*example["cue_indices"], example["target"]]
-    if None in indices or len(set(indices)) < len(indices):
-        return (
-            "not two words",
-            f"{example['cue_word']!r} and {example['target_word']!r} are not one word each",
-        )
-    for role, index in zip(
-        [*["cue"] * len(example["cue_indices"]), "target"], indices, strict=True
-    ):
-        word = example["words"][index]
-        if word["end"] <= word["start"]:
-            return "no time", f"the {role} {word['text']!r} has no length in the alignment"
-    if doubts and not keep_doubtful:
-        return "doubtful alignment", " ".join(doubts)
-    if audible_only and not (pair.get("audible") and not pair.get("liaison")):
-        return (
-            "not audible",
-            "the cue cannot be told by ear, or liaison betrays the number at the target",
-        )
-    return "", ""
-
-
-def _spelled(
-    example: Mapping[str, Any],
-    line: Mapping[str, Any],
-    pair: Mapping[str, Any],
-    transcripts: Mapping[str, dict[str, Any]],
-    compared: dict[str, TranscriptComparison],
-    counts: SelectionCounts | None,
-) -> tuple[str, str]:
-    """Note what each model wrote and where; say which model did not spell cue or target right."""
-    why = reason = ""
-    for model, spelled in transcripts.items():
-        cues = [
-            place for place in map(compared[model].place_of, cue_places(pair)) if place is not None
-        ]
-        target = compared[model].place_of(tuple(pair["target"]))
-        wrong = ["cue"] * (len(cues) < len(example["cue_indices"])) + ["target"] * (target is None)
-        if counts is not None:
-            counts.judge(model, line["key"], spelled, wrong)
-        if wrong or target is None:
-            why = why or f"{' and '.join(wrong)} misspelled by {model}"
-            reason = reason or f"{model} writes {spelled['transcript']!r} for {line['text']!r}"
-            continue
-        columns, rows = cue_and_target_positions(spelled["tokens"], cues, target)
-        judged = {"model": model, "transcript": spelled["transcript"], "wer": spelled["wer"]}
-        example["models"].append({**judged, "cue_columns": columns, "target_rows": rows})
-    return why, reason
-
-
-def _rules(
-    study: Path, candidates: Iterable[PairCandidate], balance: Sequence[str]
-) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-    """By template, the columns to balance (its own, and those asked for of all), and how many
-    readings it gives."""
-    mined = {
-        template["name"]: template for template in options_of(study / PAIRS).get("templates", ())
-    }
-    templates = {
-        name: mined.get(name, {})
-        for name in (*mined, *(candidate.template for candidate in candidates))
-    }
-    balances = {
-        name: tuple(dict.fromkeys((*own.get("balance", ()), *balance)))
-        for name, own in templates.items()
-    }
-    return balances, {name: 2 if own.get("noun") else 1 for name, own in templates.items()}
-
-
-def _transcribed(study: Path) -> list[str]:
-    names = list(_outputs(study))
-    if not names:
-        raise InputError(
-            f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]"
-        )
-    return names
-
-
-def _outputs(study: Path) -> dict[str, Path]:
-    """Transcripts by the names of their models."""
-    outputs = {}
-    for path in outputs_in(study / TRANSCRIPTS):
-        model = options_of(path).get("model")
-        if model is None:
-            raise InputError(
-                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or "
-                "delete it"
-            )
-        outputs[model] = path
-    return outputs
-
-
-def _paths(study: Path, models: Iterable[str]) -> list[Path]:
-    """Transcripts of the models, checked to belong to the pairs and words at hand."""
-    outputs = _outputs(study)
-    missing = [model for model in models if model not in outputs]
-    if missing:
-        raise InputError(
-            f"no transcripts of {', '.join(missing)}: there are those of "
-            f"{', '.join(outputs) or 'no model'}"
-        )
-    return [outputs[model] for model in models]

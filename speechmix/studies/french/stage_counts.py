@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ...files.text_files import read_csv, write_csv
 from ...inputs.words.transcript_accuracy import character_error_rate
 from ...runs.journal.stage_lines import lines
 from .cue_pairs import confounded_numbers
 from .study_folder import PAIRS, WORDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _KEPT = "kept"
 

@@ -19,20 +19,19 @@ would have one; see `stages.stage_files`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...alignment.alignment_result import REVISION
-from ...errors import InputError
 from ...files.cache_keys import digest
-from ...files.names import safe_name, same_file
+from ...files.names import safe_name
 from ...files.shards import WHOLE, Shard
 from ...inputs.clips.rows import Rejected, Row
 from ...inputs.corpora.corpus_reading import read_corpus
-from ...runs.journal.stage_journal import LeftOut, run_stage
-from ...runs.journal.stage_lines import AT, input_digest
+from ...runs.journal.stage_journal import run_stage
+from ...runs.journal.stage_lines import AT
 from .alignment_stage import words_stage
 from .language.lexicon import Lexicon
 from .mined_lines import (
@@ -50,10 +49,6 @@ from .study_folder import (
     PAIRS,
     TRANSCRIPTS,
     WORDS,
-    read_aligned_lines,
-    recording_marks,
-    refuse_other_pairs,
-    transcript_digest,
 )
 
 if TYPE_CHECKING:
@@ -228,100 +223,6 @@ def align_corpus(
         overwrite=overwrite,
         progress=progress,
     )
-
-
-def transcribe_corpus(
-    study: str | PathLike[str],
-    models: Iterable[Model | Callable[[], Model]],
-    *,
-    max_tokens: int = 200,
-    shard: Shard = WHOLE,
-    overwrite: bool = False,
-    progress: bool = False,
-) -> list[Path]:
-    """Let recognisers transcribe the clips that have pairs and words; greedy, Whisper with language
-    and task fixed.
-
-    Parameters
-    ----------
-    study : path
-        Study folder.
-    models : iterable of Model, or of functions that load one
-        Taken one after the other.
-    max_tokens : int
-        Where to stop a decoder that does not.
-    shard : Shard
-        Transcribe only the clips that it holds; see `align_corpus`.
-
-    Returns
-    -------
-    list of Path
-        ``transcripts/<model>.jsonl`` of each model, or the shard's
-        ``transcripts/<model>/3-of-48.jsonl``.
-
-    Raises
-    ------
-    InputError
-        If the words were not placed yet, a model cannot spell, or the folder holds other
-        transcripts of it.
-    MissingExtraError
-        If jiwer is not installed.
-    """
-    from .transcripts import transcribe_line
-
-    study, paths = Path(study), []
-    refuse_other_pairs(study, study / WORDS, "words", "align again", shard)
-    mined = input_digest(study / PAIRS, "text", "path", shard=shard)
-    labels: set[str] = set()
-    for model in models:
-        model = model() if callable(model) else model
-        label = same_file(model.label)
-        if label in labels:
-            raise InputError(
-                f"two models are called {model.label!r} or alike: give them folders of their own "
-                "names"
-            )
-        labels.add(label)
-        options = {
-            "model": model.label,
-            "weights": model.fingerprint,
-            "dtype": str(model.dtype),
-            "max_tokens": max_tokens,
-        }
-        items = ((line["key"], line) for line in read_aligned_lines(study, shard))
-
-        def work(line: dict[str, Any], model: Model = model) -> dict[str, Any]:
-            if recording_marks(line["path"], {})["sound"] != line["sound"]:
-                raise LeftOut(
-                    "other recording",
-                    f"{line['path']} was replaced since its words were placed: align again",
-                )
-            return transcribe_line(model, line, max_tokens=max_tokens)
-
-        def heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-            """What decides a transcript and its errors: text, language, and the sound, now and when
-            its words were placed."""
-            return {
-                "of": transcript_digest(line),
-                **recording_marks(line["path"], stored or line),
-                **with_corpus_position(line[AT], shard),
-            }
-
-        path = run_stage(
-            transcript_path(study, model),
-            items,
-            work,
-            options=options,
-            ingredients=heard,
-            unimportant=("file", AT),
-            inputs={"pairs": mined},
-            why="not transcribed",
-            shard=shard,
-            overwrite=overwrite,
-            progress=progress,
-        )
-        paths.append(path)
-    return paths
 
 
 def transcript_path(study: Path, model: Model) -> Path:

@@ -8,13 +8,11 @@ shards are at work.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -23,7 +21,6 @@ from ...evaluation.faithfulness.results import FILE
 from ...files.shards import Shard
 from ...runs.journal.stage_files import (
     TRIALS,
-    UNFINISHED,
     StageFiles,
     command_of,
     index_list,
@@ -33,18 +30,12 @@ from ...runs.journal.stage_files import (
 )
 from ...runs.journal.stage_lines import (
     input_digests,
-    kept_and_dropped,
-    line_of,
-    lines,
-    made_of,
-    options_of,
     read_stage_inputs,
-    said_reasons,
 )
-from .dataset import is_dataset
+from .dataset_reading import is_dataset
+from .shard_status import outdated_shards, shard_indices, shard_row
 from .study_folder import EXAMPLES, PAIRS, TRANSCRIPTS, WORDS
 
-_OF_CLIPS = ("mine", "align")  # stages without a model of their own
 COLUMNS = (
     "stage",
     "model",
@@ -126,12 +117,12 @@ def study_status(study: str | PathLike[str]) -> pd.DataFrame:
     for output in (study / PAIRS, study / WORDS, *outputs_in(study / TRANSCRIPTS, begun=True)):
         files = stage_files(output)
         expected = files.count or former.count
-        outdated = _unlike_the_last(output, files)
+        outdated = outdated_shards(output, files)
         if output != study / PAIRS:
             of_pairs = _pairs_of(output, files)
             now = digests(tuple(of_pairs))
             outdated |= {shard.index for shard in now if now[shard] != of_pairs[shard]}
-        rows.append(_row(output, files, expected, outdated))
+        rows.append(shard_row(output, files, expected, outdated))
         former = StageFiles(expected) if command_of(output) != "transcribe" else former
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -148,7 +139,7 @@ def trial_status(folder: str | PathLike[str]) -> pd.DataFrame:
     rows = []
     for output in outputs_in(Path(folder) / TRIALS, begun=True):
         files = stage_files(output)
-        rows.append(_row(output, files, files.count, _unlike_the_last(output, files)))
+        rows.append(shard_row(output, files, files.count, outdated_shards(output, files)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -231,55 +222,7 @@ def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
             f"{stage} is done in {' and '.join(map(str, sorted(counts)))} shards, a model each: "
             "see the table"
         )
-    return index_list({index for text in rows["missing"] for index in _indices(text)})
-
-
-def _row(
-    output: Path, files: StageFiles, expected: int, outdated: Collection[int]
-) -> dict[str, object]:
-    """Status of one output."""
-    n_kept, dropped = 0, Counter[str]()
-    damaged: set[int] = set()
-    for index in sorted(files.done | files.unfinished):
-        file = shard_file(output, Shard(index, files.count))
-        try:
-            readable = lines(file) if index in files.done else _lines_so_far(file)
-            shard_kept, shard_dropped = kept_and_dropped(readable)
-        except InputError:
-            damaged.add(index)
-            continue
-        n_kept, dropped = n_kept + shard_kept, dropped + shard_dropped
-    missing = (
-        {index for index in range(1, expected + 1) if index not in files.done}
-        | damaged
-        | {*outdated}
-    )
-    command = command_of(output)
-    return {
-        "stage": command,
-        "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
-        "shards_done": expected - len(missing),
-        "shards": expected,
-        "clips_done": n_kept,
-        "left_out": dropped.total(),
-        "reasons": said_reasons(dropped),
-        "missing": index_list(missing),
-        "unfinished": index_list(files.unfinished),
-        "damaged": index_list(damaged),
-        "outdated": index_list(outdated),
-    }
-
-
-def _unlike_the_last(output: Path, files: StageFiles) -> set[int]:
-    """Complete shards that are of other options or another corpus than the one that was written
-    last."""
-    made, written = {}, {}
-    for index in files.done:
-        file = shard_file(output, Shard(index, files.count))
-        with suppress(InputError, FileNotFoundError):  # damaged; removed since
-            made[index], written[index] = made_of(file), file.stat().st_mtime_ns
-    last = made[max(made, key=written.__getitem__)] if made else {}
-    return {index for index in made if made[index] != last}
+    return index_list({index for text in rows["missing"] for index in shard_indices(text)})
 
 
 def _pairs_of(output: Path, files: StageFiles) -> dict[Shard, str]:
@@ -300,23 +243,3 @@ def _digests_of_pairs(pairs: Path, shards: tuple[Shard, ...]) -> dict[Shard, str
     except InputError:
         return {}
     return dict(zip(shards, digests, strict=True))
-
-
-def _lines_so_far(file: Path) -> Iterator[dict[str, Any]]:
-    """Whole lines of a file that is not finished."""
-    try:
-        with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:
-            yield from (
-                line for line in map(line_of, unfinished) if line is not None and "key" in line
-            )
-    except FileNotFoundError:  # finished since
-        return
-    except OSError as error:
-        raise InputError(f"cannot read {file}{UNFINISHED} ({error})") from error
-
-
-def _indices(text: str) -> Iterator[int]:
-    """Numbers of a list as `index_list` writes it."""
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)

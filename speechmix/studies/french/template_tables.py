@@ -9,17 +9,28 @@ French is in this file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from ...errors import InputError
 from .contrasts import CONTRASTS, INVARIANT
-from .tags import PARTICIPLES, PARTS_OF_SPEECH, VERBAL
+from .tags import PARTICIPLES, VERBAL
+from .template_entries import (
+    AGREEMENTS,
+    TomlTable,
+    entry_choice,
+    entry_choices,
+    entry_endings,
+    entry_flag,
+    entry_section,
+    entry_strings,
+    entry_tags,
+    entry_text,
+    refuse_unknown_entries,
+)
 
-TomlTable: TypeAlias = dict[str, Any]
 # These any parser can tell: the cue is a word before (behind) the target, whatever the grammar.
 BESIDE = ("before", "after")
 HEARD = ("always", "before_vowel", "never")
@@ -27,7 +38,6 @@ BALANCES = (
     *("number", "contrast", "meaning", "audible", "cue_word", "cue_pair"),
     *("distance", "position", "attractor", "numeral"),
 )
-AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
 _ENTRIES = (
     "name language description relation balance contrasts lexicon cues between noun target sentence"
 ).split()
@@ -151,51 +161,53 @@ def parse_template(table: TomlTable, where: str, folder: Path) -> Template:
     InputError
         If an entry is unknown or cannot be used; the message names it.
     """
-    _known(table, _ENTRIES, where)
-    between, target = _section(table, "between", where), _section(table, "target", where)
-    sentence = _section(table, "sentence", where)
-    _known(between, ("words_at_most", "pos", "noun_may_tell", "coordinated"), f"{where}: [between]")
-    _known(
+    refuse_unknown_entries(table, _ENTRIES, where)
+    between, target = entry_section(table, "between", where), entry_section(table, "target", where)
+    sentence = entry_section(table, "sentence", where)
+    refuse_unknown_entries(
+        between, ("words_at_most", "pos", "noun_may_tell", "coordinated"), f"{where}: [between]"
+    )
+    refuse_unknown_entries(
         target,
         "pos partner without_partner meanings tenses endings exclude_lemmas exclude_lemma_endings "
         "exclude_forms".split(),
         f"{where}: [target]",
     )
-    _known(sentence, ("capital_cue", "first_only"), f"{where}: [sentence]")
+    refuse_unknown_entries(sentence, ("capital_cue", "first_only"), f"{where}: [sentence]")
     words_between = between.get("words_at_most", 8)
     if not isinstance(words_between, int) or isinstance(words_between, bool) or words_between < 0:
         raise InputError(
             f"{where}: words_at_most must be a whole number from 0, found {words_between!r}"
         )
-    meanings = _strings(target, "meanings", where)
+    meanings = entry_strings(target, "meanings", where)
     template = Template(
-        name=_text(table, "name", where),
-        language=_text(table, "language", where),
-        description=_text(table, "description", where)
+        name=entry_text(table, "name", where),
+        language=entry_text(table, "language", where),
+        description=entry_text(table, "description", where)
         if table.get("description", "") != ""
         else "",
-        relation=_text(table, "relation", where),
-        cues=_cues(_section(table, "cues", where), meanings, where),
-        target_pos=_tags(target, where, required=True),
-        partner=_choices(target, "partner", (*CONTRASTS, INVARIANT), where),
-        without_partner=_choice(
+        relation=entry_text(table, "relation", where),
+        cues=_cues(entry_section(table, "cues", where), meanings, where),
+        target_pos=entry_tags(target, where, required=True),
+        partner=entry_choices(target, "partner", (*CONTRASTS, INVARIANT), where),
+        without_partner=entry_choice(
             target.get("without_partner", "drop"), ("drop", "keep"), f"{where}: without_partner"
         ),
         words_between=words_between,
-        between_pos=_tags(between, where),
-        noun_may_tell=_flag(between, "noun_may_tell", where, default=False),
-        coordinated=_flag(between, "coordinated", where, default=False),
-        tenses=_strings(target, "tenses", where),
-        endings=_endings(_section(target, "endings", where), where),
-        exclude_lemmas=_strings(target, "exclude_lemmas", where),
-        exclude_lemma_endings=_strings(target, "exclude_lemma_endings", where),
-        exclude_forms=_strings(target, "exclude_forms", where),
-        sentence_initial=_flag(sentence, "capital_cue", where, default=True),
-        first_only=_flag(sentence, "first_only", where, default=False),
-        balance=_choices(table, "balance", BALANCES, where),
+        between_pos=entry_tags(between, where),
+        noun_may_tell=entry_flag(between, "noun_may_tell", where, default=False),
+        coordinated=entry_flag(between, "coordinated", where, default=False),
+        tenses=entry_strings(target, "tenses", where),
+        endings=entry_endings(entry_section(target, "endings", where), where),
+        exclude_lemmas=entry_strings(target, "exclude_lemmas", where),
+        exclude_lemma_endings=entry_strings(target, "exclude_lemma_endings", where),
+        exclude_forms=entry_strings(target, "exclude_forms", where),
+        sentence_initial=entry_flag(sentence, "capital_cue", where, default=True),
+        first_only=entry_flag(sentence, "first_only", where, default=False),
+        balance=entry_choices(table, "balance", BALANCES, where),
         meanings=meanings,
-        contrasts=_choices(table, "contrasts", (*CONTRASTS, INVARIANT), where),
-        lexicon=Path(os.path.abspath(folder / _text(table, "lexicon", where)))
+        contrasts=entry_choices(table, "contrasts", (*CONTRASTS, INVARIANT), where),
+        lexicon=Path(os.path.abspath(folder / entry_text(table, "lexicon", where)))
         if "lexicon" in table
         else None,
     )
@@ -205,39 +217,23 @@ def parse_template(table: TomlTable, where: str, folder: Path) -> Template:
         raise InputError(
             f"{where}: [noun] needs relation = 'determiner+subject', found {template.relation!r}"
         )
-    rules = {"pos": ["NOUN"], **_section(table, "noun", where)}
+    rules = {"pos": ["NOUN"], **entry_section(table, "noun", where)}
     of_noun = {**table, "relation": "determiner", "target": rules, "between": {}}
     of_noun = {name: of_noun[name] for name in of_noun if name not in ("noun", "contrasts")}
     return replace(template, noun=parse_template(of_noun, where, folder))
 
 
-def _endings(table: TomlTable, where: str) -> dict[str, tuple[str, ...]]:
-    return {
-        _choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): _strings(
-            table, agreement, where
-        )
-        for agreement in table
-    }
-
-
-def _flag(table: TomlTable, name: str, where: str, *, default: bool) -> bool:
-    flag = table.get(name, default)
-    if not isinstance(flag, bool):
-        raise InputError(f"{where}: {name} must be true or false, found {flag!r}")
-    return flag
-
-
 def _cues(table: TomlTable, meanings: tuple[str, ...], where: str) -> dict[str, CueForm]:
     cues: dict[str, CueForm] = {}
     for agreement, by_sound in table.items():
-        _choice(agreement, meanings or AGREEMENTS, f"{where}: [cues.{agreement}]")
+        entry_choice(agreement, meanings or AGREEMENTS, f"{where}: [cues.{agreement}]")
         if not isinstance(by_sound, dict):
             raise InputError(
                 f"{where}: [cues.{agreement}] must be a table of {HEARD}, found {by_sound!r}"
             )
         for heard in by_sound:
-            _choice(heard, HEARD, f"{where}: [cues.{agreement}]")
-            for form in _strings(by_sound, heard, where):
+            entry_choice(heard, HEARD, f"{where}: [cues.{agreement}]")
+            for form in entry_strings(by_sound, heard, where):
                 if form in cues:
                     raise InputError(
                         f"{where}: cue {form!r} is listed twice: a form can say only one thing"
@@ -253,53 +249,3 @@ def _cues(table: TomlTable, meanings: tuple[str, ...], where: str) -> dict[str, 
             f"{where}: no cue forms; expected for example [cues.p] with always = ['les']"
         )
     return cues
-
-
-def _known(table: TomlTable, names: Iterable[str], where: str) -> None:
-    unknown = sorted(set(table) - set(names))
-    if unknown:
-        raise InputError(
-            f"{where}: unknown entry {', '.join(unknown)}; expected some of {', '.join(names)}"
-        )
-
-
-def _section(table: TomlTable, name: str, where: str) -> TomlTable:
-    subtable = table.get(name, {})
-    if not isinstance(subtable, dict):
-        raise InputError(f"{where}: [{name}] must be a table, found {subtable!r}")
-    return subtable
-
-
-def _text(table: TomlTable, name: str, where: str) -> str:
-    text = table.get(name)
-    if not isinstance(text, str) or not text:
-        raise InputError(f"{where}: {name} must be a text, found {text!r}")
-    return text
-
-
-def _strings(table: TomlTable, name: str, where: str, *, required: bool = False) -> tuple[str, ...]:
-    texts = table.get(name, [])
-    if (
-        not isinstance(texts, list)
-        or not all(isinstance(item, str) for item in texts)
-        or (required and not texts)
-    ):
-        raise InputError(f"{where}: {name} must be a list of texts, found {texts!r}")
-    return tuple(texts)
-
-
-def _choice(entry: object, choices: tuple[str, ...], where: str) -> str:
-    if entry not in choices:
-        raise InputError(f"{where} must be one of {choices}, found {entry!r}")
-    return entry
-
-
-def _choices(table: TomlTable, name: str, choices: tuple[str, ...], where: str) -> tuple[str, ...]:
-    return tuple(
-        _choice(entry, choices, f"{where}: {name}") for entry in _strings(table, name, where)
-    )
-
-
-def _tags(table: TomlTable, where: str, *, required: bool = False) -> tuple[str, ...]:
-    tags = _strings(table, "pos", where, required=required)
-    return tuple(_choice(tag, PARTS_OF_SPEECH, f"{where}: pos") for tag in tags)

@@ -1,0 +1,89 @@
+"""States that layers and stacks hand on while a model runs, for its self-check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from ..model import Model
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput
+
+ROUNDING = 100
+
+
+# The check runs in float32 or better. Two ways to the same states agree to rounding, a few units of
+# the last place of the largest; beyond that a difference counts by its share of what attention
+# changes.
+_SHARE = 1e-3
+
+
+@contextmanager
+def entering_states(model: Model) -> Iterator[dict[nn.Module, list[Tensor]]]:
+    """What enters each part of the layer that is running, for the first clip: its first argument,
+    if that is a tensor."""
+    entered: dict[nn.Module, list[Tensor]] = {}
+    layers = dict.fromkeys(
+        layer.module for stack in model.stacks.values() for layer in stack.layers
+    )
+
+    def keep(part: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        if isinstance(first, Tensor) and first.ndim >= 2:
+            entered.setdefault(part, []).append(first)
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(lambda *_: entered.clear()).remove)
+            for part in layer.modules():
+                if part is not layer:
+                    hooks.callback(part.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        yield entered
+
+
+@contextmanager
+def stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[None]:
+    """Record what the module that holds each stack's layers returns: the encoder, the decoder, or
+    the base model itself.
+
+    States that are not the last layer's in shape (pooled, projected) are left out of the
+    comparison.
+    """
+    with ExitStack() as hooks:
+        for stack in model.stacks.values():
+
+            def keep(
+                module: nn.Module, args: HookArguments, output: ModelOutput, name: str = stack.name
+            ) -> None:
+                outputs[name] = [states[0] for states in _states_in(output) if states.ndim == 3]
+
+            hooks.callback(stack.holder.register_forward_hook(keep).remove)
+        yield
+
+
+def _states_in(output: Any) -> list[Tensor]:
+    """What a module returns first; of an object with names, all its tensors."""
+    if isinstance(output, (tuple, list, transformers.utils.generic.ModelOutput)):
+        candidates = [output[0]]
+    elif isinstance(output, Tensor):
+        candidates = [output]
+    else:
+        candidates = [
+            *(output if isinstance(output, Mapping) else getattr(output, "__dict__", {})).values()
+        ]
+    return [states for states in candidates if isinstance(states, Tensor)]
+
+
+def states_agree(
+    x: Tensor, y: Tensor, *, effect: Tensor | float = 1.0, size: Tensor | None = None
+) -> bool:
+    """True if x is y up to rounding at the size of y (or another) and a small share of an
+    effect's."""
+    if x.shape != y.shape:
+        return False
+    size = y.abs().max() if size is None else size
+    return bool((x - y).abs().max() <= _SHARE * effect + ROUNDING * torch.finfo(y.dtype).eps * size)

@@ -1,0 +1,54 @@
+"""Whether a stage that is started again has the options it had."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from .stage_files import UNFINISHED
+from .stage_lines import header_of, options_of
+
+
+def refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
+    """Refuse an output made with other options, or remove it if it may be overwritten; one without
+    a header is set aside."""
+    if not path.is_file():
+        return
+    header = header_of(path)
+    if not header:
+        if path.stat().st_size and not path.name.endswith(UNFINISHED):
+            aside = path.with_name(f"{path.name}.damaged")
+            os.replace(path, aside)
+            warnings.warn(
+                f"{path} is damaged (or of an older version): set aside as {aside.name} and made "
+                "again",
+                stacklevel=3,
+            )
+            return
+        path.unlink()
+    elif header["options"] != options:
+        if not overwrite:
+            raise InputError(
+                f"{path} was made with other options ({_difference(header['options'], options)}): "
+                "choose another folder, or overwrite it"
+            )
+        path.unlink()
+
+
+def refuse_unlike(output: Path, options: dict[str, Any]) -> None:
+    """Refuse a shard that is not of the options of the other shards of the output."""
+    others = options_of(output)
+    if others and others != options:
+        raise InputError(
+            f"the shards of {output.stem} in {output.parent} are made with other options "
+            f"({_difference(others, options)}): use "
+            "theirs, choose another folder, or overwrite all of them"
+        )
+
+
+def _difference(stored: dict[str, Any], now: dict[str, Any]) -> str:
+    names = sorted(name for name in {*stored, *now} if stored.get(name) != now.get(name))
+    return "; ".join(f"{name}: {stored.get(name)!r}, now {now.get(name)!r}" for name in names)[:500]

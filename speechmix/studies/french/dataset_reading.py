@@ -1,0 +1,163 @@
+"""Examples of a data set, read back as clips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from ...errors import InputError, SpeechmixError
+from ...files.json_files import parse_json
+from ...files.parquet_files import readable_parquet
+from ...inputs.clips.clip import Clip
+from ...inputs.words.multipart_words import GAP, split_parts
+from ...inputs.words.timed_words import Word
+from .contrasts import INVARIANT
+from .dataset import ABOUT, BATCH, PARQUET, SCHEMA, dataset_info
+
+_NOTED = ("template", "number", "person", "tense", "lemma", "audible", "liaison", "distance")
+
+
+_NOTED_IF_KNOWN = ("contrast", "meaning", "numeral", "attractor", "position")
+
+
+_READ = (
+    "name",
+    "clip",
+    "audio",
+    "sound",
+    "text",
+    "language",
+    "cue",
+    "cue_indices",
+    "cue_word",
+    "target",
+    "foil",
+    "words",
+    "alignment",
+    "doubts",
+    "meta",
+    *_NOTED,
+    *_NOTED_IF_KNOWN,
+)
+
+
+def is_dataset(folder: str | PathLike[str]) -> bool:
+    """Whether a folder is a data set that `write_examples` wrote.
+
+    Examples
+    --------
+    >>> is_dataset("nowhere")
+    False
+    """
+    return (Path(folder) / ABOUT).is_file() and (Path(folder) / PARQUET).is_file()
+
+
+def read_examples(
+    folder: str | PathLike[str],
+    *,
+    audio_root: str | PathLike[str] | None = None,
+    skipped: list[tuple[str, str]] | None = None,
+) -> list[Clip]:
+    """Clips of a data set, with words, cue, target and foil, ready to be scored.
+
+    Parameters
+    ----------
+    folder : path
+        Written by `write_examples`.
+    audio_root : path, optional
+        Where the recordings are now; default: where they were when the data set was made.
+    skipped : list, optional
+        Gets (name, reason) of examples that cannot be used; without it such an example is an error.
+
+    Raises
+    ------
+    InputError
+        If there is no data set, it is damaged, or a recording is missing.
+    """
+    root = audio_root or dataset_info(folder).get("audio_root")
+    if not isinstance(root, (str, PathLike)):
+        raise InputError(
+            f"{Path(folder) / ABOUT} does not say where the recordings are: name their folder "
+            "(audio_root=)"
+        )
+    clips = []
+    for example in _examples(Path(folder) / PARQUET):
+        try:
+            clips.append(_clip(example, Path(root)))
+        except SpeechmixError as error:
+            if skipped is None:
+                raise
+            skipped.append((str(example["name"]), str(error)))
+    return clips
+
+
+def _examples(path: Path) -> Iterator[dict[str, Any]]:
+    with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+        missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
+        if missing:
+            raise InputError(
+                f"{path}: expected the columns {', '.join(_READ)}; missing or of another type: "
+                f"{missing}: it is damaged or of "
+                "another version, select again"
+            )
+        n_read = 0
+        for batch in file.iter_batches(BATCH):
+            batch.validate(full=True)
+            n_read += batch.num_rows
+            yield from batch.to_pylist()
+        if (
+            n_read != file.metadata.num_rows
+        ):  # a page's damaged header can end the reading without an error
+            raise InputError(
+                f"{path}: expected {file.metadata.num_rows} examples, found {n_read}: it is "
+                "damaged, select again"
+            )
+
+
+def _clip(example: dict[str, Any], root: Path) -> Clip:
+    where = f"example {example['name']!r}"
+    noted = parse_json(example["meta"] or "{}", where=f"{where}: meta")
+    absent = [
+        name for name in ("name", "clip", "audio", "words", "doubts") if example[name] is None
+    ]
+    if absent or not isinstance(noted, dict) or any(word is None for word in example["words"]):
+        raise InputError(
+            f"{where}: expected all columns filled in, found {absent or example['meta'][:80]!r}: "
+            "select again"
+        )
+    # Resampling (bootstrap) goes by recording: two pairs of one sentence are not independent.
+    columns = (*_NOTED, *(name for name in _NOTED_IF_KNOWN if example[name] is not None))
+    meta = {**noted, **{name: str(example[name]) for name in columns}, "pair": example["clip"]}
+    if example["contrast"] == INVARIANT:
+        meta["control"] = "yes"  # nothing can be told: not part of the headline
+    cue, target = _roles(example)
+    clip = Clip.from_file(
+        root / example["audio"],
+        text=example["text"],
+        words=[
+            Word(word["text"], word["start"], word["end"], word["score"])
+            for word in example["words"]
+        ],
+        cue=cue,
+        target=target,
+        foil=example["foil"],
+        language=example["language"],
+        name=example["name"],
+        meta=meta,
+        sound=example["sound"],
+    )
+    return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
+
+
+def _roles(example: dict[str, Any]) -> tuple[Any, int]:
+    """What a clip is asked for cue and target; a cue in several parts is one word, behind whose
+    first the others are none."""
+    cue, target = example["cue_indices"] or example["cue"], example["target"]
+    if not isinstance(cue, list) or len(cue) < 2 or len(split_parts(example["cue_word"])) < 2:
+        return cue, target
+    return GAP.join(map(str, cue)), target - sum(index < target for index in cue[1:])

@@ -1,0 +1,48 @@
+"""Transcripts and outputs that a selection reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...errors import InputError
+from ...runs.journal.stage_files import outputs_in
+from ...runs.journal.stage_lines import options_of
+from .study_folder import (
+    TRANSCRIPTS,
+)
+
+
+def transcribed(study: Path) -> list[str]:
+    names = list(_outputs(study))
+    if not names:
+        raise InputError(
+            f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]"
+        )
+    return names
+
+
+def _outputs(study: Path) -> dict[str, Path]:
+    """Transcripts by the names of their models."""
+    outputs = {}
+    for path in outputs_in(study / TRANSCRIPTS):
+        model = options_of(path).get("model")
+        if model is None:
+            raise InputError(
+                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or "
+                "delete it"
+            )
+        outputs[model] = path
+    return outputs
+
+
+def paths(study: Path, models: Iterable[str]) -> list[Path]:
+    """Transcripts of the models, checked to belong to the pairs and words at hand."""
+    outputs = _outputs(study)
+    missing = [model for model in models if model not in outputs]
+    if missing:
+        raise InputError(
+            f"no transcripts of {', '.join(missing)}: there are those of "
+            f"{', '.join(outputs) or 'no model'}"
+        )
+    return [outputs[model] for model in models]

@@ -1,0 +1,97 @@
+"""How far the shards of one stage of a study are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...files.shards import Shard
+from ...runs.journal.stage_files import (
+    UNFINISHED,
+    StageFiles,
+    command_of,
+    index_list,
+    shard_file,
+)
+from ...runs.journal.stage_lines import (
+    kept_and_dropped,
+    line_of,
+    lines,
+    made_of,
+    options_of,
+    said_reasons,
+)
+
+_OF_CLIPS = ("mine", "align")  # stages without a model of their own
+
+
+def shard_row(
+    output: Path, files: StageFiles, expected: int, outdated: Collection[int]
+) -> dict[str, object]:
+    """Status of one output."""
+    n_kept, dropped = 0, Counter[str]()
+    damaged: set[int] = set()
+    for index in sorted(files.done | files.unfinished):
+        file = shard_file(output, Shard(index, files.count))
+        try:
+            readable = lines(file) if index in files.done else _lines_so_far(file)
+            shard_kept, shard_dropped = kept_and_dropped(readable)
+        except InputError:
+            damaged.add(index)
+            continue
+        n_kept, dropped = n_kept + shard_kept, dropped + shard_dropped
+    missing = (
+        {index for index in range(1, expected + 1) if index not in files.done}
+        | damaged
+        | {*outdated}
+    )
+    command = command_of(output)
+    return {
+        "stage": command,
+        "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
+        "shards_done": expected - len(missing),
+        "shards": expected,
+        "clips_done": n_kept,
+        "left_out": dropped.total(),
+        "reasons": said_reasons(dropped),
+        "missing": index_list(missing),
+        "unfinished": index_list(files.unfinished),
+        "damaged": index_list(damaged),
+        "outdated": index_list(outdated),
+    }
+
+
+def outdated_shards(output: Path, files: StageFiles) -> set[int]:
+    """Complete shards that are of other options or another corpus than the one that was written
+    last."""
+    made, written = {}, {}
+    for index in files.done:
+        file = shard_file(output, Shard(index, files.count))
+        with suppress(InputError, FileNotFoundError):  # damaged; removed since
+            made[index], written[index] = made_of(file), file.stat().st_mtime_ns
+    last = made[max(made, key=written.__getitem__)] if made else {}
+    return {index for index in made if made[index] != last}
+
+
+def _lines_so_far(file: Path) -> Iterator[dict[str, Any]]:
+    """Whole lines of a file that is not finished."""
+    try:
+        with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:
+            yield from (
+                line for line in map(line_of, unfinished) if line is not None and "key" in line
+            )
+    except FileNotFoundError:  # finished since
+        return
+    except OSError as error:
+        raise InputError(f"cannot read {file}{UNFINISHED} ({error})") from error
+
+
+def shard_indices(text: str) -> Iterator[int]:
+    """Numbers of a list as `index_list` writes it."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
