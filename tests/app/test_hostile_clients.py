@@ -48,7 +48,7 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server_module.Server, "serve_forever", interrupted)
-    monkeypatch.setattr(server_module, "_warm_up", lambda session: None)
+    monkeypatch.setattr(serve_module, "_warm_up", lambda session: None)
     serve_module.serve([], say=said.append)
     token = urlsplit(said[0].split()[3]).path.strip("/")
     assert len(token) > 20

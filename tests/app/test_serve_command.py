@@ -24,7 +24,7 @@ from tests.reports.synthetic_runs import synthetic_run
 def calls(monkeypatch):
     calls = []
     monkeypatch.setattr(
-        server, "serve", lambda *models, **options: calls.append((*models, options))
+        serve_module, "serve", lambda *models, **options: calls.append((*models, options))
     )
     return calls
 

@@ -166,3 +166,17 @@ def test_names_of_kinds_are_checked(kind):
         compute_kinds(load_model(), CLIPS, "nowhere", ["none"])
     with pytest.raises(InputError, match="no kind of the package has"):
         register_kind(ResultKind("ablation", word_lengths))
+
+
+def test_knock_out_in_a_run_is_that_of_the_function(tmp_path):
+    import speechmix
+
+    clips, model = CLIPS[:2], load_model()
+    for shard in ("1/2", "2/2"):
+        compute_kinds(model, clips, tmp_path, ["knock_out"], shard=shard, **QUIET)
+    table = pd.read_parquet(tmp_path / "knock_out.parquet")
+    for clip in clips:
+        found = speechmix.knock_out(model, clip).table
+        stored = table[table["clip"] == clip.name]
+        assert list(stored["layer"]) == list(found["layer"])
+        assert list(stored["drop"]) == pytest.approx(list(found["drop"]), abs=1e-6)

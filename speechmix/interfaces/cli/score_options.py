@@ -31,6 +31,11 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
         "--probe", action="store_true", help="probe states for the manifest's column number"
     )
     further.add_argument(
+        "--knock-out",
+        action="store_true",
+        help="what the decision loses without each word's values in each layer",
+    )
+    further.add_argument(
         "--twin-clips",
         type=int,
         default=0,
@@ -65,6 +70,7 @@ def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
         "ablation": options.ablate,
         "probes": options.probe,
         "explain": options.explain,
+        "kinds": ["knock_out"] if options.knock_out else (),
         "twin_clips": options.twin_clips or None,
         "overwrite": options.overwrite,
         "progress": sys.stderr.isatty() if options.progress is None else options.progress,

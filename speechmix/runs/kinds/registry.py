@@ -11,6 +11,7 @@ from .ablation import ABLATION_KIND
 from .contributions import CONTRIBUTIONS_KIND
 from .explanations import EXPLANATIONS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
+from .knock_out import KNOCK_OUT_KIND
 from .probe_states import STATES_KIND
 from .result_kind import ResultKind
 from .speech_ablation import SPEECH_ABLATION_KIND
@@ -25,6 +26,7 @@ _OF_THE_PACKAGE = (
     STATES_KIND,
     EXPLANATIONS_KIND,
     SPEECH_ABLATION_KIND,
+    KNOCK_OUT_KIND,
 )
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _OF_THE_PACKAGE}
 _RESERVED = {kind.name for kind in _OF_THE_PACKAGE} | {"words", "facts", "maps", "cue_contribution"}

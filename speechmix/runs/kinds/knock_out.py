@@ -1,0 +1,28 @@
+"""Knock-out as a kind of result: what the decision loses without a word's values, layer by layer."""
+
+from __future__ import annotations
+
+from ...interventions.knock_out import knock_out
+from .result_kind import Result, ResultItem, ResultKind
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    """Of a clip with words and a target, and a model that writes; options are those of `knock_out`."""
+    model, clip = item.model, item.clip
+    writes = model.can_spell and model.prefix.task == "transcribe" and not item.is_partial_twin
+    if not writes or not clip.words or clip.target is None:
+        return None
+    return {**item.ingredients, **item.options}
+
+
+def _compute(item: ResultItem) -> Result:
+    found = knock_out(item.model, item.clip, **item.options)
+    return Result(found.table.to_dict("records"))
+
+
+KNOCK_OUT_KIND = ResultKind(
+    "knock_out",
+    _compute,
+    cache_key=_cache_key,
+    columns={"layer": "int64", "word": "int64", "drop": "float64", "margin": "float64"},
+)
