@@ -72,7 +72,7 @@ class TestRecordings:
         assert tempfile.gettempdir() not in str(refusal.value)
 
     def test_too_long_says_how_long_and_is_not_decoded(self, monkeypatch):
-        monkeypatch.setattr(answers, "read_audio", None)
+        monkeypatch.setattr(clip_changes, "read_audio", None)
         with pytest.raises(InputError, match=r"lasts 2\.0 s, expected at most 1 s.*--longest"):
             clip_changes.clip_from_bytes(wav(2.0), "long.wav", longest=1)
 

@@ -189,7 +189,7 @@ def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
 
 def test_a_shard_that_was_asked_something_else_is_not_done(models, tmp_path, monkeypatch):
     """Other weights, a flag, a text: tables of both would be of no run."""
-    from speechmix.runs import run_job as run
+    from speechmix.runs import started_job as run
     from speechmix.runs.kinds import contributions
 
     real, written = run.write_tables, []

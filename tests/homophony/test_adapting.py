@@ -18,9 +18,10 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import kept, lines
+from speechmix.studies.french import corpus_voices
 from speechmix.studies.french import speaker_adaptation as adapting
+from speechmix.studies.french.corpus_voices import LEAST
 from speechmix.studies.french.speaker_adaptation import (
-    LEAST,
     adapted_count,
     align_adapted,
     align_study,
@@ -65,8 +66,8 @@ def aligned(monkeypatch, voice):
     """Which texts were aligned, and whether with a voice, by an aligner and a teacher that take no
     time."""
     asked = []
-    monkeypatch.setattr(adapting, "frames_by_sound", lambda clips: {})
-    monkeypatch.setattr(adapting, "learn", lambda frames: voice)
+    monkeypatch.setattr(corpus_voices, "frames_by_sound", lambda clips: {})
+    monkeypatch.setattr(corpus_voices, "learn", lambda frames: voice)
 
     def align(audio, text, *, language, own=None):
         asked.append((text, own is not None))
@@ -148,7 +149,7 @@ def test_stopped_in_the_second_alignment_it_goes_on_there(manifest, tmp_path, al
 def test_no_clip_is_judged_by_a_voice_that_has_heard_it(manifest, tmp_path, monkeypatch):
     heard = []
     monkeypatch.setattr(
-        adapting, "frames_by_sound", lambda clips: heard.append(len(list(clips))) or {}
+        corpus_voices, "frames_by_sound", lambda clips: heard.append(len(list(clips))) or {}
     )
     align_adapted(tmp_path / "study", source=manifest)
     parts = np.bincount(
@@ -169,8 +170,8 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     from speechmix.alignment import synthesis
 
     monkeypatch.setattr(adapting, "align_by_synthesis", synthesis.align_by_synthesis)
-    monkeypatch.setattr(adapting, "frames_by_sound", own_voice.frames_by_sound)
-    monkeypatch.setattr(adapting, "learn", own_voice.learn)
+    monkeypatch.setattr(corpus_voices, "frames_by_sound", own_voice.frames_by_sound)
+    monkeypatch.setattr(corpus_voices, "learn", own_voice.learn)
     borders = json.loads((ROOT / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))
     path = align_adapted(tmp_path / "study", source=commands / "manifest.tsv")
     first = tmp_path / "study" / adapting.ADAPTATION / "first.jsonl"

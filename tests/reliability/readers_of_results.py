@@ -18,7 +18,13 @@ from speechmix import MixingMap, Span
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.runs.journal.stage_journal import run_stage
-from speechmix.runs.journal.stage_lines import input_digest, inputs_of, kept, lines, options_of
+from speechmix.runs.journal.stage_lines import (
+    input_digest,
+    kept,
+    lines,
+    options_of,
+    read_stage_inputs,
+)
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
@@ -135,7 +141,9 @@ def _read_stage(folder: Path) -> Any:
     path = folder / "lengths.jsonl"
     for line in lines(path):
         require(isinstance(line, dict) and isinstance(line["key"], str), line)
-    require(isinstance(options_of(path), dict) and isinstance(inputs_of(path), dict), "options")
+    require(
+        isinstance(options_of(path), dict) and isinstance(read_stage_inputs(path), dict), "options"
+    )
     return input_digest(path, "length", "text"), list(kept(path))
 
 

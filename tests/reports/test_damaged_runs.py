@@ -17,7 +17,7 @@ from speechmix.interfaces.cli import main
 from speechmix.reporting.pages.study_page import report
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
+from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -161,7 +161,7 @@ def test_a_map_of_unknown_origin_is_left_out(tmp_path, wrong):
     maps = maps_of_clip(run, "clip_0000", unreadable=reasons)
     assert list(maps) == [("synthetic", "random", 0)]
     assert len(reasons) == 1
-    assert clip_of(run, "clip_0000", maps).words is not None
+    assert read_stored_clip(run, "clip_0000", maps).words is not None
     report(folder, asked=["clip_0000"])
 
 

@@ -31,7 +31,7 @@ from speechmix.reporting.pages.study_tables import (
 from speechmix.reporting.pages.table_format import format_study_table
 from speechmix.reporting.pages.wording import format_twins, method_text, result_sentences
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import clip_of, maps_of_clip
+from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 
@@ -55,7 +55,7 @@ def test_a_run_is_found_again_as_it_was(run, folder):
     assert run.skipped == [{"clip": "broken", "model": "", "reason": "no such file"}]
     maps = maps_of_clip(run, "clip_0001")
     assert list(maps) == [("synthetic", "trained", None), ("synthetic", "random", 0)]
-    clip = clip_of(run, "clip_0001", maps)
+    clip = read_stored_clip(run, "clip_0001", maps)
     assert (clip.words[clip.cue].text, clip.words[clip.target].text) == ("les", "livres")
     assert clip.duration == pytest.approx(1.0)
     with pytest.raises(InputError, match="holds no run"):
@@ -66,10 +66,10 @@ def test_audio_that_was_moved_is_found_in_a_folder_that_is_named(tmp_path):
     run = open_run(synthetic_run(tmp_path / "run", clips=2))
     shutil.move(run.out / "sound", tmp_path / "elsewhere")
     maps = maps_of_clip(run, "clip_0000")
-    assert clip_of(run, "clip_0000", maps) is None
-    assert clip_of(run, "clip_0000", maps, audio=tmp_path / "elsewhere").duration == pytest.approx(
-        1.0
-    )
+    assert read_stored_clip(run, "clip_0000", maps) is None
+    assert read_stored_clip(
+        run, "clip_0000", maps, audio=tmp_path / "elsewhere"
+    ).duration == pytest.approx(1.0)
 
 
 def test_headline_holds_the_planted_difference_with_all_that_belongs_to_it(run):
@@ -253,7 +253,7 @@ def test_a_card_keeps_to_its_size_by_leaving_out_layers_and_then_the_sound(tmp_p
         synthetic_run(tmp_path / "run", clips=1, layers=40, text=" ".join("abcdefghijkl"))
     )
     maps = maps_of_clip(run, "clip_0000")
-    clip = clip_of(run, "clip_0000", maps)
+    clip = read_stored_clip(run, "clip_0000", maps)
     options = {"heading": "", "facts": "", "start": {"layer": 17}, "seconds": 1.0}
     whole = clip_card("clip_0000", clip, maps, most_bytes=10**7, **options)
     small = clip_card(

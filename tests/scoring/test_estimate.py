@@ -13,6 +13,7 @@ from speechmix.errors import InputError, ModelError
 from speechmix.interfaces.cli import estimate as command
 from speechmix.interfaces.cli.command_line import main
 from speechmix.mixing.passes import estimate as estimates
+from speechmix.mixing.passes.cost_estimate import SHARE_OF_PRODUCTS
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 CLIP = speechmix.Clip.from_array([0.1] * 16_000, 16_000)
@@ -83,7 +84,7 @@ def test_published_whispers_have_the_parameters_that_are_published(
 
 def test_time_is_operations_by_the_rate_and_grows_with_clips_and_twins(folder):
     single = speechmix.estimate(folder, seconds=1)
-    assert single.seconds_a_clip == single.operations.total / (100e9 * estimates.SHARE_OF_PRODUCTS)
+    assert single.seconds_a_clip == single.operations.total / (100e9 * SHARE_OF_PRODUCTS)
     many = speechmix.estimate(folder, seconds=1, clips=7, twins=2)
     assert math.isclose(many.seconds_in_all, 21 * single.seconds_in_all)
     assert many.memory == single.memory  # one model at a time

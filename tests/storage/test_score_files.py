@@ -239,7 +239,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
     read = pd.read_parquet(tmp_path / "small.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "small.csv"), read, check_dtype=False)
     assert (tmp_path / "small.csv").read_text().splitlines()[2] == "c0,0,0.2"
-    monkeypatch.setattr("speechmix.runs.results.tidy_tables.MOST_CSV_ROWS", 14)
+    monkeypatch.setattr("speechmix.runs.results.table_writer.MOST_CSV_ROWS", 14)
     with TableWriter(tmp_path / "small") as large:
         for number in range(5):
             large.append(rows(number))
