@@ -23,6 +23,7 @@ from .delta.products import WeightProducts
 from .families.capabilities import Capabilities
 from .generation.prompts import DecoderPrefix, GeneratedText, Prompt
 from .loading.fingerprint import WeightsSnapshot, fingerprint
+from .transformers_types import FeatureExtractor, Processor, Tokenizer
 
 if TYPE_CHECKING:
     from ..inputs.audio.frame_grid import FrameGrid
@@ -74,10 +75,10 @@ class Model(MeasurableModel):
     name: str
     init: str = "trained"
     seed: int | None = None
-    feature_extractor: Any = None
-    tokenizer: Any = None
+    feature_extractor: FeatureExtractor = None
+    tokenizer: Tokenizer = None
     prefix: DecoderPrefix = field(default_factory=DecoderPrefix)
-    processor: Any = None
+    processor: Processor = None
     prompt: Prompt = field(default_factory=Prompt)
     generated_texts: dict[str, GeneratedText] = field(
         default_factory=dict, repr=False, compare=False

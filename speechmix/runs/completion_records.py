@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files.cache_keys import digest
-from ..files.json_files import read_checked_json, write_checked_json
+from ..files.json_files import JsonObject, read_checked_json, write_checked_json
 from ..files.locks import LOCK
 from ..files.shards import Shard
 from .results.part_files import Owner, Part
@@ -43,14 +43,14 @@ class Marker:
     shard: str
     asked: str
     clips: list[str] = field(default_factory=list)
-    models: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
+    models: list[tuple[JsonObject, list[str]]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     done: int = 0
     told: str = ""
     figures: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
-    def made(self) -> dict[str, Any]:
+    def made(self) -> JsonObject:
         """What tables follow from."""
         return {
             name: value for name, value in asdict(self).items() if name not in ("told", "figures")

@@ -21,6 +21,7 @@ from ..adapters.model import Model
 from ..alignment import align
 from ..errors import InputError, SpeechmixError
 from ..evaluation.cue_contribution import cue_contribution
+from ..files.json_files import Json, JsonObject
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.manifest_rows import TEXTS
 from ..inputs.formats.word_items import words_from_items
@@ -110,10 +111,10 @@ class Scorer:
         self._model, self._aligner, self._method, self._question = model, aligner, method, question
         self._loaded: dict[str, Model] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         return {**self.__dict__, "_loaded": {}}
 
-    def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, rows: Mapping[str, Json]) -> JsonObject:
         """Columns of a row; of a batch, lists of them."""
         recordings = next(
             (rows[name] for name in _AUDIO if name in rows and rows[name] is not None), None
@@ -158,8 +159,8 @@ class Scorer:
             self._loaded[role] = load(str(source))
         return self._loaded[role]
 
-    def _scored(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        columns: dict[str, Any] = dict.fromkeys(self._columns)
+    def _scored(self, row: Mapping[str, Json]) -> JsonObject:
+        columns: JsonObject = dict.fromkeys(self._columns)
         try:
             clip = self._aligned(clip_of_cells(row))
             maps = mix_one(self._at_hand("model"), clip, **self._question.options)
@@ -179,7 +180,7 @@ class Scorer:
             )
 
 
-def clip_of_cells(row: Mapping[str, Any]) -> Clip:
+def clip_of_cells(row: Mapping[str, Json]) -> Clip:
     """Return the clip of a row of a data set.
 
     Raises
@@ -238,8 +239,8 @@ def _decoded(content: bytes) -> tuple[np.ndarray, int]:
         ) from error
 
 
-def _cells(maps: Maps, clip: Clip) -> dict[str, Any]:
-    cells: dict[str, Any] = {}
+def _cells(maps: Maps, clip: Clip) -> JsonObject:
+    cells: JsonObject = {}
     for (measure, stack), mixing_map in maps.items():
         of_map = {
             "scores": mixing_map.scores.ravel().astype(np.float32),

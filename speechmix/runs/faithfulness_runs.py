@@ -35,6 +35,7 @@ from ..evaluation.faithfulness.perturbations import custom_perturbations, name_a
 from ..evaluation.faithfulness.results import FaithfulnessResults
 from ..evaluation.statistics.groups import TIED_BY, item_table
 from ..files.cache_keys import digest
+from ..files.json_files import Json, JsonObject
 from ..files.locks import locked
 from ..files.names import safe_name
 from ..files.shards import WHOLE, Shard
@@ -118,14 +119,14 @@ def faithfulness_of_clips(
     """
     refuse_duplicate_names(clips)
     asked = evaluation_options(**options, fewest=fewest)
-    told: dict[str, Any] = {
+    told: JsonObject = {
         "measures": list(resolve_measures(model, measures)),
         "fewest": fewest,
         "protocol": options.get("protocol"),
     }
     items = _Items(clips, aligner, align_method)
 
-    def work(item: tuple[int, Clip]) -> dict[str, Any]:
+    def work(item: tuple[int, Clip]) -> JsonObject:
         clip = items.aligned(item[1])
         result = evaluate_item(model, clip, items.pair_of(clip), told["measures"], asked)
         row = item_table([clip]).to_dict("records")[0]
@@ -160,7 +161,7 @@ def faithfulness_of_clips(
     return trial
 
 
-def _custom_code(measures: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def _custom_code(measures: Sequence[str], references: Sequence[str]) -> JsonObject:
     """Identities of custom measures and perturbations, so that results of edited functions are
     computed again."""
     names = [name_and_fills(name)[0] for name in measures]
@@ -168,7 +169,7 @@ def _custom_code(measures: Sequence[str], references: Sequence[str]) -> dict[str
     return {"custom": custom} if custom else {}
 
 
-def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
+def _described(model: Model, aligner: Model | None) -> JsonObject:
     """Which models judge and align, as the options of the journal say it."""
     of_aligner = aligner and f"{aligner.label} {aligner.fingerprint}"
     return {
@@ -180,7 +181,7 @@ def _described(model: Model, aligner: Model | None) -> dict[str, Any]:
 
 
 def stored_trial(
-    output: Path, told: Mapping[str, Any], skipped: list[tuple[str, str]] | None = None
+    output: Path, told: Mapping[str, Json], skipped: list[tuple[str, str]] | None = None
 ) -> FaithfulnessResults:
     """Put the lines of a journal, or of all its shards, together.
 
@@ -245,7 +246,7 @@ class _Items:
             raise LeftOut(_NOT_ALIGNED, str(result))
         return result
 
-    def ingredients(self, item: tuple[int, Clip], stored: Mapping[str, Any]) -> dict[str, Any]:
+    def ingredients(self, item: tuple[int, Clip], stored: Mapping[str, Json]) -> JsonObject:
         """What decides the line of a clip: the clip and those of its pair, their sound too, and
         what ties it to others."""
         at, clip = item
@@ -279,7 +280,7 @@ def _decisive(clip: Clip) -> Any:
         return str(error)
 
 
-def _as_lists(result: ItemResult) -> dict[str, Any]:
+def _as_lists(result: ItemResult) -> JsonObject:
     """What was found, as a line keeps it: names of columns are not repeated row by row."""
     return {
         "rows": [[_plain(row[name]) for name in _ROWS] for row in result.rows],
@@ -288,7 +289,7 @@ def _as_lists(result: ItemResult) -> dict[str, Any]:
     }
 
 
-def _of_lists(line: Mapping[str, Any]) -> ItemResult:
+def _of_lists(line: Mapping[str, Json]) -> ItemResult:
     rows = [dict(zip(_ROWS, row, strict=True)) for row in line["rows"]]
     return ItemResult(
         rows, [dict(zip(_DROPS, drop, strict=True)) for drop in line["drops"]], line["notes"]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..files.cache_keys import digest
-from ..files.json_files import read_checked_json
+from ..files.json_files import JsonObject, read_checked_json
 from ..files.text_files import write_csv
 from ..inputs.clips.clip import Clip
 from .completion_records import Marker
@@ -210,9 +209,7 @@ def distinct_reasons(skipped: Iterable[Mapping[str, str]]) -> list[dict[str, str
     return list({(row["clip"], row["model"], row["reason"]): dict(row) for row in skipped}.values())
 
 
-def _facts(
-    folder: RunFolder, markers: Sequence[Marker]
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[JsonObject], dict[str, str]]:
     """Rows of the clip table, in the order in which clips were given; and word times, by clip."""
     facts, words = [], {}
     for path in (path for marker in markers for path in marker.clips):
@@ -276,7 +273,7 @@ def _identified(
     table: pd.DataFrame, clips: Sequence[str], owner: Owner, about: Mapping[str, str]
 ) -> pd.DataFrame:
     """Rows with columns that say of which clip and model they are, before the others."""
-    names: dict[str, Any] = {"clip": list(clips), "fingerprint": [about[clip] for clip in clips]}
+    names: JsonObject = {"clip": list(clips), "fingerprint": [about[clip] for clip in clips]}
     names |= {"model": owner.name, "init": owner.init, "seed": owner.seed}
     for position, (column, value) in enumerate(names.items()):
         table.insert(position, column, value)

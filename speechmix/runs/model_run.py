@@ -10,12 +10,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..adapters.generation.generated_texts import generated_text_key
 from ..adapters.generation.transcription import transcribe
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
+from ..files.json_files import Json, JsonObject
 from ..files.shards import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
@@ -54,7 +55,7 @@ class RunRequest:
         Name of the job that computes kinds alone in a run's folder; empty for the run itself.
     """
 
-    kinds: tuple[tuple[ResultKind, Mapping[str, Any]], ...]
+    kinds: tuple[tuple[ResultKind, Mapping[str, Json]], ...]
     drawn: frozenset[str] = frozenset()
     twin_clips: frozenset[str] | None = None
     snapshots: Mapping[str, ClipSnapshot] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class ModelRun:
         self._twin_index = twin if model.init == "random" else 0
         self._few = request.twin_clips if is_further else None
         self._drawn = frozenset() if is_further else request.drawn
-        self._shared: dict[str, dict[str, Any]] = {kind.name: {} for kind, _ in request.kinds}
+        self._shared: dict[str, JsonObject] = {kind.name: {} for kind, _ in request.kinds}
 
     def score(
         self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress
@@ -246,7 +247,7 @@ class ModelRun:
     def _item(
         self,
         kind: ResultKind,
-        options: Mapping[str, Any],
+        options: Mapping[str, Json],
         clip: Clip,
         results: Results | None = None,
         keys: Sequence[Key] = (),

@@ -13,6 +13,7 @@ from ..evaluation.probing.positions import Position
 from ..evaluation.probing.probe import PROTOCOLS, probes_of
 from ..evaluation.probing.probe_results import Probes
 from ..evaluation.probing.task import Task
+from ..files.json_files import JsonObject
 from ..inputs.clips.clip import Clip
 from .executors.executor import Executor
 from .kinds.probe_states import STATES_KIND, stored_states
@@ -36,7 +37,7 @@ def probe_in_run(
     by: str | None = None,
     protocol: str | None = None,
     executor: Executor | None = None,
-    settings: dict[str, Any] | None = None,
+    settings: JsonObject | None = None,
     **run_options: Any,
 ) -> Probes | None:
     """Probe the states of models as `speechmix.probe` does, and store the states in a run's folder.
@@ -67,7 +68,7 @@ def probe_in_run(
     if protocol is not None and protocol not in PROTOCOLS:
         raise InputError(f"protocol should be one of {list(PROTOCOLS)}, found {protocol!r}")
     further = {} if protocol is None else PROTOCOLS[protocol]
-    reading: dict[str, Any] = {"positions": tuple(positions)}
+    reading: JsonObject = {"positions": tuple(positions)}
     reading |= {"stacks": tuple(stacks)} if stacks else {}
     reading |= {"rounding": "paper"} if protocol is not None else {}
     fitted = Settings(**{**(settings or {}), **further})

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
 from ..files.cache_keys import digest
 from ..files.file_fingerprints import FileMark
+from ..files.json_files import Json, JsonObject
 from ..files.shards import Shard
 from ..files.versions import versions
 from ..inputs.audio.loading import remembered_recording
@@ -97,7 +97,7 @@ def stands(
     question: MixRequest,
     clips: Sequence[Clip],
     models: Iterable[Model | Callable[[], Model]],
-    skipped: Sequence[Mapping[str, Any]],
+    skipped: Sequence[Mapping[str, Json]],
     drawn: Iterable[Clip],
     report: Callable[[str], None],
 ) -> bool:
@@ -161,7 +161,7 @@ def _files_fit(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> bool
     } == marker.figures
 
 
-def _owner_of(model: Model | Callable[[], Model]) -> dict[str, Any]:
+def _owner_of(model: Model | Callable[[], Model]) -> JsonObject:
     loaded = model if isinstance(model, Model) else model()
     loaded.forget_fingerprint()  # its weights may have been changed since
     return vars(Owner.of(loaded))

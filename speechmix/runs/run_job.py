@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..adapters.model import Model
+from ..files.json_files import Json
 from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.request import MixRequest
@@ -58,7 +59,7 @@ class RunJob:
     models: Loads
     clips: Sequence[Clip]
     out: Path
-    kinds: tuple[tuple[ResultKind, Mapping[str, Any]], ...]
+    kinds: tuple[tuple[ResultKind, Mapping[str, Json]], ...]
     question: MixRequest
     name: str = ""
     aligner: Model | Callable[[], Model] | None = None

@@ -25,6 +25,7 @@ import pandas as pd
 from ..adapters.model import Model
 from ..errors import InputError
 from ..evaluation.ablated_speech import ablated_speech
+from ..files.json_files import JsonObject
 from ..files.parquet_files import read_parquet
 from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
@@ -143,7 +144,7 @@ def speech_ablation(
     """
     fills = None if fills_of_tokens is None else tuple(fills_of_tokens)
     options = {"sound_fills": tuple(sound_fills), "fills_of_tokens": fills}
-    given: dict[str, Any] = {"aligner": aligner, "align_method": align_method, "report": report}
+    given: JsonObject = {"aligner": aligner, "align_method": align_method, "report": report}
     given |= {"twin_clips": twin_clips, "skipped": skipped}
     if out is None:
         if shard is not None or executor is not None:

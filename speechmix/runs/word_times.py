@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import asdict
-from typing import Any
 
 from ..adapters.model import Model
 from ..alignment import align
 from ..alignment.alignment_result import REVISION
 from ..errors import InputError, SpeechmixError
 from ..files.cache_keys import digest
+from ..files.json_files import JsonObject
 from ..files.whole_files import whole_file
 from ..inputs.clips.clip import Clip
 from ..inputs.formats.word_files import write_textgrid
@@ -46,7 +46,7 @@ def load_or_align(
     if key in results:
         return placed(clip, results.row(key)["content"]), key, False
     aligned = _quietly_aligned(clip, aligner, method)
-    content: dict[str, Any] = {
+    content: JsonObject = {
         "alignment": aligned.alignment,
         "doubts": list(aligned.doubts),
         "text": aligned.text,
@@ -56,7 +56,7 @@ def load_or_align(
     return aligned, key, True
 
 
-def _stored(word: Word) -> dict[str, Any]:
+def _stored(word: Word) -> JsonObject:
     return {name: value for name, value in asdict(word).items() if value or name != "pieces"}
 
 

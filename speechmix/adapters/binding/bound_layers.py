@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch import nn
 
 from ...errors import ModelError
+from ...files.json_files import JsonObject
 from ..transformers_types import Config, PretrainedModule
 from .layer_components import (
     AttentionModules,
@@ -176,7 +177,7 @@ def bound_layer(module: nn.Module, spec: StackSpec) -> Layer:
 
 def _named(
     layer: nn.Module, spec: AttentionSpec | FeedForwardSpec | ConvolutionSpec, *, what: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """The modules of a spec by its own names for them, without those it has no path of, and what
     else it says."""
     told = {part.name: getattr(spec, part.name) for part in fields(spec)}

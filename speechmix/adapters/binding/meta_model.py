@@ -37,6 +37,7 @@ from ..loading.model_references import (
 )
 from ..loading.peft_adapters import adapter_base
 from ..model import Model
+from ..transformers_types import Config
 from .bound_layers import submodule
 
 
@@ -92,7 +93,7 @@ def outline(source: str | Path | Model | Any, *, revision: str | None = None) ->
     return _built(name, config, build)
 
 
-def _built(name: str, config: Any, build: Callable[[Any], torch.nn.Module]) -> Model:
+def _built(name: str, config: Config, build: Callable[[Config], torch.nn.Module]) -> Model:
     family = family_of_type(getattr(config, "model_type", None))
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 import transformers
@@ -65,7 +64,7 @@ def stack_outputs(model: Model, outputs: dict[str, list[Tensor]]) -> Iterator[No
         yield
 
 
-def _states_in(output: Any) -> list[Tensor]:
+def _states_in(output: ModelOutput) -> list[Tensor]:
     """What a module returns first; of an object with names, all its tensors."""
     if isinstance(output, (tuple, list, transformers.utils.generic.ModelOutput)):
         candidates = [output[0]]

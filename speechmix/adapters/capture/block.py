@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer, bias_of, weight_of
-from ..transformers_types import HookKeywords
+from ..transformers_types import HookKeywords, ModelOutput
 from .packed_states import pack_like, unpack_states
 from .trace import AttentionCall, Trace
 
@@ -297,7 +297,7 @@ class Block:
         """The layer's keyword arguments for chosen rows: what attention behind the studied block
         adds to scores has rows."""
 
-        def of_rows(value: Any) -> Any:
+        def of_rows(value: ModelOutput) -> ModelOutput:
             has_rows = (
                 isinstance(value, Tensor) and value.ndim >= 4 and value.shape[-2] == self.n_targets
             )
@@ -316,7 +316,7 @@ def _replaced(attention: AttentionModules, context: Tensor) -> Tensor:
     return attention.output(inner) if attention.projects else inner
 
 
-def _like(before: Any, given: Tensor) -> Any:
+def _like(before: ModelOutput, given: Tensor) -> ModelOutput:
     """What a module gave, a tensor alone or first among others, with something else [N, P, D] in
     the tensor's place."""
     given = pack_like(first_output(before), given)
@@ -324,7 +324,7 @@ def _like(before: Any, given: Tensor) -> Any:
 
 
 @contextmanager
-def _stubbed(module: nn.Module, result: Any) -> Iterator[None]:
+def _stubbed(module: nn.Module, result: ModelOutput) -> Iterator[None]:
     """Let a module return something given, without running."""
     before = module.__dict__.get("forward")
     module.forward = lambda *args, **kwargs: result
@@ -337,5 +337,5 @@ def _stubbed(module: nn.Module, result: Any) -> Iterator[None]:
             module.forward = before
 
 
-def first_output(output: Any) -> Any:
+def first_output(output: ModelOutput) -> ModelOutput:
     return output[0] if isinstance(output, tuple) else output

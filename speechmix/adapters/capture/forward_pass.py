@@ -15,7 +15,6 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -24,7 +23,7 @@ from ...errors import ModelError
 from ..binding.bound_layers import Stack
 from ..binding.layer_components import AttentionModules, Layer
 from ..families.specs import AttentionSpec
-from ..transformers_types import HookArguments, HookKeywords, ModelOutput
+from ..transformers_types import Config, HookArguments, HookKeywords, ModelOutput
 from .attention_calls import AttentionReader
 from .block import Block, first_output
 from .packed_states import unpack_states
@@ -249,9 +248,9 @@ def use_attention(
             config._attn_implementation = before
 
 
-def implementations_of(module: nn.Module) -> list[tuple[Any, str]]:
+def implementations_of(module: nn.Module) -> list[tuple[Config, str]]:
     """Each config inside a model, once, with the attention implementation that it names."""
-    configs: dict[int, tuple[Any, str]] = {}
+    configs: dict[int, tuple[Config, str]] = {}
     for part in module.modules():
         config = getattr(part, "config", None)
         if config is not None and getattr(config, "_attn_implementation", None) is not None:
@@ -261,7 +260,7 @@ def implementations_of(module: nn.Module) -> list[tuple[Any, str]]:
 
 def arguments_by_name(
     layer: nn.Module, args: HookArguments, kwargs: HookKeywords
-) -> tuple[Any, HookKeywords]:
+) -> tuple[ModelOutput, HookKeywords]:
     """Hidden states, and all that a layer was given beside them by name."""
     args, kwargs = _bare(args, kwargs)
     names = list(inspect.signature(layer.forward).parameters)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..transformers_types import HookKeywords
+from ..transformers_types import HookKeywords, ModelOutput
 
 
 @dataclass
@@ -101,7 +100,7 @@ class Trace:
     kwargs: HookKeywords
     packed: bool = False  # whether the layer itself takes and gives states without an axis of clips
     calls: dict[int, list[AttentionCall]] = field(default_factory=dict)
-    outputs: dict[int, Any] = field(default_factory=dict)
+    outputs: dict[int, ModelOutput] = field(default_factory=dict)
     residuals: dict[int, Tensor] = field(default_factory=dict)
     projections: dict[nn.Module, Tensor] = field(default_factory=dict)
     entered: dict[nn.Module, Tensor] = field(default_factory=dict)
@@ -123,11 +122,11 @@ class Trace:
         )
 
 
-def _of_clip(clip: int, count: int) -> Callable[[Any], Any]:
+def _of_clip(clip: int, count: int) -> Callable[[ModelOutput], ModelOutput]:
     """Return a function that takes one clip out of whatever is batched: tensors of at least two
     axes, and what holds them."""
 
-    def of_clip(value: Any) -> Any:
+    def of_clip(value: ModelOutput) -> ModelOutput:
         if isinstance(value, Tensor):
             return value[clip : clip + 1] if value.ndim > 1 and len(value) == count else value
         if isinstance(value, dict):

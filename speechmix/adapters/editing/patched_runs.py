@@ -28,6 +28,7 @@ from ..capture.features import run_encoder
 from ..capture.forward_pass import arguments_by_name, use_attention
 from ..capture.packed_states import pack_like, unpack_states
 from ..model import Model
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 from .patches import ChangedValues, Patch
 from .shared_encoder import project_once
 
@@ -40,7 +41,7 @@ def run_patches(
     model: Model,
     inputs: Mapping[str, Tensor],
     patches: Sequence[Patch],
-    read: Callable[[Any], Tensor],
+    read: Callable[[ModelOutput], Tensor],
     *,
     sound: str | None = None,
     at_once: int | None = None,
@@ -105,7 +106,7 @@ def run_patches(
     return clean, torch.stack(runs) if runs else clean[None][:0]
 
 
-def _encoded(model: Model, inputs: Mapping[str, Any], sound: str | None) -> Any:
+def _encoded(model: Model, inputs: Mapping[str, ModelOutput], sound: str | None) -> ModelOutput:
     """What the encoder gives, run under the attention that passes with patches have."""
     of_encoder = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
     return run_encoder(model, of_encoder, sound, attention=model.readable_attention)
@@ -121,7 +122,7 @@ def _fitting(length: int) -> int:
     return min(_MOST_AT_ONCE, max(1, _POSITIONS_AT_ONCE // length))
 
 
-def _run(model: Model, inputs: Mapping[str, Any]) -> Any:
+def _run(model: Model, inputs: Mapping[str, ModelOutput]) -> ModelOutput:
     options = {"use_cache": False} if "decoder" in model.stacks else {}
     if "encoder_outputs" in inputs:  # then what the encoder is fed is not needed
         inputs = {name: value for name, value in inputs.items() if name not in _ENCODED}
@@ -205,8 +206,8 @@ class _Growing:
         ]
 
         def before(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            module: nn.Module, args: HookArguments, kwargs: HookKeywords
+        ) -> tuple[HookArguments, HookKeywords]:
             entered, kwargs = arguments_by_name(module, args, kwargs)
             hidden = unpack_states(entered, self._heard)
             memory = kwargs.get("encoder_hidden_states")
@@ -240,7 +241,7 @@ class _Growing:
     def _change(
         self, attention: AttentionModules, layer: int, heads: int, changes: list[tuple[int, Patch]]
     ) -> None:
-        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             states = arguments_by_name(module, args, kwargs)[0]
             by_runs = unpack_states(states, self._heard)
             own_heads = heads if attention.needs_eager else None
@@ -249,14 +250,14 @@ class _Growing:
                 ChangedValues(layer, changes, len(by_runs), own_heads, packed=packed)
             )
 
-        def after(*_: Any) -> None:
+        def after(*_: object) -> None:
             self._changing.close()
 
         self._hook(attention.module.register_forward_pre_hook(before, with_kwargs=True))
         self._hook(attention.module.register_forward_hook(after))
 
 
-def _grown(value: Any, rows: int, batch: set[int]) -> Any:
+def _grown(value: ModelOutput, rows: int, batch: set[int]) -> ModelOutput:
     """A batch (of one of these sizes) with its first row, the clean run's, repeated behind it until
     it has so many rows."""
     if (

@@ -7,7 +7,7 @@ the module's own, on changed values. Where the batch grows is in patched_runs.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..capture.attention_calls import WeightedValues, read_multi_head
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +88,11 @@ class ChangedValues(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: TorchFunction,
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> ModelOutput:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value, *rest = args

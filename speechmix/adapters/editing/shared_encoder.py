@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from ..capture.block import first_output
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 
 if TYPE_CHECKING:
     from ..binding.layer_components import Layer
@@ -41,14 +42,14 @@ def project_once(layer: Layer, undo: ExitStack) -> None:
         counts: list[int] = []
 
         def before(
-            module: nn.Module, args: tuple[Any, ...], counts: list[int] = counts
+            module: nn.Module, args: HookArguments, counts: list[int] = counts
         ) -> tuple[Any, ...] | None:
             shared = _is_shared(args[0])
             counts.append(len(args[0]) if shared else 0)
             return (args[0][:1], *args[1:]) if shared else None
 
         def after(
-            module: nn.Module, args: tuple[Any, ...], output: Tensor, counts: list[int] = counts
+            module: nn.Module, args: HookArguments, output: Tensor, counts: list[int] = counts
         ) -> Tensor | None:
             count = counts.pop()
             return output.expand(count, *output.shape[1:]) if count else None
@@ -63,8 +64,8 @@ def _attend_as_one(layer: Layer, undo: ExitStack) -> None:
     counts: list[int] = []
 
     def before(
-        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        module: nn.Module, args: HookArguments, kwargs: HookKeywords
+    ) -> tuple[HookArguments, HookKeywords] | None:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         shared = [tensor for tensor in tensors if _is_shared(tensor)]
         asking = [tensor for tensor in tensors if not _is_shared(tensor)]
@@ -74,14 +75,14 @@ def _attend_as_one(layer: Layer, undo: ExitStack) -> None:
         if not counts[-1]:
             return None
 
-        def joined(value: Any) -> Any:
+        def joined(value: ModelOutput) -> ModelOutput:
             if not isinstance(value, Tensor):
                 return value
             return value[:1] if value is shared[0] else value.reshape(1, -1, value.shape[-1])
 
         return tuple(map(joined, args)), {name: joined(value) for name, value in kwargs.items()}
 
-    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+    def after(module: nn.Module, args: HookArguments, output: ModelOutput) -> ModelOutput:
         count = counts.pop()
         if not count:
             return None

@@ -27,7 +27,7 @@ from ...inputs.audio.frame_grid import FrameGrid
 from ..generation.audio_prompt import prepare_with_prompt, write_chat_inputs
 from ..generation.audio_tokens import run_with_audio
 from ..generation.transcription import generate_answer
-from ..transformers_types import Config
+from ..transformers_types import Config, PretrainedModule, Processor
 from .conformers import GRANITE, granite_grid
 from .family import Family
 from .specs import StackSpec
@@ -35,19 +35,19 @@ from .text_decoders import LLAMA
 from .whisper import ENCODER
 
 
-def _granite_decoder(config: Any) -> StackSpec:
+def _granite_decoder(config: Config) -> StackSpec:
     """What blocks give is multiplied before it is added: then layers are replayed."""
     plain = config.text_config.residual_multiplier == 1
     return LLAMA.within("language_model", **({} if plain else {"feed_forwards": ()}))
 
 
 def _stacks(
-    encoder: StackSpec, decoder_of: Callable[[Any], StackSpec]
-) -> Callable[[Any], tuple[StackSpec, ...]]:
+    encoder: StackSpec, decoder_of: Callable[[Config], StackSpec]
+) -> Callable[[Config], tuple[StackSpec, ...]]:
     return lambda config: (encoder, decoder_of(config))
 
 
-def _omni_run(base: Any, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+def _omni_run(base: PretrainedModule, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
     if "feature_attention_mask" not in inputs:
         raise InputError(
             "Qwen2.5-Omni needs feature_attention_mask, which says how long the sound is, beside "
@@ -104,7 +104,7 @@ def _granite_step(config: Config) -> tuple[int, int]:
 
 
 def _voxtral_chat_inputs(
-    processor: Any, audio: np.ndarray, text: str
+    processor: Processor, audio: np.ndarray, text: str
 ) -> Mapping[str, torch.Tensor]:
     """Its tokenizer writes the conversation, and takes the sound in it as the bytes of a file."""
     import soundfile
@@ -121,7 +121,9 @@ def _voxtral_chat_inputs(
     return result
 
 
-def _omni_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+def _omni_chat_inputs(
+    processor: Processor, audio: np.ndarray, text: str
+) -> Mapping[str, torch.Tensor]:
     """Without the padding to a window of 300 s, which the model leaves out: many runs of an
     intervention would copy it."""
     made = write_chat_inputs(processor, audio, text)
@@ -133,7 +135,9 @@ def _omni_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[s
 
 
 def _tiny(
-    step: Callable[[Any], tuple[int, int]], features: Callable[[Any], tuple[int, ...]], frames: int
+    step: Callable[[Config], tuple[int, int]],
+    features: Callable[[Config], tuple[int, ...]],
+    frames: int,
 ) -> Callable[[Config], dict[str, Tensor]]:
     """A whole window of sound, with audio tokens for as many frames as the self-check leaves of
     it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -121,7 +121,7 @@ GRANITE = StackSpec(
 
 def _stacks(
     spec: StackSpec, *roots: str, final_norm: str | None = None
-) -> Callable[[Any], tuple[StackSpec, ...]]:
+) -> Callable[[Config], tuple[StackSpec, ...]]:
     """Specs of an encoder that may lie at one of several places: in a whole model, or alone."""
     specs = tuple(
         replace(spec, layers=root + spec.layers, final_norm=final_norm and root + final_norm)
@@ -186,8 +186,8 @@ def _encoder_config(config: Config) -> Config:
 
 
 def _tiny_mel(
-    bins: Callable[[Any], int], n_frames: int
-) -> Callable[[Any], dict[str, torch.Tensor]]:
+    bins: Callable[[Config], int], n_frames: int
+) -> Callable[[Config], dict[str, torch.Tensor]]:
     def tiny_inputs(config: Config) -> dict[str, Tensor]:
         return {
             "input_features": torch.randn(

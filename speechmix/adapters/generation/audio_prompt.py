@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InputError, ModelError
+from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ..capture.memory import check_fits
+from ..transformers_types import Processor
 from .audio_tokens import AudioTokens
 from .decoder_text import check_ends_once, provided_text, text_with_foil
 from .generated_texts import generate_text
@@ -115,7 +117,9 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
     return inputs
 
 
-def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[str, torch.Tensor]:
+def write_chat_inputs(
+    processor: Processor, audio: np.ndarray, text: str
+) -> Mapping[str, torch.Tensor]:
     """Inputs of a prompt with a sound, by a processor that is called with text and audio (all but
     Voxtral's).
 
@@ -150,14 +154,14 @@ def write_chat_inputs(processor: Any, audio: np.ndarray, text: str) -> Mapping[s
     )
 
 
-def _chat(processor: Any, content: Any) -> str:
+def _chat(processor: Processor, content: Any) -> str:
     result: str = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
     return result
 
 
-def _rate_of(processor: Any) -> dict[str, Any]:
+def _rate_of(processor: Processor) -> JsonObject:
     """Whisper's extractor wants to hear what the rate is."""
     extractor = getattr(processor, "feature_extractor", None)
     return {} if extractor is None else {"sampling_rate": extractor.sampling_rate}
@@ -168,13 +172,13 @@ def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in inputs.items() if name not in _OF_TEXT}
 
 
-def describe_prompt_and_answer(model: Model, prepared: Prepared) -> dict[str, Any]:
+def describe_prompt_and_answer(model: Model, prepared: Prepared) -> JsonObject:
     """What a map says of the decoder's text: the prompt, where sound and answer are among its
     positions, whose answer it is."""
     tokens, heard, written = prepared.tokens, prepared.audio_tokens, prepared.generated_text
     if tokens is None or heard is None:
         return {}
-    told: dict[str, Any] = {"sound_positions": [heard.start, heard.stop]}
+    told: JsonObject = {"sound_positions": [heard.start, heard.stop]}
     if heard.answer is None:
         return told
     by = (

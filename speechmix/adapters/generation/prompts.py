@@ -7,7 +7,6 @@ a short description for names and the facts for hashes.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any
 
 TRANSCRIBE = "Transcribe the speech."
 
@@ -88,7 +87,7 @@ class Prompt:
         return "; ".join(part for part in parts if part)
 
     @property
-    def facts(self) -> tuple[Any, ...]:
+    def facts(self) -> tuple[object, ...]:
         """For hashes."""
         return astuple(self)
 

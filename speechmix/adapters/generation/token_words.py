@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from ...inputs.words.timed_words import Word
+from ..transformers_types import Tokenizer
 from .word_positions import places_in_text, word_at
 
 
 def align_tokens_to_words(
-    tokenizer: Any, text: str, words: Sequence[Word]
+    tokenizer: Tokenizer, text: str, words: Sequence[Word]
 ) -> tuple[list[int], list[str], list[int | None]]:
     """Tokens of a text without special ones: ids, labels as they are written, and which of the
     words each is of."""
@@ -29,7 +29,7 @@ def align_tokens_to_words(
 
 
 def tokenize_with_offsets(
-    tokenizer: Any, text: str
+    tokenizer: Tokenizer, text: str
 ) -> tuple[list[int], list[tuple[int, int]], str]:
     """Tokens of a text without special ones: ids, the characters of each, and the text that these
     are counted in.

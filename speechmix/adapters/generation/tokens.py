@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...inputs.words.multipart_words import split_parts
 from ...inputs.words.spans import Span
+from ..transformers_types import Tokenizer
 
 if TYPE_CHECKING:
     pass
@@ -69,7 +70,7 @@ class Tokens:
     def from_ids(
         cls,
         ids: list[int],
-        tokenizer: Any = None,
+        tokenizer: Tokenizer = None,
         *,
         mask: Sequence[int] | None = None,
         ahead: int = 0,

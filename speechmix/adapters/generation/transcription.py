@@ -18,6 +18,7 @@ from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ..capture.device_copy import inputs_to_device
 from ..capture.features import run_encoder
+from ..transformers_types import Config
 from .audio_prompt import prepare_prompt, provided_answer
 from .decoder_prefix import TICK, decoder_prefix, first_timestamp, timestamp
 from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
@@ -196,7 +197,7 @@ def _rules(model: Model, n_prefix: int) -> list[Any]:
     order."""
     from transformers.generation import logits_process
 
-    config: Any = copy.deepcopy(getattr(model.module, "generation_config", None))
+    config: Config = copy.deepcopy(getattr(model.module, "generation_config", None))
     rules: list[Any] = []
     at_begin, suppressed = (
         getattr(config, name, None) for name in ("begin_suppress_tokens", "suppress_tokens")

@@ -20,6 +20,7 @@ from transformers.utils import logging
 
 from ...errors import InputError, MissingExtraError, ModelError
 from ..families.family import Family
+from ..transformers_types import Config, Processor
 from .hub import hub_options, hub_problem
 from .model_references import quantised_message
 from .torchaudio_version import torchaudio_problem
@@ -36,7 +37,7 @@ NO_CUSTOM_CODE = {"trust_remote_code": False}
 _PROCESSOR = ("feature_extractor", "audio_processor", "tokenizer", "sampling_rate", "get_vocab")
 
 
-def config_of(source: str, options: dict[str, str]) -> Any:
+def config_of(source: str, options: dict[str, str]) -> Config:
     """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its
     thinker."""
     try:
@@ -67,7 +68,7 @@ def config_of(source: str, options: dict[str, str]) -> Any:
 
 
 def load_trained(
-    cls: Any, source: str, config: Any, dtype: torch.dtype, options: dict[str, str]
+    cls: Any, source: str, config: Config, dtype: torch.dtype, options: dict[str, str]
 ) -> torch.nn.Module:
     """Trained weights of a folder or hub id, as transformers reads them."""
     if getattr(config, "quantization_config", None) is not None:
@@ -116,7 +117,7 @@ def _without_load_bar() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-def transformers_class(name: str) -> Any:
+def transformers_class(name: str) -> Config:
     """Return a class of transformers by name.
 
     Raises
@@ -148,7 +149,7 @@ def _refuse_missing(source: str, missing: Sequence[str]) -> None:
         )
 
 
-def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
+def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Config:
     """Feature extractor or tokenizer of a source, or None where it has none."""
     try:
         return transformers_class(auto_class).from_pretrained(
@@ -170,7 +171,7 @@ def processor_at(auto_class: str, source: str, options: dict[str, str]) -> Any:
         return None
 
 
-def split_processor(processor: Any, family: Family, config: Any) -> tuple[Any, Any]:
+def split_processor(processor: Processor, family: Family, config: Config) -> tuple[Any, Any]:
     """Feature extractor and tokenizer out of whatever was given; Whisper's extractor follows from
     its config alone."""
     if processor is not None and not any(hasattr(processor, name) for name in _PROCESSOR):
@@ -194,7 +195,7 @@ def split_processor(processor: Any, family: Family, config: Any) -> tuple[Any, A
     return extractor, tokenizer
 
 
-def chat_processor(processor: Any, family: Family) -> Any:
+def chat_processor(processor: Processor, family: Family) -> Config:
     """The whole processor, where an audio language model needs it to write a prompt around a
     sound."""
     return (
@@ -219,7 +220,7 @@ def custom_code_message(source: str) -> str:
     )
 
 
-def _refuse_kernels(source: str, config: Any) -> None:
+def _refuse_kernels(source: str, config: Config) -> None:
     """Refuse a config that names an attention kernel on the hub, which transformers would download
     and run.
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError
+from ...files.json_files import Json, JsonObject
 from ..capture.precision_context import list_modules
+from ..transformers_types import FeatureExtractor, Tokenizer
 
 _PLAIN = (int, float, str, type(None))  # bool is an int
 _CHUNK = 2**26  # bytes: a tensor on a GPU is fetched by so many at a time
@@ -41,7 +43,9 @@ _LOADING = (
 )  # how names of options of loading begin
 
 
-def fingerprint(module: nn.Module, feature_extractor: Any = None, tokenizer: Any = None) -> str:
+def fingerprint(
+    module: nn.Module, feature_extractor: FeatureExtractor = None, tokenizer: Tokenizer = None
+) -> str:
     """Hash a model in full: about a second for each gigabyte and core.
 
     Raises
@@ -93,14 +97,14 @@ class WeightsSnapshot:
     goes round that count: writes through ``tensor.data`` or through a numpy view of a tensor.
     """
 
-    def __init__(self, module: nn.Module, *others: Any):
+    def __init__(self, module: nn.Module, *others: FeatureExtractor):
         self._parts = [
             (part, [(name, *_state(tensor)) for name, tensor in _own_tensors(part)])
             for part in list_modules(module)
         ]
         self._others = [_state_of_other(other) for other in others]
 
-    def still(self, module: nn.Module, *others: Any) -> bool:
+    def still(self, module: nn.Module, *others: FeatureExtractor) -> bool:
         """Return True if nothing has changed."""
         parts = list_modules(module)
         return (
@@ -149,7 +153,7 @@ def tensors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_buffers()
 
 
-def _state_of_other(other: Any) -> tuple[object, ...]:
+def _state_of_other(other: FeatureExtractor) -> tuple[object, ...]:
     """What tells that a feature extractor is another one or set otherwise, a tokenizer added to or
     set to a language."""
     if hasattr(other, "get_vocab"):
@@ -180,7 +184,7 @@ def _digest(name: str, tensor: Tensor) -> bytes:
     return digest.digest()
 
 
-def _settings(feature_extractor: Any) -> dict[str, Any]:
+def _settings(feature_extractor: FeatureExtractor) -> JsonObject:
     """A feature extractor's settings; of one that is no transformers class, what it holds."""
     if feature_extractor is None:
         return {}
@@ -192,11 +196,11 @@ def _settings(feature_extractor: Any) -> dict[str, Any]:
     return {**_without_origin(told), "class": type(feature_extractor).__qualname__}
 
 
-def _text_to_ids(tokenizer: Any) -> dict[str, Any]:
+def _text_to_ids(tokenizer: Tokenizer) -> JsonObject:
     """What a tokenizer does with a text: its rules and vocabulary."""
     if tokenizer is None:
         return {}
-    told: dict[str, Any] = {"class": type(tokenizer).__qualname__}
+    told: JsonObject = {"class": type(tokenizer).__qualname__}
     told["special"] = getattr(tokenizer, "special_tokens_map", None)
     told["flags"] = {
         name: value
@@ -226,7 +230,7 @@ def _text_to_ids(tokenizer: Any) -> dict[str, Any]:
     return told
 
 
-def _without_origin(told: dict[str, Any]) -> dict[str, Any]:
+def _without_origin(told: Mapping[str, Json]) -> JsonObject:
     """Settings without where they lay, those of a config inside the config too."""
     return {
         name: _without_origin(value) if isinstance(value, dict) else value
@@ -235,7 +239,7 @@ def _without_origin(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """Things JSON has no word for; arrays in full, objects without the address they have in this
     process."""
     if isinstance(value, (np.ndarray, Tensor)):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from ...files.json_files import JsonObject
 
 _SECONDS = 6.0  # to answer; a slow connection takes one or two
 
 
-def hub_options(source: str) -> dict[str, Any]:
+def hub_options(source: str) -> JsonObject:
     """Return options of ``from_pretrained`` for a folder or hub id; none for a folder and while the
     hub answers."""
     return {"local_files_only": True} if hub_problem(source) else {}

@@ -20,6 +20,7 @@ from ..binding.self_check import self_check
 from ..capture.precision_context import dtype_named, has_adapters
 from ..families.registry import family_of_type
 from ..model import Model
+from ..transformers_types import Processor
 from .checkpoints import (
     NO_CUSTOM_CODE,
     brief,
@@ -49,7 +50,7 @@ def load(
     *,
     init: str = "trained",
     seed: int | None = None,
-    processor: Any = None,
+    processor: Processor = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
@@ -162,7 +163,7 @@ def _from_source(
     dtype: torch.dtype | None,
     device: torch.device | str,
     revision: str | None,
-    processor: Any,
+    processor: Processor,
 ) -> Model:
     options = {"revision": revision} if revision else {}
     base = adapter_base(source)

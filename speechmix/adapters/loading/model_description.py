@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InputError, ModelError
-from ..transformers_types import Config
+from ..transformers_types import Config, FeatureExtractor, Tokenizer
 
 if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
@@ -34,8 +34,8 @@ class ModelDescription:
     name: str
     init: str
     seed: int | None
-    feature_extractor: Any
-    tokenizer: Any
+    feature_extractor: FeatureExtractor
+    tokenizer: Tokenizer
     stacks: dict[str, Stack]
 
     @property

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ...errors import InputError, ModelError
+from ...files.json_files import JsonObject
 
 if TYPE_CHECKING:
     import transformers
@@ -49,7 +50,7 @@ _NO_OPTION = {  # by how their names begin
 
 
 def resolve_transformers_options(
-    options: dict[str, Any], *, dtype: Any, device: Any
+    options: JsonObject, *, dtype: Any, device: Any
 ) -> tuple[Any, Any]:
     """Precision and device out of `torch_dtype` and `device_map`; every other option is refused.
 
@@ -116,7 +117,7 @@ def unwrap_module(module: nn.Module) -> nn.Module:
             return getattr(module, "thinker", module)
 
 
-def check_model_reference(source: Any) -> None:
+def check_model_reference(source: object) -> None:
     """Refuse what is neither a module nor a place, and say what to pass.
 
     Raises
@@ -270,7 +271,7 @@ def check_weights(module: nn.Module, name: str) -> None:
         )
 
 
-def quantised_message(name: str, method: Any) -> str:
+def quantised_message(name: str, method: object) -> str:
     """Return what to say of a quantised model."""
     kind = (
         method.get("quant_method")

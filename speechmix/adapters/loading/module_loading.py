@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from ...errors import ModelError
 from ..capture.precision_context import has_adapters
 from ..families.registry import family_of_type
 from ..model import Model
+from ..transformers_types import Processor
 from .checkpoints import (
     brief,
     chat_processor,
@@ -31,7 +31,7 @@ def model_of_object(
     seed: int | None,
     dtype: torch.dtype | None,
     device: torch.device | None,
-    processor: Any,
+    processor: Processor,
 ) -> Model:
     """Wrap a module as it is; what has to be converted or merged is a copy."""
     name = getattr(module, "name_or_path", "") or type(module).__name__

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from ...errors import ModelError
+from ...files.json_files import JsonObject
 from ..binding.bound_layers import bind
 from ..families.registry import family_of_type
 from ..families.specs import StackSpec
 from ..model import Model
+from ..transformers_types import Config
 
 # Fields that are made again, or belong to the process.
 _NOT_PICKLED = (
@@ -43,7 +45,7 @@ class ModuleRecipe:
     """
 
     model_class: type
-    config: Any
+    config: Config
     weights: dict[str, Tensor]
     buffers: dict[str, Tensor]  # built again they would be of single precision
     training: bool
@@ -109,7 +111,7 @@ def _cannot_be_pickled(part: nn.Module) -> bool:
 
 def model_contents(
     model: Model,
-) -> tuple[Any, dict[str, tuple[StackSpec, int, str]], dict[str, Any]]:
+) -> tuple[Any, dict[str, tuple[StackSpec, int, str]], JsonObject]:
     """The module (or what it is built again from), each stack's spec, heads and `unknown_sum`, and the
     other fields."""
     module = (
@@ -125,7 +127,7 @@ def model_contents(
 
 
 def restore_model(
-    module: Any, stacks: dict[str, tuple[StackSpec, int, str]], fields: dict[str, Any]
+    module: Any, stacks: dict[str, tuple[StackSpec, int, str]], fields: JsonObject
 ) -> Model:
     """Make a model of its contents.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...explanations.explanation import Explanation
+from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
@@ -74,7 +75,7 @@ def manifest_row(clip: Clip) -> SavedFile:
     >>> print(manifest_row(clip).content.decode().strip())
     {"path": "a.flac", "name": "a", "text": "les", "words": [["les", 0.25, 0.5]]}
     """
-    row: dict[str, Any] = {
+    row: JsonObject = {
         "path": _sound_name(clip),
         "name": clip.name,
         "text": clip.text,
@@ -123,7 +124,7 @@ def maps_picture(clip: Clip, mixing_map: MixingMap, *, layer: int) -> SavedFile:
 
 
 def maps_page(
-    clip: Clip, maps: Maps, *, start: Mapping[str, Any], notes: tuple[str, ...] = ()
+    clip: Clip, maps: Maps, *, start: Mapping[str, Json], notes: tuple[str, ...] = ()
 ) -> SavedFile:
     """One page that needs no other file: the sound, the words, all maps; the same part as in a
     run's report.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ...alignment.whisper_attention import is_trained_whisper
 from ...errors import InputError, SpeechmixError
 from ...explanations.explain import explain
 from ...explanations.explanation import Explanation
+from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import flac
 from ...inputs.words.multipart_words import join_words
@@ -169,7 +169,7 @@ def explain_clip(model: Model, clip: Clip) -> Explanation:
         return explain(model, clip, against=("reference", "runner_up"))
 
 
-def model_properties(model: Model) -> dict[str, Any]:
+def model_properties(model: Model) -> JsonObject:
     """What a page needs to know of a model: what it is, and what can be asked of it."""
     return {
         "describe": model.describe(),

@@ -13,6 +13,7 @@ from typing import Any
 from ...adapters.model import Model
 from ...errors import InputError
 from ...explanations.page_data import view_of
+from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_facts import measure_label
@@ -38,7 +39,7 @@ Work = Callable[[answers.Progress], Any]
 _MAP_BYTES = 2**26  # of one answer; layers are left out beyond it
 
 
-def answer_load(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_load(session: Session, asked: Mapping[str, Json]) -> Work:
     """Load a model and say what it is."""
     which = requested_model(asked)
     return lambda told: {
@@ -47,11 +48,11 @@ def answer_load(session: Session, asked: Mapping[str, Any]) -> Work:
     }
 
 
-def answer_write(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_write(session: Session, asked: Mapping[str, Json]) -> Work:
     """Let a model write what it hears."""
     clip, which = requested_clip(session, asked), requested_model(asked)
 
-    def work(told: answers.Progress) -> dict[str, Any]:
+    def work(told: answers.Progress) -> JsonObject:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
         return {"text": answers.transcribe_clip(model, clip)}
@@ -59,12 +60,12 @@ def answer_write(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def answer_place(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_place(session: Session, asked: Mapping[str, Json]) -> Work:
     """Place the words of the text."""
     clip, how = requested_clip(session, asked), requested_choice(asked, "how", answers.PLACINGS)
     which = requested_model(asked) if how == "model" else None
 
-    def work(told: answers.Progress) -> dict[str, Any]:
+    def work(told: answers.Progress) -> JsonObject:
         model = None if which is None else _loaded(session, which, told)
         told("words are placed", 0, 1)
         return clip_facts(clip_changes.add_word_times(clip, model=model, how=how))
@@ -72,7 +73,7 @@ def answer_place(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def answer_measure(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_measure(session: Session, asked: Mapping[str, Json]) -> Work:
     """Maps of a clip in a model, by some measures."""
     clip, which, measures = (
         requested_clip(session, asked),
@@ -83,7 +84,7 @@ def answer_measure(session: Session, asked: Mapping[str, Any]) -> Work:
     if units == "word" and not clip.words:
         raise InputError("maps of words need words: place them first, or measure frames")
 
-    def work(told: answers.Progress) -> dict[str, Any]:
+    def work(told: answers.Progress) -> JsonObject:
         model = _loaded(session, which, told)
         result = session.maps(model, clip, measures=measures, units=units, progress=told)
         return {
@@ -94,7 +95,7 @@ def answer_measure(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def answer_silence(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_silence(session: Session, asked: Mapping[str, Json]) -> Work:
     """Silence words and write again."""
     clip, which, words = (
         requested_clip(session, asked),
@@ -103,7 +104,7 @@ def answer_silence(session: Session, asked: Mapping[str, Any]) -> Work:
     )
     fill = requested_choice(asked, "fill", SOUND_FILLS)
 
-    def work(told: answers.Progress) -> dict[str, Any]:
+    def work(told: answers.Progress) -> JsonObject:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
         result = clip_changes.silence_words(model, clip, words, fill=fill)
@@ -119,12 +120,12 @@ def answer_silence(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def answer_explain(session: Session, asked: Mapping[str, Any]) -> Work:
+def answer_explain(session: Session, asked: Mapping[str, Json]) -> Work:
     """Why the model writes each of its words: what the view of an explanation shows; the page has
     the sound already."""
     clip, which = requested_clip(session, asked), requested_model(asked)
 
-    def work(told: answers.Progress) -> dict[str, Any]:
+    def work(told: answers.Progress) -> JsonObject:
         model = _loaded(session, which, told)
         told(f"{model.label}: why it writes its words", 0, 1)
         return view_of(session.explanation(model, clip), sound=False)
@@ -132,7 +133,7 @@ def answer_explain(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def _save_explanation(session: Session, asked: Mapping[str, Any]) -> Work:
+def _save_explanation(session: Session, asked: Mapping[str, Json]) -> Work:
     """One HTML file with an explanation."""
     clip, which = requested_clip(session, asked), requested_model(asked)
 
@@ -144,7 +145,7 @@ def _save_explanation(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def _save_page(session: Session, asked: Mapping[str, Any]) -> Work:
+def _save_page(session: Session, asked: Mapping[str, Json]) -> Work:
     """One HTML file with the maps of some models."""
     clip, models, measures = (
         requested_clip(session, asked),
@@ -174,7 +175,7 @@ def _save_page(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-def _save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
+def _save_picture(session: Session, asked: Mapping[str, Json]) -> Work:
     """One PNG file with one map."""
     clip, which, layer = (
         requested_clip(session, asked),
@@ -197,7 +198,7 @@ def _save_picture(session: Session, asked: Mapping[str, Any]) -> Work:
     return work
 
 
-KINDS: dict[str, Callable[[Session, Mapping[str, Any]], Work]] = {
+KINDS: dict[str, Callable[[Session, Mapping[str, Json]], Work]] = {
     "load": answer_load,
     "write": answer_write,
     "place": answer_place,
@@ -212,7 +213,7 @@ KINDS: dict[str, Callable[[Session, Mapping[str, Any]], Work]] = {
 SYNTHETIC = "This clip is synthetic speech that comes with the package."
 
 
-def clip_facts(clip: Clip) -> dict[str, Any]:
+def clip_facts(clip: Clip) -> JsonObject:
     """What the page keeps of a clip."""
     return {
         "name": clip.name,
@@ -244,7 +245,7 @@ def _key(which: ModelRequest) -> ModelKey:
     return which.name, which.which["init"], which.seed
 
 
-def _drawn(maps: Maps, seconds: float) -> list[dict[str, Any]]:
+def _drawn(maps: Maps, seconds: float) -> list[JsonObject]:
     return drawn_maps(maps, seconds, None, _MAP_BYTES)
 
 
@@ -266,7 +267,7 @@ def _units(maps: Mapping[tuple[str, str], MixingMap]) -> str:
     return "frame" if frames else "word"
 
 
-def stored_maps(maps: Maps, seconds: float) -> dict[str, Any]:
+def stored_maps(maps: Maps, seconds: float) -> JsonObject:
     """Maps that a run has kept, and the models they are of."""
     models = [
         {

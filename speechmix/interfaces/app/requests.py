@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.formats.word_items import words_from_items
 from .session import Session
@@ -29,7 +29,7 @@ class ModelRequest:
     seed: int | None = None
 
     @property
-    def which(self) -> dict[str, Any]:
+    def which(self) -> JsonObject:
         """Options of `Session.model`."""
         return (
             {"init": "trained", "seed": None}
@@ -38,7 +38,7 @@ class ModelRequest:
         )
 
 
-def json_fields(asked: object) -> Mapping[str, Any]:
+def json_fields(asked: object) -> Mapping[str, Json]:
     """Return a JSON object as it is.
 
     Raises
@@ -51,7 +51,7 @@ def json_fields(asked: object) -> Mapping[str, Any]:
     return asked
 
 
-def requested_clip(session: Session, asked: Mapping[str, Any]) -> Clip:
+def requested_clip(session: Session, asked: Mapping[str, Json]) -> Clip:
     """Return the clip that a request is about: a recording with the text, words and roles that the
     page has.
 
@@ -83,7 +83,7 @@ def requested_clip(session: Session, asked: Mapping[str, Any]) -> Clip:
     cue, target = told.get("cue") or [], _index(told, "target", len(words))
     if not isinstance(cue, list):
         raise InputError(f"expected the cue as a list of indices of words, found {cue!r:.80}")
-    roles: dict[str, Any] = {
+    roles: JsonObject = {
         "cue": [_index({"cue": i}, "cue", len(words)) for i in cue] or None,
         "target": target,
     }
@@ -91,7 +91,7 @@ def requested_clip(session: Session, asked: Mapping[str, Any]) -> Clip:
     return bare.replace(words=checked, alignment=_text(told, "alignment", 60) or "given", **roles)
 
 
-def requested_model(asked: Mapping[str, Any]) -> ModelRequest:
+def requested_model(asked: Mapping[str, Json]) -> ModelRequest:
     """Which model a request is for."""
     name, seed = asked.get("model"), asked.get("seed")
     if not isinstance(name, str):
@@ -101,7 +101,7 @@ def requested_model(asked: Mapping[str, Any]) -> ModelRequest:
     return ModelRequest(name, seed)
 
 
-def requested_models(asked: Mapping[str, Any]) -> list[ModelRequest]:
+def requested_models(asked: Mapping[str, Json]) -> list[ModelRequest]:
     """Several of them, each once."""
     listed = asked.get("models")
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST_MODELS:
@@ -109,7 +109,7 @@ def requested_models(asked: Mapping[str, Any]) -> list[ModelRequest]:
     return list(dict.fromkeys(requested_model(json_fields(model)) for model in listed))
 
 
-def requested_names(asked: Mapping[str, Any], field: str) -> list[str]:
+def requested_names(asked: Mapping[str, Json], field: str) -> list[str]:
     """A list of names."""
     listed = asked.get(field)
     if (
@@ -121,7 +121,7 @@ def requested_names(asked: Mapping[str, Any], field: str) -> list[str]:
     return list(dict.fromkeys(listed))
 
 
-def requested_word_indices(asked: Mapping[str, Any]) -> list[int]:
+def requested_word_indices(asked: Mapping[str, Json]) -> list[int]:
     """Indices of words, perhaps none."""
     listed = asked.get("words")
     if not isinstance(listed, list) or not all(type(index) is int for index in listed):
@@ -129,7 +129,7 @@ def requested_word_indices(asked: Mapping[str, Any]) -> list[int]:
     return sorted(set(listed))
 
 
-def requested_choice(asked: Mapping[str, Any], field: str, allowed: Sequence[str]) -> str:
+def requested_choice(asked: Mapping[str, Json], field: str, allowed: Sequence[str]) -> str:
     """One of a few; the first if nothing is said."""
     value = asked.get(field, allowed[0])
     if value not in allowed:
@@ -140,7 +140,7 @@ def requested_choice(asked: Mapping[str, Any], field: str, allowed: Sequence[str
     return result
 
 
-def requested_layer(asked: Mapping[str, Any]) -> int:
+def requested_layer(asked: Mapping[str, Json]) -> int:
     """A layer, counted from 0."""
     layer = asked.get("layer", 0)
     if type(layer) is not int or layer < 0:
@@ -148,7 +148,7 @@ def requested_layer(asked: Mapping[str, Any]) -> int:
     return layer
 
 
-def _text(told: Mapping[str, Any], field: str, most: int) -> str | None:
+def _text(told: Mapping[str, Json], field: str, most: int) -> str | None:
     value = told.get(field)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -159,7 +159,7 @@ def _text(told: Mapping[str, Any], field: str, most: int) -> str | None:
     return " ".join(value.split())
 
 
-def _index(told: Mapping[str, Any], role: str, count: int) -> int | None:
+def _index(told: Mapping[str, Json], role: str, count: int) -> int | None:
     index = told.get(role)
     if index is not None and not (type(index) is int and 0 <= index < count):
         raise InputError(

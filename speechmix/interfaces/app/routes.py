@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ... import __version__
 from ...errors import InputError, SpeechmixError
 from ...explanations.page import view_file
-from ...files.json_files import parse_json
+from ...files.json_files import Json, JsonObject, parse_json
 from ...inputs.clips.player import flac
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_facts
@@ -118,7 +117,7 @@ class App:
                 return _json({"cancelled": self.turns.cancel(name)})
         return error_response(404, "there is nothing at this address")
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> JsonObject:
         measures = [
             {"name": name, "what": measure_facts(name).description}
             for name in answers.page_measures()
@@ -137,13 +136,13 @@ class App:
             "run": self.session.run.out.name if self.session.run is not None else None,
         }
 
-    def _recorded(self, request: Request) -> dict[str, Any]:
+    def _recorded(self, request: Request) -> JsonObject:
         clip = clip_changes.clip_from_bytes(
             request.body, request.query.get("name", "recording"), longest=self.session.longest
         )
         return {**tasks.clip_facts(clip), "recording": self.session.keep(clip)}
 
-    def _example(self, request: Request) -> dict[str, Any]:
+    def _example(self, request: Request) -> JsonObject:
         name = _asked(request).get("name")
         if not isinstance(name, str) or name not in self.session.examples:
             raise InputError(f"there is no example {str(name)[:80]!r}")
@@ -191,7 +190,7 @@ class App:
         )
 
 
-def _told(standing: QueuePosition) -> dict[str, Any]:
+def _told(standing: QueuePosition) -> JsonObject:
     """How a request stands, without its answer."""
     job = standing.job
     told = {
@@ -225,7 +224,7 @@ def _file(name: str) -> Response:
     return Response(text.encode(), _KINDS[Path(name).suffix])
 
 
-def _asked(request: Request) -> Mapping[str, Any]:
+def _asked(request: Request) -> Mapping[str, Json]:
     return json_fields(parse_json(request.body.decode("utf-8", "replace"), where="the request"))
 
 

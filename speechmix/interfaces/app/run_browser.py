@@ -6,9 +6,8 @@ In: a `StoredRun`. Out: plain values for the page. Nothing is measured here.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import InputError, SpeechmixError
+from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_words
 from ...reporting.pages.html_page import sortable_cells
@@ -25,7 +24,7 @@ from .model_requests import clip_facts, stored_maps
 from .session import Session
 
 
-def run_clip_table(run: StoredRun) -> dict[str, Any]:
+def run_clip_table(run: StoredRun) -> JsonObject:
     """Clips of a run as the page's table: columns, which of them are numbers, and (text, number to
     sort by) of each cell."""
     table = visible_columns(run.clips)
@@ -38,7 +37,7 @@ def run_clip_table(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def open_run_clip(session: Session, name: object) -> dict[str, Any]:
+def open_run_clip(session: Session, name: object) -> JsonObject:
     """A clip of the run: what it is, its sound if that is found, its stored maps.
 
     Raises
@@ -55,7 +54,7 @@ def open_run_clip(session: Session, name: object) -> dict[str, Any]:
     maps = maps_of_clip(session.run, name, unreadable=unreadable)
     clip, silent = _audible(session.run, session, name, maps)
     provenance = provenance_of(maps)
-    facts: dict[str, Any]
+    facts: JsonObject
     if clip is not None:
         facts = {**clip_facts(clip), "recording": session.keep(clip)}
     else:

@@ -20,6 +20,7 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...explanations.explanation import Explanation
 from ...files.cache_keys import digest
+from ...files.json_files import Json, JsonObject
 from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import stored_cue
@@ -150,7 +151,7 @@ class Session:
             )
         key = (name, init, seed)
         if key not in self._models:
-            which: dict[str, Any] = {} if init == "trained" else {"init": init, "seed": seed}
+            which: JsonObject = {} if init == "trained" else {"init": init, "seed": seed}
             while len(self._models) >= _MOST_MODELS:
                 self._models.popitem(last=False)  # before another needs the memory
             self._models[key] = self.choices[name].load(**which)
@@ -235,7 +236,7 @@ def _key(model: Model, clip: Clip, measure: str, units: str) -> str:
 
 
 def _with_roles(mixing_map: MixingMap, clip: Clip) -> MixingMap:
-    roles: Mapping[str, Any] = {
+    roles: Mapping[str, Json] = {
         "cue": stored_cue(clip.cue_words),
         "target": clip.target,
         "foil": clip.foil,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 _ADDRESS = re.compile(
@@ -27,7 +28,7 @@ class CommandParser(argparse.ArgumentParser):
     last one silently."""
 
     def __init__(self, *positional: Any, **named: Any):
-        self.given: dict[str, Any] = {}  # values of this call's options, by what they are stored as
+        self.given: JsonObject = {}  # values of this call's options, by what they are stored as
         super().__init__(*positional, **named)
         self.register("action", None, _StoreOnce)
         self.register("action", "store", _StoreOnce)
@@ -107,7 +108,7 @@ def _texts(options: argparse.Namespace, name: str) -> Iterator[str]:
     return (text for text in values if isinstance(text, str) and text)
 
 
-def named_options(function: Callable[..., object], options: argparse.Namespace) -> dict[str, Any]:
+def named_options(function: Callable[..., object], options: argparse.Namespace) -> JsonObject:
     """Parsed options that have the name of one of a function's arguments.
 
     Examples

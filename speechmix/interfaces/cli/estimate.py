@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...files.json_files import JsonObject
 from .arguments import Subparsers
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _announced(
     n_models: int,
     clips: Sequence[Clip],
     say: Callable[[str], object],
-    asked: dict[str, Any],
+    asked: JsonObject,
 ) -> Model:
     model = load()
     with suppress(Exception):  # a run does not fail for what is said about it

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
+from ...files.json_files import JsonObject
 from .arguments import Subparsers
 from .clip_options import (
     Skipped,
@@ -130,7 +131,7 @@ def _explain(options: argparse.Namespace) -> int:
     _check_out(options, several=len(items) > 1)
     model, aligner = loaded(options, options.model), loaded_aligner(options)
     frames = True if options.frames == [] else options.frames
-    asked: dict[str, Any] = {
+    asked: JsonObject = {
         "text": options.written,
         "measures": options.measure,
         "by": options.by,

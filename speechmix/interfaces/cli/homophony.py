@@ -11,9 +11,9 @@ import argparse
 import gc
 import sys
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from .arguments import Subparsers, named_options
 from .executor_options import add_shard_option, shard_of
 from .homophony_options import add_mining_options, add_selection_options, selection_of
@@ -30,7 +30,7 @@ by many processes at once, on several machines; `speechmix status study` says wh
 
 def add_commands(commands: Subparsers) -> None:
     """Add the four commands to a parser's subcommands."""
-    style: dict[str, Any] = {
+    style: JsonObject = {
         "epilog": _EXAMPLES,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }

@@ -6,8 +6,8 @@ In: a parser of one command. Out: the same, with the options.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
+from ...files.json_files import JsonObject
 from ...studies.french.contrasts import CONTRASTS
 from ...studies.french.template_tables import BALANCES
 
@@ -72,7 +72,7 @@ def add_selection_options(command: argparse._ActionsContainer) -> None:
     )
 
 
-def selection_of(options: argparse.Namespace) -> dict[str, Any]:
+def selection_of(options: argparse.Namespace) -> JsonObject:
     """Keyword arguments of `select_examples`."""
     from ...studies.french.sampling import parse_draw
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...files.json_files import JsonObject
+
 if TYPE_CHECKING:
     from ...adapters.model import Model
 
@@ -85,7 +87,7 @@ def loaded(options: argparse.Namespace, source: str, **further: Any) -> Model:
         "language": asked.get("spoken_as"),
         "timestamps": asked.get("timestamps") or None,
     }
-    prefix: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    prefix: JsonObject = {name: value for name, value in named.items() if value is not None}
     model = model.with_prefix(**prefix) if prefix else model
     prompt, answer = asked.get("prompt"), asked.get("answer")
     return model if prompt is None and answer is None else model.with_prompt(prompt, answer=answer)

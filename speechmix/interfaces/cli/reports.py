@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from ...files.json_files import JsonObject
 from .arguments import Subparsers
 
 _EXAMPLES = """examples:
@@ -18,7 +18,7 @@ _EXAMPLES = """examples:
 
 def add_commands(commands: Subparsers) -> None:
     """Add the two commands to a parser's subcommands."""
-    style: dict[str, Any] = {
+    style: JsonObject = {
         "epilog": _EXAMPLES,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
+from ...files.json_files import JsonObject
 from .executor_options import add_executor_options
 from .model_options import add_prefix_options
 
@@ -60,7 +60,7 @@ def add_explain_option(
     )
 
 
-def asked_of_run(options: argparse.Namespace) -> dict[str, Any]:
+def asked_of_run(options: argparse.Namespace) -> JsonObject:
     """What `score_clips` is asked, but for who is told what."""
     from ...mixing.passes.request import MixRequest
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from ...files.json_files import JsonObject
 from .model_options import (
     add_loading_options,
     add_measures_option,
@@ -174,7 +175,7 @@ def _deletion(options: argparse.Namespace) -> int:
     return 0
 
 
-def _text_options(options: argparse.Namespace) -> dict[str, Any]:
+def _text_options(options: argparse.Namespace) -> JsonObject:
     return {
         "measures": chosen_measures(options),
         "units": options.units,

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from ...files.json_files import JsonObject
 from ...files.locks import not_written
 from ...files.unfinished_files import UNFINISHED
 from ...files.whole_files import write_json
@@ -78,7 +78,7 @@ class Attempts:
         alive = self._alive_nodes() if notes else ()
         return Counter(name for note in notes if note["node"] in alive for name in note["clips"])
 
-    def _others(self) -> Iterator[dict[str, Any]]:
+    def _others(self) -> Iterator[JsonObject]:
         for name in sorted(os.listdir(self._path.parent)):
             if name != self._path.name and not name.startswith(UNFINISHED):
                 # Its block is done; or the machine that was writing it went down, and no clip is at

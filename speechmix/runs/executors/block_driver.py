@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from ...adapters.model import Model
 from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
 from ...files.cache_keys import digest
+from ...files.json_files import JsonObject
 from ...files.names import refuse_duplicate_label
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
@@ -62,7 +62,7 @@ class BlockExecutor(ABC):
         """Be connected to the workers."""
 
     @abstractmethod
-    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[dict[str, Any]]:
+    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Rows (`block_worker.ROW`) of the clips, those of one block together.
 
         Raises
@@ -168,14 +168,14 @@ class _OfModel:
     report: Report
     own_kinds: frozenset[str] | None = None
     owner: Owner | None = None
-    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)  # by clip
+    _rows: dict[str, JsonObject] = field(default_factory=dict)  # by clip
     _unmerged: dict[str, list[str]] = field(default_factory=dict)  # clips by block
 
     def missing(self) -> list[Clip]:
         """Clips of which nothing was heard."""
         return [clip for clip in self.ready if clip.name not in self._rows]
 
-    def take(self, row: dict[str, Any]) -> None:
+    def take(self, row: JsonObject) -> None:
         """Take a clip's row.
 
         Raises

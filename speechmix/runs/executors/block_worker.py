@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from ...adapters.model import Model
 from ...errors import SpeechmixError, StorageError
+from ...files.json_files import JsonObject
 from ...files.shards import Shard
 from ...inputs.clips.clip import Clip
 from ..model_run import ClipOutcome, ModelRun, RunRequest
@@ -126,7 +126,7 @@ class BlockWorker:
         )
         self._open.enter_context(model.unchanged())
 
-    def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[dict[str, Any]]:
+    def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Work on a block; its results are on the disk when the first row comes.
 
         Parameters
@@ -208,7 +208,7 @@ class BlockWorker:
         return ClipOutcome(clip, [], SpeechmixError(reason))
 
 
-def row_of(owner: Owner | None, clip: str, block: str) -> dict[str, Any]:
+def row_of(owner: Owner | None, clip: str, block: str) -> JsonObject:
     """Return an empty row."""
     told = None if owner is None else json.dumps(vars(owner))
     return {

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import InputError, MissingExtraError, SpeechmixError
+from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from .block_driver import BlockExecutor, ExecutorError, blocks_of
 from .block_worker import ROW, BlockWorker, Pass, row_of
@@ -88,7 +89,7 @@ class RayExecutor(BlockExecutor):
         """Clips in a block."""
         return min(max(math.ceil(clips / (_BLOCKS_OF_A_WORKER * workers)), FEWEST), MOST)
 
-    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[dict[str, Any]]:
+    def rows(self, asked: Pass, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Rows of the clips, in the order in which blocks are done."""
         import ray
 
@@ -138,7 +139,7 @@ class RayExecutor(BlockExecutor):
         is_ours = not ray.is_initialized()
         if is_ours:
             address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-            options: dict[str, Any] = {"logging_level": "warning", "log_to_driver": False}
+            options: JsonObject = {"logging_level": "warning", "log_to_driver": False}
             if address == "local":
                 options |= {"object_store_memory": _OBJECT_STORE, "include_dashboard": False}
             try:

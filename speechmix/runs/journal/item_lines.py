@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ...errors import InputError, SpeechmixError
+from ...files.json_files import Json, JsonObject
 from ...files.text_files import read_text
 from ...files.whole_files import write_json, write_text
 
@@ -30,7 +31,7 @@ Named = TypeVar("Named", bound=_HasName)
 
 
 def folder_for_question(
-    folder: Path, question: Mapping[str, Any], *, overwrite: bool = False
+    folder: Path, question: Mapping[str, Json], *, overwrite: bool = False
 ) -> None:
     """Make a folder, or make sure that it holds a run that asks the same; `run.json` says what.
 
@@ -70,7 +71,7 @@ def answers(
     path: Path,
     items: Iterable[Named],
     *,
-    asked: Callable[[Named], dict[str, Any]],
+    asked: Callable[[Named], JsonObject],
     answer: Callable[[Named], list[Any]],
     is_whole: Callable[[list[Any]], bool],
     refused: Callable[[Named, SpeechmixError], object],
@@ -114,7 +115,7 @@ def answers(
             yield item, line["rows"]
 
 
-def _stored(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, dict[str, Any]]:
+def _stored(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, JsonObject]:
     """Lines of an earlier start, by item."""
     if not path.is_file():
         return {}
@@ -133,7 +134,7 @@ def _stored(path: Path, is_whole: Callable[[list[Any]], bool]) -> dict[str, dict
     return lines
 
 
-def _question_of(path: Path) -> dict[str, Any]:
+def _question_of(path: Path) -> JsonObject:
     try:
         question = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from .stage_files import UNFINISHED
 from .stage_lines import header_of, options_of
 
 
-def refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
+def refuse_others(path: Path, options: JsonObject, overwrite: bool) -> None:
     """Refuse an output made with other options, or remove it if it may be overwritten; one without
     a header is set aside."""
     if not path.is_file():
@@ -38,7 +38,7 @@ def refuse_others(path: Path, options: dict[str, Any], overwrite: bool) -> None:
         path.unlink()
 
 
-def refuse_unlike(output: Path, options: dict[str, Any]) -> None:
+def refuse_unlike(output: Path, options: JsonObject) -> None:
     """Refuse a shard that is not of the options of the other shards of the output."""
     others = options_of(output)
     if others and others != options:
@@ -49,6 +49,6 @@ def refuse_unlike(output: Path, options: dict[str, Any]) -> None:
         )
 
 
-def _difference(stored: dict[str, Any], now: dict[str, Any]) -> str:
+def _difference(stored: JsonObject, now: JsonObject) -> str:
     names = sorted(name for name in {*stored, *now} if stored.get(name) != now.get(name))
     return "; ".join(f"{name}: {stored.get(name)!r}, now {now.get(name)!r}" for name in names)[:500]

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import SpeechmixError, StorageError
+from ...files.json_files import Json, JsonObject
 from ...files.locks import writing_to
 from ...files.shards import WHOLE, Shard
 from ...files.versions import package_versions
@@ -51,12 +52,12 @@ class LeftOut(SpeechmixError):
 def run_stage(
     path: Path,
     items: Iterable[tuple[str, Any]],
-    work: Callable[[Any], dict[str, Any]],
+    work: Callable[[Any], JsonObject],
     *,
-    options: dict[str, Any],
-    ingredients: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda item, stored: {},
+    options: JsonObject,
+    ingredients: Callable[[Any, JsonObject], JsonObject] = lambda item, stored: {},
     unimportant: tuple[str, ...] = (),
-    inputs: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+    inputs: Mapping[str, Json] | Callable[[], Mapping[str, Json]] | None = None,
     why: str = "cannot be used",
     shard: Shard = WHOLE,
     overwrite: bool = False,
@@ -114,7 +115,7 @@ def run_stage(
     [2, 6]
     """
     options = json.loads(json.dumps(options, default=str))
-    header: dict[str, Any] = {
+    header: JsonObject = {
         "stage": path.stem,
         "options": options,
         "versions": package_versions(),
@@ -130,7 +131,7 @@ def run_stage(
         for stored_file in (path, unfinished):
             refuse_others(stored_file, options, overwrite)
 
-        def made(key: str, item: Any, stored: dict[str, Any] | None) -> dict[str, Any]:
+        def made(key: str, item: Any, stored: JsonObject | None) -> JsonObject:
             asked = _as_stored(ingredients(item, stored or {}))
             if stored and all(
                 stored.get(name) == asked[name] for name in asked if name not in unimportant
@@ -157,15 +158,15 @@ def run_stage(
     return path
 
 
-def _as_stored(entries: dict[str, Any]) -> dict[str, Any]:
+def _as_stored(entries: JsonObject) -> JsonObject:
     """Entries as they are read again from a line: JSON makes lists of tuples."""
     if all(entry is None or type(entry) in (str, int) for entry in entries.values()):
         return entries
-    result: dict[str, Any] = json.loads(json.dumps(entries, default=str))
+    result: JsonObject = json.loads(json.dumps(entries, default=str))
     return result
 
 
-def _done(work: Callable[[Any], dict[str, Any]], item: Any, why: str) -> dict[str, Any]:
+def _done(work: Callable[[Any], JsonObject], item: Any, why: str) -> JsonObject:
     """What the work on an item gives, or why it is left out."""
     try:
         return work(item)
@@ -217,7 +218,7 @@ class StoredLines:
         if self._file is not None:
             self._file.readline()
 
-    def line_of(self, key: str) -> dict[str, Any] | None:
+    def line_of(self, key: str) -> JsonObject | None:
         """Return the line of a key; None if there is none, or it is damaged."""
         if self._file is None:
             return None
@@ -251,7 +252,7 @@ class StoredLines:
             self._file.close()
 
 
-def _reopened(unfinished: Path, header: dict[str, Any]) -> BinaryIO:
+def _reopened(unfinished: Path, header: JsonObject) -> BinaryIO:
     """Open the unfinished output, made if it is not there, behind its first line."""
     if not unfinished.is_file():
         unfinished.write_bytes(checked(header))

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...files.shards import WHOLE, Shard, shard_number
 from .stage_files import UNFINISHED, shard_file, shards_needed, stage_files
 
@@ -30,7 +30,7 @@ _SUM = b', "sum": "'
 _AS_TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
-def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+def lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Lines of a complete output, dropped items included, without the first and the last.
 
     Parameters
@@ -51,7 +51,7 @@ def lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
     )
 
 
-def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Lines as `lines` has them, each with its clip's place in the corpus (`AT`)."""
     parts = shards_needed(path, shard)
     files = [shard_file(path, part) for part in parts]
@@ -62,11 +62,11 @@ def numbered_lines(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]
     )
 
 
-def _lines_of_file(path: Path) -> Iterator[dict[str, Any]]:
+def _lines_of_file(path: Path) -> Iterator[JsonObject]:
     """Lines of one file, whole or an error; a line that does not say its place is of one process,
     and they are in order."""
     _readable_header(path)
-    last: dict[str, Any] = {}
+    last: JsonObject = {}
     count = 0
     for number, text in enumerate(_texts(path), start=1):
         if number == 1:
@@ -135,7 +135,7 @@ def _refuse_unlike(path: Path, files: Sequence[Path]) -> None:
             )
 
 
-def made_of(file: Path) -> dict[str, Any]:
+def made_of(file: Path) -> JsonObject:
     """What the shards of one output have in common: options, and a hash of the corpus where they
     say it."""
     return {
@@ -144,7 +144,7 @@ def made_of(file: Path) -> dict[str, Any]:
     }
 
 
-def _readable_header(file: Path) -> dict[str, Any]:
+def _readable_header(file: Path) -> JsonObject:
     header = header_of(file)
     if not header:
         raise InputError(
@@ -154,7 +154,7 @@ def _readable_header(file: Path) -> dict[str, Any]:
     return header
 
 
-def kept(path: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+def kept(path: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Lines of a complete output that were not dropped."""
     return (line for line in lines(path, shard) if "why" not in line)
 
@@ -188,7 +188,7 @@ def _whys(path: Path) -> Iterator[str]:
                 yield (line_of(text) or {}).get("why", "") if b'"why": ' in text else ""
 
 
-def kept_and_dropped(stage_lines: Iterable[Mapping[str, Any]]) -> tuple[int, Counter[str]]:
+def kept_and_dropped(stage_lines: Iterable[Mapping[str, Json]]) -> tuple[int, Counter[str]]:
     """How many items were kept, and how many were dropped by kind of reason."""
     whys = Counter(line.get("why", "") for line in stage_lines)
     n_kept = whys.pop("", 0)
@@ -200,7 +200,7 @@ def said_reasons(dropped: Counter[str]) -> str:
     return ", ".join(f"{why} {count}" for why, count in dropped.most_common())
 
 
-def options_of(path: Path) -> dict[str, Any]:
+def options_of(path: Path) -> JsonObject:
     """Options that an output, or the first of its shards whose first line can be read, was or is
     made with; else nothing."""
     files = stage_files(path)
@@ -209,12 +209,12 @@ def options_of(path: Path) -> dict[str, Any]:
             file = shard_file(path, Shard(index, files.count))
             header = header_of(file.with_name(f"{file.name}{ending}"))
             if header:
-                result: dict[str, Any] = header["options"]
+                result: JsonObject = header["options"]
                 return result
     return {}
 
 
-def read_stage_inputs(path: Path) -> dict[str, Any]:
+def read_stage_inputs(path: Path) -> JsonObject:
     """Inputs that a complete output is of."""
     try:
         with path.open("rb") as file:
@@ -245,13 +245,13 @@ def input_digests(path: Path, *names: str, shards: Sequence[Shard]) -> list[str]
     return [entries[shard.index].hexdigest()[:16] for shard in shards]
 
 
-def checked(line: dict[str, Any]) -> bytes:
+def checked(line: JsonObject) -> bytes:
     """Return a line with its checksum, as it is written."""
     text = _AS_TEXT(line).encode("utf-8", "backslashreplace")
     return text[:-1] + _SUM + _sum(text) + b'"}\n'
 
 
-def line_of(text: bytes) -> dict[str, Any] | None:
+def line_of(text: bytes) -> JsonObject | None:
     """Return a line as it was written; None if it is not whole or was changed."""
     start, mark, end = text.rpartition(_SUM)
     if not mark or not text.endswith(b'"}\n') or end[:-3] != _sum(start + b"}"):
@@ -267,7 +267,7 @@ def _sum(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=8).hexdigest().encode("ascii")
 
 
-def header_of(path: Path) -> dict[str, Any]:
+def header_of(path: Path) -> JsonObject:
     """First line of an output; nothing if there is no such file, or the line is damaged."""
     try:
         with path.open("rb") as file:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.cache_keys import digest, joined_digests
+from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_headers import labels_as_text
@@ -224,14 +224,14 @@ def _put_checked(
 
 def _put_maps(results: Results, maps: MapsOfModel, item: ResultItem, new_maps: Maps) -> None:
     """Store what becomes of some maps of a clip, measure by measure."""
-    rows: list[tuple[Key, dict[str, Any]]] = []
+    rows: list[tuple[Key, JsonObject]] = []
     clip, model = item.clip, maps.model
     for key in maps.keys(item):
         by_measure = {place: one for place, one in new_maps.items() if place[0] == key.kind}
         if not by_measure:
             continue
         with phase("contributions"), memory_errors_named():
-            row: dict[str, Any] = {"contributions": share_rows(by_measure, clip, model)}
+            row: JsonObject = {"contributions": share_rows(by_measure, clip, model)}
         if maps.in_scores or maps.in_shards:
             row["content"] = _labels(by_measure, key, maps)
         if maps.in_scores:
@@ -252,7 +252,7 @@ def _labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: Map
     described = []
     for mixing_map in by_measure.values():
         provenance, scores = {**mixing_map.provenance, "question": key.question}, mixing_map.scores
-        in_shards: dict[str, Any] = {}
+        in_shards: JsonObject = {}
         if maps.in_shards:
             provenance["kept_as"] = maps.options.dtype or scores.dtype.name
             in_shards["digests"] = digests_as_stored(scores, provenance["kept_as"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
@@ -18,6 +18,7 @@ from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...explanations.explain import explain
 from ...explanations.page_data import view_of
+from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.measure_registry import FACTS
@@ -100,7 +101,7 @@ def _misses_target(clip: Clip, transcript: str) -> bool:
     return f" {target} " not in f" {normalize_transcript(transcript)} "
 
 
-def _explained(model: Model, clip: Clip, request: Mapping[str, Any]) -> dict[str, Any]:
+def _explained(model: Model, clip: Clip, request: Mapping[str, Json]) -> JsonObject:
     """What the page shows of an explanation, without the sound; or the reason why there is none."""
     try:
         explanation = explain(model, clip, **{"against": _AGAINST, **request})
@@ -130,7 +131,7 @@ def first_shown(explanation: Explanation) -> int:
     return min(range(len(choices)), key=rank)
 
 
-def stored_explanations(parts: Sequence[Part]) -> Iterator[tuple[Owner, str, dict[str, Any]]]:
+def stored_explanations(parts: Sequence[Part]) -> Iterator[tuple[Owner, str, JsonObject]]:
     """Model, clip and content of all explanations in parts of a run: text and view, or why there is none.
 
     Each is given once, though several parts may hold it.

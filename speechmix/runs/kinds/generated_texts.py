@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 
@@ -26,6 +25,7 @@ from ...adapters.generation.generated_texts import (
 from ...adapters.generation.prompts import GeneratedText
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
+from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
 from ..results.part_files import opened_part
@@ -54,7 +54,7 @@ class GeneratedTextsKind(ResultKind):
 
     def _known(self, results: Results, item: ResultItem) -> Outcome:
         model, clip, keys = item.model, item.clip, self.keys(item)
-        stored: Mapping[str, Any] = {}
+        stored: Mapping[str, Json] = {}
         try:
             with phase("decoding"):
                 for key in keys:
@@ -77,7 +77,7 @@ class GeneratedTextsKind(ResultKind):
         return keys
 
 
-def _text_of_trained(results: Results, item: ResultItem) -> Mapping[str, Any]:
+def _text_of_trained(results: Results, item: ResultItem) -> Mapping[str, Json]:
     """What the trained model of a twin's name generated for a clip; nothing of another recording."""
     model, clip = item.model, item.clip
     if model.init != "random" or can_generate_text(model) or not needs_text(model, clip):
@@ -87,7 +87,7 @@ def _text_of_trained(results: Results, item: ResultItem) -> Mapping[str, Any]:
         return {}
     if "texts" not in item.shared:
         item.shared["texts"] = texts_of(results.folder, model.name)
-    stored: Mapping[str, Any] = item.shared["texts"].get(clip.name, {})
+    stored: Mapping[str, Json] = item.shared["texts"].get(clip.name, {})
     facts = _audio_facts(clip)
     return stored if {name: stored.get(name) for name in facts} == facts else {}
 
@@ -107,13 +107,13 @@ def needs_text(model: Model, clip: Clip) -> bool:
     return has_decoder and provided_text(model, clip) is None
 
 
-def texts_of(folder: RunFolder, name: str) -> dict[str, dict[str, Any]]:
+def texts_of(folder: RunFolder, name: str) -> dict[str, JsonObject]:
     """What the trained model of a name generated in this run, by clip; a damaged part is left out.
 
     Of what several parts have of a clip the one that was written last counts: the others are of
     weights, a prefix or a recording that an earlier start had.
     """
-    texts: dict[str, dict[str, Any]] = {}
+    texts: dict[str, JsonObject] = {}
     for path in sorted(folder.part_files(), key=_time_of_change):
         try:
             part = opened_part(path)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from ...evaluation.probing.probe import probes_of
 from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
 from ...evaluation.probing.task import Task
 from ...files.cache_keys import digest
-from ...files.json_files import read_json_object
+from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
@@ -54,7 +53,7 @@ def _positions(item: ResultItem) -> Sequence[Position]:
     return tuple(item.options.get("positions", POSITIONS))
 
 
-def _reading(item: ResultItem) -> dict[str, Any]:
+def _reading(item: ResultItem) -> JsonObject:
     """Further options of `states_at`, where they are given."""
     return {name: item.options[name] for name in ("stacks", "rounding") if name in item.options}
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...adapters.model import Model
 from ...errors import SpeechmixError, StorageError
 from ...files.cache_keys import digest
+from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_registry import revision_of
@@ -71,12 +72,12 @@ class ResultItem:
 
     model: Model
     clip: Clip
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
     twin_index: int = 0
     is_partial_twin: bool = False
     snapshot: ClipSnapshot | None = None
-    stored: Mapping[str, Any] = field(default_factory=dict)
-    shared: dict[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Json] = field(default_factory=dict)
+    shared: JsonObject = field(default_factory=dict)
 
     @property
     def ingredients(self) -> dict[str, object]:

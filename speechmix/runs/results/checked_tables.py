@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from ...errors import InputError
-from ...files.json_files import read_json_object
+from ...files.json_files import JsonObject, read_json_object
 from ...files.parquet_files import read_parquet
 from ...files.text_files import read_csv
 from .run_folder import ABLATION, BOUNDARIES, CONTRIBUTIONS, TRANSCRIPTS, RunFolder
@@ -153,7 +152,7 @@ def _are_texts(column: pd.Series) -> bool:
     return bool(column.map(lambda cell: isinstance(cell, str)).all())
 
 
-def _is_selection(facts: dict[str, Any]) -> bool:
+def _is_selection(facts: JsonObject) -> bool:
     """Whether it is what `homophony.counts.selection_facts` returns: counts of stages, and error
     rates of models."""
     stages, models = facts.get("stages", []), facts.get("models", [])
@@ -173,7 +172,7 @@ def _is_selection(facts: dict[str, Any]) -> bool:
     return counted and rated
 
 
-def described_run(folder: RunFolder) -> dict[str, Any]:
+def described_run(folder: RunFolder) -> JsonObject:
     """Options, versions and state of a run, and title and notes of the page that was written at its
     end.
 
@@ -182,7 +181,7 @@ def described_run(folder: RunFolder) -> dict[str, Any]:
     InputError
         If these files are damaged.
     """
-    description: dict[str, Any] = {}
+    description: JsonObject = {}
     kinds = {
         "options": dict,
         "state": str,

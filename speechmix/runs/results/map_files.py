@@ -15,13 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
 from ...files.file_fingerprints import FileMark
+from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.request import MixRequest
@@ -158,11 +159,11 @@ class MapFiles:
 def rows_of_maps(maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model) -> pa.Table:
     """Maps of one clip in plain columns, a row each; scores are flat, in the order of `shape`,
     mixing strengths by layer."""
-    about: dict[str, Any] = {"clip": clip.name, "fingerprint": clip.fingerprint}
+    about: JsonObject = {"clip": clip.name, "fingerprint": clip.fingerprint}
     about |= {"model": model.name, "init": model.init, "seed": model.seed}
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for (measure, stack), mixing_map in maps.items():
-        row: dict[str, Any] = {
+        row: JsonObject = {
             **about,
             "measure": measure,
             "stack": stack,

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.unfinished_files import unfinished_name
 from ...mixing.maps.map_headers import digest_of
 
@@ -42,7 +43,7 @@ class ShardWriter:
         self._folder = folder
         self._paths: list[Path] = []
         self._file: BinaryIO | None = None
-        self._entries: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, JsonObject] = {}
         self._header_bytes = self._bytes = 0
 
     def append(self, name: str, scores: np.ndarray, dtype: str) -> None:
@@ -186,7 +187,7 @@ def read_tensor(path: Path, name: str, digests: Sequence[str]) -> np.ndarray:
     return scores
 
 
-def _entries(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
+def _entries(path: Path) -> tuple[int, dict[str, JsonObject]]:
     """Where the scores of a shard begin, and what its header says of each tensor."""
     try:
         stat = path.stat()
@@ -196,7 +197,7 @@ def _entries(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 @lru_cache(maxsize=256)
-def _entries_of(path: Path, size: int, changed: int) -> tuple[int, dict[str, dict[str, Any]]]:
+def _entries_of(path: Path, size: int, changed: int) -> tuple[int, dict[str, JsonObject]]:
     from safetensors import SafetensorError, safe_open
 
     try:

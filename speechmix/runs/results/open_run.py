@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...files.file_fingerprints import FileMark
+from ...files.json_files import Json
 from ...files.names import path_within
 from ...mixing.maps.mixing_map import MixingMap
 from .checked_tables import (
@@ -101,7 +102,7 @@ class StoredRun:
     """
 
     folder: RunFolder
-    description: Mapping[str, Any]
+    description: Mapping[str, Json]
     clips: pd.DataFrame
     contributions: pd.DataFrame
     ablation: pd.DataFrame

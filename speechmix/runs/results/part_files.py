@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from ...errors import InputError
 from ...evaluation.statistics.twin_comparison import BASELINES
 from ...files.file_fingerprints import FileMark
+from ...files.json_files import Json
 from ...files.names import path_within
 from ...files.parquet_files import readable_parquet, row_groups_of
 from ...files.unfinished_files import UNFINISHED
@@ -235,6 +236,6 @@ def part_paths(folder: Path) -> list[Path]:
     ]
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def table_of(rows: Sequence[Mapping[str, Json]]) -> pa.Table:
     """Results as a table of `RESULTS`."""
     return pa.Table.from_pylist(list(rows), schema=RESULTS)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from ...adapters import Model
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...files.shards import Shard
 from ...files.timing import phase
 from ...files.versions import versions
@@ -114,7 +115,7 @@ class Results:
         self._places: dict[Key, _Place] = {}
         self._rows: list[int] = []  # of each part
         self._read: dict[tuple[int, int], pa.Table] = {}
-        self._new: list[dict[str, Any]] = []
+        self._new: list[JsonObject] = []
         self._new_bytes = 0
         self._scores, self._maps = ScoreFiles(folder.scores), self._map_files()
         for path in part_paths(self._place) if paths is None else paths:
@@ -163,7 +164,7 @@ class Results:
         self,
         key: Key,
         *,
-        contributions: Sequence[Mapping[str, Any]] = (),
+        contributions: Sequence[Mapping[str, Json]] = (),
         content: str = "",
         vectors: bytes = b"",
         scores: tuple[Maps, Clip, Model] | None = None,
@@ -231,12 +232,12 @@ class Results:
             computed_by,
         )
 
-    def row(self, key: Key) -> dict[str, Any]:
+    def row(self, key: Key) -> JsonObject:
         """One result, as `put` takes it."""
         place = self._places[key]
         if place.part < 0:
             return self._new[place.row]
-        result: dict[str, Any] = (
+        result: JsonObject = (
             self._group(place.part, place.row // ROWS_PER_GROUP)
             .slice(place.row % ROWS_PER_GROUP, 1)
             .to_pylist()[0]
@@ -272,7 +273,7 @@ class Results:
             rows = part.read(("kind", "content"))
             yield from rows.filter(pc.equal(rows["kind"], kind))["content"].to_pylist()
 
-    def contributions(self, keys: Sequence[Key]) -> list[dict[str, Any]]:
+    def contributions(self, keys: Sequence[Key]) -> list[JsonObject]:
         """Rows of cue contributions of some results."""
         return [share for key in keys for share in self.row(key)["contributions"]]
 

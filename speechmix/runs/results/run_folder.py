@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...files.cache_keys import file_digest
 from ...files.file_fingerprints import FileMark
-from ...files.json_files import read_checked_json, read_json_object
+from ...files.json_files import Json, JsonObject, read_checked_json, read_json_object
 from ...files.names import path_within, safe_name
 from ...files.recorded_checksums import DIGESTS, record_digests_in
 from ...files.unfinished_files import UNFINISHED, clear_leftovers
@@ -153,7 +152,7 @@ class RunFolder:
     def begin(
         self,
         question: MixRequest,
-        alignment: Mapping[str, Any],
+        alignment: Mapping[str, Json],
         overwrite: bool,
         report: Callable[[str], None],
         *,
@@ -181,7 +180,7 @@ class RunFolder:
                 "say overwrite (--overwrite) to go on there with these; what was made with others "
                 "is then made again"
             )
-        description: dict[str, Any] = {
+        description: JsonObject = {
             "options": asked,
             "alignment": dict(alignment),
             "versions": versions(),
@@ -298,7 +297,7 @@ class RunFolder:
         """Paths of parts below the folder."""
         return [part.path.relative_to(self.path).as_posix() for part in parts]
 
-    def _stored_description(self, report: Callable[[str], None]) -> dict[str, Any]:
+    def _stored_description(self, report: Callable[[str], None]) -> JsonObject:
         """What run.json says; nothing if there is none. A damaged one is set aside."""
         path = self.description
         if not path.exists():
@@ -332,7 +331,7 @@ def _folders_in(folder: Path) -> Iterator[Path]:
     )
 
 
-def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+def _difference(stored: Mapping[str, Json], asked: Mapping[str, Json]) -> str:
     names = [name for name in {**stored, **asked} if stored.get(name) != asked.get(name)]
     return "; ".join(f"{name}: {stored.get(name)!r}, now {asked.get(name)!r}" for name in names)[
         :500

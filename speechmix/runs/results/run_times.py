@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pandas as pd
 import torch
@@ -20,7 +19,7 @@ import torch
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.cache_keys import digest
-from ...files.json_files import read_checked_json, read_json_object, write_checked_json
+from ...files.json_files import JsonObject, read_checked_json, read_json_object, write_checked_json
 from ...files.shards import Shard
 from ...files.text_files import write_csv
 from ...files.timing import AHEAD, Seconds, phase, timed_phases
@@ -63,7 +62,7 @@ class RunTimes:
             self._write(of_model)
             self._models.append(self._row(of_model))
 
-    def _row(self, of_model: Counted) -> dict[str, Any]:
+    def _row(self, of_model: Counted) -> JsonObject:
         seconds = of_model.seconds
         return {
             "asked": self._asked,
@@ -108,7 +107,7 @@ def _asked(folder: RunFolder) -> str:
         return ""
 
 
-def _stored(folder: RunFolder, label: str) -> list[dict[str, Any]]:
+def _stored(folder: RunFolder, label: str) -> list[JsonObject]:
     """Times of a shard, of each model; none if they are not there or damaged."""
     try:
         models = read_checked_json(folder.times_of(label))["models"]
@@ -118,13 +117,13 @@ def _stored(folder: RunFolder, label: str) -> list[dict[str, Any]]:
             str(of_model["asked"])
     except (InputError, OSError, KeyError, TypeError, AttributeError, ValueError):
         return []
-    result: list[dict[str, Any]] = models
+    result: list[JsonObject] = models
     return result
 
 
-def _added(models: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _added(models: list[JsonObject]) -> list[JsonObject]:
     """Times of several starts, those of one model in one."""
-    sums: dict[str, dict[str, Any]] = {}
+    sums: dict[str, JsonObject] = {}
     for of_model in models:
         total = sums.setdefault(of_model["owner"]["label"], {**of_model, "clips": 0, "seconds": {}})
         total["clips"] += of_model["clips"]

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 import numpy as np
@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from ...files.cache_keys import digest
 from ...files.file_fingerprints import FileMark
+from ...files.json_files import JsonObject
 from ...files.unfinished_files import unfinished_name
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_set import Maps
@@ -169,7 +170,7 @@ class UnfinishedFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._paths.append(unfinished_name(self._folder / "rows"))
             self._file = self._paths[-1].open("wb")
-            packing: dict[str, Any] = {}
+            packing: JsonObject = {}
             if numbers := [name for name in _NUMBERS if name in self._schema.names]:
                 texts = [name for name in self._schema.names if name not in numbers]
                 packing = {"use_dictionary": texts, "use_byte_stream_split": numbers}

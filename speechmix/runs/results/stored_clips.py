@@ -12,9 +12,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import InputError, SpeechmixError
+from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.mixing_map import MixingMap
 from .part_files import Part
@@ -101,7 +102,7 @@ def _maps_in_part(
         return {}
 
 
-def provenance_of(maps: Maps) -> Mapping[str, Any]:
+def provenance_of(maps: Maps) -> Mapping[str, Json]:
     """What the maps of one clip say of it (text, words, cue, ...); nothing without maps."""
     return next(
         (mixing_map.provenance for by_model in maps.values() for mixing_map in by_model.values()),
@@ -144,7 +145,7 @@ def sound_of(run: StoredRun, name: str, *, audio: str | PathLike[str] | None = N
     return _sound(clip_row(run, name), Path(audio) if audio else None, run.folder.audio)
 
 
-def clip_row(run: StoredRun, name: str) -> dict[str, Any]:
+def clip_row(run: StoredRun, name: str) -> JsonObject:
     """Row of the clip table.
 
     Raises
@@ -164,7 +165,7 @@ def clip_row(run: StoredRun, name: str) -> dict[str, Any]:
     return {str(column): cell for column, cell in rows.iloc[0].items()}
 
 
-def _sound(row: Mapping[str, Any], *folders: Path | None) -> Path | None:
+def _sound(row: Mapping[str, Json], *folders: Path | None) -> Path | None:
     noted = Path(str(row.get("audio_file") or ""))
     candidates: Sequence[Path] = [
         folder / name

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from ...errors import InputError, SpeechmixError
 from ...files.file_fingerprints import FileMark
+from ...files.json_files import Json
 from ...files.parquet_files import mark_of, readable_parquet, row_groups_of
 from ...inputs.words.word_checks import check_words
 from ...mixing.maps.map_headers import labels_from_text
@@ -28,7 +28,7 @@ from .part_files import Part
 from .run_folder import RunFolder
 from .score_files import file_name, partition
 
-Labels = Mapping[str, Any]
+Labels = Mapping[str, Json]
 _PLACES = ("layer", "head", "target", "source")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...adapters import Model
+from ...files.json_files import JsonObject
 from ...files.recorded_checksums import remove_recorded, replace_recorded
 from ...files.text_files import neutral
 from ...files.unfinished_files import unfinished_name
@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 100_000
 
 def identified(table: pd.DataFrame, clip: Clip, model: Model) -> pd.DataFrame:
     """Put columns that say of which clip and model the rows are before the others."""
-    names: dict[str, Any] = {"clip": clip.name, "fingerprint": clip.fingerprint}
+    names: JsonObject = {"clip": clip.name, "fingerprint": clip.fingerprint}
     names |= {"model": model.name, "init": model.init, "seed": model.seed}
     for position, (column, value) in enumerate(names.items()):
         table.insert(position, column, value)

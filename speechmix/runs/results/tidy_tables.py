@@ -6,7 +6,6 @@ The same rows go to Parquet and to CSV, and are never all in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -14,6 +13,7 @@ from ...adapters import Model
 from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, strength_of_target
 from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.twin_comparison import BASELINES
+from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import Cue, cue_words, spelled_cue
 from ...inputs.words.transcript_accuracy import describe_accuracy
@@ -38,7 +38,7 @@ def contribution_table(
 
 def share_rows(
     maps: Mapping[tuple[str, str], MixingMap], clip: Clip, model: Model
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Cue contribution per stack, measure and layer; nothing without cue and target.
 
     `rows` says of which rows of the map: all of the "target"'s, or the "deciding" one (decoder,
@@ -50,7 +50,7 @@ def share_rows(
     be seen (decoder). `mixing_strength` is how far the layer's attention block moves the same rows
     (`MixingMap.mixing_strength`, their mean).
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     if clip.words and clip.cue is not None and clip.target is not None:
         cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
         for (measure, stack), mixing_map in maps.items():
@@ -151,7 +151,7 @@ def clip_table(clips: Sequence[Clip]) -> pd.DataFrame:
     return table_of_facts([facts_of(clip) for clip in clips])
 
 
-def facts_of(clip: Clip) -> dict[str, dict[str, Any]]:
+def facts_of(clip: Clip) -> dict[str, JsonObject]:
     """What the clip table says of a clip: its own columns, the manifest's, and where it comes
     from."""
     words = clip.words or ()
@@ -174,7 +174,7 @@ def facts_of(clip: Clip) -> dict[str, dict[str, Any]]:
     return {"own": own, "meta": dict(clip.meta), "source": source}
 
 
-def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Any]]]) -> pd.DataFrame:
+def table_of_facts(facts: Sequence[Mapping[str, Mapping[str, Json]]]) -> pd.DataFrame:
     """The clip table of what `facts_of` says of each clip."""
     names = manifest_columns([column for of_clip in facts for column in of_clip["meta"]])
     rows = [
@@ -211,7 +211,7 @@ def manifest_columns(columns: Sequence[str]) -> dict[str, str]:
 
 
 def result_line(
-    clip: Clip, model: Model, shares: Sequence[Mapping[str, Any]], transcript: str | None = None
+    clip: Clip, model: Model, shares: Sequence[Mapping[str, Json]], transcript: str | None = None
 ) -> str:
     """One line a clip: length, words, why their times are doubtful, what the model writes, where
     the cue contributes most.
@@ -235,7 +235,7 @@ def result_line(
         decided = {
             row["stack"] for row in shares if row["rows"] == "deciding"
         }  # what figures and the page tell of
-        peaks: dict[str, Mapping[str, Any]] = {}
+        peaks: dict[str, Mapping[str, Json]] = {}
         for row in shares:
             if (
                 row["rows"] == ("deciding" if row["stack"] in decided else "target")

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from ...adapters.model import Model
 from ...errors import InputError
-from ...files.json_files import read_json_object
+from ...files.json_files import JsonObject, read_json_object
 from ...files.whole_files import whole_folder, write_json
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
@@ -148,7 +147,7 @@ def fine_tune_choice(
     return folder
 
 
-def _refuse_others(folder: Path, question: dict[str, Any]) -> None:
+def _refuse_others(folder: Path, question: JsonObject) -> None:
     path = folder / _DESCRIPTION
     earlier = read_json_object(path).get("question") if path.is_file() else None
     if earlier != question:

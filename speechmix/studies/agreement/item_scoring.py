@@ -19,6 +19,7 @@ from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...evaluation.cue_alignment import METRICS, RANK_CORRELATION, SHARES, cue_alignment
 from ...evaluation.distance_effect import distance_effect
+from ...files.json_files import JsonObject
 from ...mixing.passes.mix import mix_one
 from ...runs.journal.item_lines import answers
 from .blimp import BlimpItem
@@ -149,7 +150,7 @@ def aligned_items(
     return pd.DataFrame(rows, columns=[*_ITEM, *_STORED])
 
 
-def _described(model: Model) -> dict[str, Any]:
+def _described(model: Model) -> JsonObject:
     return {
         "model": model.fingerprint,
         "init": model.init,
@@ -160,7 +161,7 @@ def _described(model: Model) -> dict[str, Any]:
 
 def _ingredients(
     model: Model, item: BlimpItem, names: list[str], asked: CueAlignmentOptions
-) -> dict[str, Any]:
+) -> JsonObject:
     """Everything that decides an item's result: a stored one is used only if all of it is the
     same."""
     masked = studied_stack(model) == "encoder"
@@ -204,7 +205,7 @@ def _rows(
     """Cue alignment of one sentence: the columns that are stored."""
     stack = studied_stack(model)
     sentence = item.sentence(masked=stack == "encoder")
-    where: dict[str, Any] = {"cue": item.cue, "target": item.target, "attractors": item.attractors}
+    where: JsonObject = {"cue": item.cue, "target": item.target, "attractors": item.attractors}
     where |= {"subtokens": asked.subtokens, "drop": ("special",) if asked.without_special else ()}
     if asked.distances:
         effect = distance_effect(

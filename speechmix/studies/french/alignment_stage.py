@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files.cache_keys import digest
+from ...files.json_files import JsonObject
 from ...files.shards import WHOLE, Shard
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import LeftOut, run_stage
@@ -23,10 +24,10 @@ from .study_folder import PAIRS, corpus_line, recording_marks
 def words_stage(
     study: Path,
     output: Path,
-    work: Callable[[dict[str, Any]], dict[str, Any]],
-    placed: Callable[[dict[str, Any]], dict[str, Any]],
+    work: Callable[[JsonObject], JsonObject],
+    placed: Callable[[JsonObject], JsonObject],
     *,
-    options: dict[str, Any],
+    options: JsonObject,
     source: str | PathLike[str] | None = None,
     shard: Shard = WHOLE,
     overwrite: bool = False,
@@ -59,12 +60,12 @@ def words_stage(
             rows.inputs,
         )
 
-    def usable(line: dict[str, Any]) -> dict[str, Any]:
+    def usable(line: JsonObject) -> JsonObject:
         if "why" in line:
             raise LeftOut(line["why"], line["reason"])
         return work(line)
 
-    def ingredients(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    def ingredients(line: JsonObject, stored: JsonObject) -> JsonObject:
         if "why" in line:
             return {
                 "of": digest([line["why"], line["reason"]]),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from ...alignment import Alignment, aligned_words, place_words
 from ...alignment.comparison import compare_aligners
 from ...alignment.word_linking import link
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import whole_file
 from ...inputs.audio.decoding import CutOffAudio
@@ -45,13 +46,13 @@ _SHORT = 0.1  # seconds that a decoder may miss of what the header says
 
 
 def align_line(
-    line: dict[str, Any],
+    line: JsonObject,
     folder: Path,
     *,
     method: str = "auto",
     model: Model | None = None,
     textgrids: str | PathLike[str] | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Align one line, write its TextGrid into `folder`, and return what the stage keeps.
 
     Returns
@@ -81,7 +82,7 @@ def align_line(
     return kept_line
 
 
-def store_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], dict[str, Any]]:
+def store_words(clip: Clip, alignment: Alignment) -> tuple[tuple[Word, ...], JsonObject]:
     """The clip's written words with their times, and what `align_line` returns of them."""
     written = text_words(clip.text or "", clip.language)
     words = transfer_word_times(clip, alignment.words, written)

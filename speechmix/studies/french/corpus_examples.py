@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import SpeechmixError
+from ...files.json_files import Json, JsonObject
 from ...runs.journal.stage_files import begun_shards
 from ...runs.journal.stage_lines import counted, options_of
 from .dataset_reading import read_examples
@@ -35,8 +36,8 @@ def corpus_examples(
     aligner: Model | None,
     skipped: list[tuple[str, str]],
     *,
-    mining: Mapping[str, Any],
-    selection: Mapping[str, Any],
+    mining: Mapping[str, Json],
+    selection: Mapping[str, Json],
     textgrids: str | PathLike[str] | None,
     overwrite: bool,
 ) -> list[Clip]:
@@ -45,7 +46,7 @@ def corpus_examples(
 
     A stage that was begun in shards goes on in them.
     """
-    stage_options: dict[str, Any] = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
+    stage_options: JsonObject = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
     for shard in begun_shards(folder / PAIRS):
         mine_corpus(corpus, folder, shard=shard, **mining, **stage_options)
     print(counted(folder / PAIRS))
@@ -66,7 +67,7 @@ def corpus_examples(
     return clips
 
 
-def _transcribed(folder: Path, model: Model, stage_options: dict[str, Any]) -> Path:
+def _transcribed(folder: Path, model: Model, stage_options: JsonObject) -> Path:
     """What a model writes of the corpus, in one file or in the shards that were begun."""
     output = transcript_path(folder, model)
     for shard in begun_shards(output):

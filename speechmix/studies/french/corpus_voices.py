@@ -6,13 +6,14 @@ import functools
 import heapq
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...alignment.alignment_result import REVISION
 from ...alignment.cepstra import RecordingCepstra, listen
 from ...alignment.speaker_voice import REVISION as VOICE_REVISION
 from ...alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn
 from ...files.cache_keys import digest
+from ...files.json_files import Json
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.rows import lot
 from ...inputs.words.timed_words import Word
@@ -49,7 +50,7 @@ class CorpusVoices:
         self._names: dict[tuple[str, int], str | None] = {}
         self._loaded = functools.lru_cache(maxsize=4 * PARTS)(self._voice)
 
-    def name_for(self, line: Mapping[str, Any]) -> str | None:
+    def name_for(self, line: Mapping[str, Json]) -> str | None:
         """Hash of what the voice for a clip is learnt from; None if there is too little, or nothing
         to adapt."""
         if line.get("alignment") != "synthesis":
@@ -62,14 +63,14 @@ class CorpusVoices:
             )
         return self._names[of]
 
-    def voice_for(self, line: Mapping[str, Any]) -> SpeakerVoice | None:
+    def voice_for(self, line: Mapping[str, Json]) -> SpeakerVoice | None:
         """The voice of a clip's speaker, learnt from other clips; None if there is too little."""
         name = self.name_for(line)
         if name is None:
             return None
         return self._loaded(name, *self._of(line))
 
-    def _of(self, line: Mapping[str, Any]) -> tuple[str, int]:
+    def _of(self, line: Mapping[str, Json]) -> tuple[str, int]:
         """Whose voice a clip is aligned with, and the part of their clips that it is in."""
         speaker = line["speaker"] if line["speaker"] in self._trusted else ""
         return speaker, int(PARTS * lot(line["key"], 0))
@@ -89,6 +90,6 @@ class CorpusVoices:
         return voice
 
 
-def _heard(line: Mapping[str, Any]) -> tuple[RecordingCepstra, list[Word]]:
+def _heard(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
     clip = Clip.from_file(line["path"], name=line["key"])
     return listen(clip.audio(16_000), 16_000), [Word(*phoneme) for phoneme in line["phonemes"]]

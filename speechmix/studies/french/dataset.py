@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import InputError
-from ...files.json_files import read_json_object
+from ...files.json_files import JsonObject, read_json_object
 from ...files.whole_files import whole_folder
 
 PARQUET, FOLDER, ABOUT = "examples.parquet", "dataset", "about.json"
@@ -82,8 +81,8 @@ SCHEMA = pa.schema(
 
 def write_examples(
     folder: str | PathLike[str],
-    examples: Iterable[dict[str, Any]],
-    about: dict[str, Any],
+    examples: Iterable[JsonObject],
+    about: JsonObject,
     *,
     also: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
@@ -148,7 +147,7 @@ def _without_bars() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def dataset_info(folder: str | PathLike[str]) -> dict[str, Any]:
+def dataset_info(folder: str | PathLike[str]) -> JsonObject:
     """Return what a data set was made from: audio_root, options of every stage, versions.
 
     Raises

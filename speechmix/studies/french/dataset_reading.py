@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ...errors import InputError, SpeechmixError
-from ...files.json_files import parse_json
+from ...files.json_files import JsonObject, parse_json
 from ...files.parquet_files import readable_parquet
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import GAP, split_parts
@@ -95,7 +95,7 @@ def read_examples(
     return clips
 
 
-def _examples(path: Path) -> Iterator[dict[str, Any]]:
+def _examples(path: Path) -> Iterator[JsonObject]:
     with readable_parquet(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
         missing = [name for name in _READ if types.get(name) != SCHEMA.field(name).type]
@@ -119,7 +119,7 @@ def _examples(path: Path) -> Iterator[dict[str, Any]]:
             )
 
 
-def _clip(example: dict[str, Any], root: Path) -> Clip:
+def _clip(example: JsonObject, root: Path) -> Clip:
     where = f"example {example['name']!r}"
     noted = parse_json(example["meta"] or "{}", where=f"{where}: meta")
     absent = [
@@ -154,7 +154,7 @@ def _clip(example: dict[str, Any], root: Path) -> Clip:
     return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
 
 
-def _roles(example: dict[str, Any]) -> tuple[Any, int]:
+def _roles(example: JsonObject) -> tuple[Any, int]:
     """What a clip is asked for cue and target; a cue in several parts is one word, behind whose
     first the others are none."""
     cue, target = example["cue_indices"] or example["cue"], example["target"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ...files.json_files import Json, JsonObject
 from ...inputs.words.multipart_words import GAP
 from .contrasts import ACROSS, IMPERSONAL, PERSON, TENSE
 from .cue_pairs import cue_pair_of
@@ -23,7 +23,7 @@ _FAR = 3  # words from cue to target, from which on distances count as one
 _ONE_NUMBER = (ACROSS, PERSON, TENSE, IMPERSONAL)
 
 
-def example_row(line: Mapping[str, Any], pair: Mapping[str, Any]) -> dict[str, Any]:
+def example_row(line: Mapping[str, Json], pair: Mapping[str, Json]) -> JsonObject:
     """Row of the data set for a pair; cue and target are None if they are no single words."""
     text = line["text"]
     words = [
@@ -58,12 +58,12 @@ def example_row(line: Mapping[str, Any], pair: Mapping[str, Any]) -> dict[str, A
     return example
 
 
-def cue_places(pair: Mapping[str, Any]) -> list[tuple[int, int]]:
+def cue_places(pair: Mapping[str, Json]) -> list[tuple[int, int]]:
     """Characters of each of the cue's words."""
     return [(start, stop) for start, stop in (pair["cue"], *(pair.get("further_cues") or ()))]
 
 
-def _word_at(words: Sequence[Mapping[str, Any]], place: Sequence[int] | None) -> int | None:
+def _word_at(words: Sequence[Mapping[str, Json]], place: Sequence[int] | None) -> int | None:
     """Index of the one word that is at these characters; None if there are several, or none."""
     indices = [
         i for i, w in enumerate(words) if place and w["from"] < place[1] and place[0] < w["to"]
@@ -71,13 +71,13 @@ def _word_at(words: Sequence[Mapping[str, Any]], place: Sequence[int] | None) ->
     return indices[0] if len(indices) == 1 else None
 
 
-def example_name(line: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
+def example_name(line: Mapping[str, Json], pair: Mapping[str, Json]) -> str:
     """Name of an example: the clip's, the template's, and where in the text cue and target
     begin."""
     return f"{line['key']}.{pair['template']}.{pair['cue'][0]}-{pair['target'][0]}"
 
 
-def balanced_values(example: Mapping[str, Any]) -> dict[str, str]:
+def balanced_values(example: Mapping[str, Json]) -> dict[str, str]:
     """Return an example's values in the columns of `BALANCES`.
 
     Distances of three words and more are one value. Where a contrast has one number alone (je

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...adapters.loading.load import load
 from ...errors import InputError
+from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
 from ...runs.executors.local_workers import LocalWorkers
 from ...runs.score_clips import score_clips
@@ -42,8 +43,8 @@ def french_study(
     twin_clips: int | None = TWIN_CLIPS,
     measures: Sequence[str] = MEASURES,
     stacks: Sequence[str] | None = None,
-    mining: Mapping[str, Any] | None = None,
-    selection: Mapping[str, Any] | None = None,
+    mining: Mapping[str, Json] | None = None,
+    selection: Mapping[str, Json] | None = None,
     textgrids: str | PathLike[str] | None = None,
     aligner: str | PathLike[str] | None = None,
     allow_outside: bool = False,
@@ -174,7 +175,7 @@ def french_study(
             f"To save time, twins after the first are scored on {twin_clips} of the "
             f"{len(study_clips)} clips."
         )
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "measures": measures,
         "stacks": stacks,
         "figures": figures,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...files.cache_keys import digest, file_digest
+from ...files.json_files import JsonObject
 from ...inputs.clips.rows import Rejected, Row
 from ...runs.journal.stage_journal import LeftOut
 from .miners import Miner
@@ -26,12 +26,12 @@ from .templates import load_template, load_templates
 
 def mined_line(
     row: Row | Rejected, out: Path, language: str, miners: Callable[[], Sequence[Miner]]
-) -> dict[str, Any]:
+) -> JsonObject:
     """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find),
     audio, words."""
     if isinstance(row, Rejected):
         raise LeftOut(row.why, row.reason)
-    line: dict[str, Any] = {"text": row.text, "language": language}
+    line: JsonObject = {"text": row.text, "language": language}
     if row.pairs:
         line["pairs"] = [corpus_pair(row, pair) for pair in row.pairs]
     else:
@@ -50,7 +50,7 @@ def mined_line(
     return {**line, "meta": row.meta}
 
 
-def describe_template(template: Template) -> dict[str, Any]:
+def describe_template(template: Template) -> JsonObject:
     """A template as the options say it, its lexicon by content; what it does not use is left
     out."""
     entries = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from ...files.json_files import Json, JsonObject
 from ...runs.journal.stage_lines import options_of
 from .example_rows import cue_places
 from .sampling import PairCandidate
@@ -17,8 +17,8 @@ from .transcripts import TranscriptComparison, cue_and_target_positions
 
 
 def reason_against(
-    example: Mapping[str, Any],
-    pair: Mapping[str, Any],
+    example: Mapping[str, Json],
+    pair: Mapping[str, Json],
     audible_only: bool,
     keep_doubtful: bool,
     doubts: list[str],
@@ -48,10 +48,10 @@ def reason_against(
 
 
 def check_spelling(
-    example: Mapping[str, Any],
-    line: Mapping[str, Any],
-    pair: Mapping[str, Any],
-    transcripts: Mapping[str, dict[str, Any]],
+    example: Mapping[str, Json],
+    line: Mapping[str, Json],
+    pair: Mapping[str, Json],
+    transcripts: Mapping[str, JsonObject],
     compared: dict[str, TranscriptComparison],
     counts: SelectionCounts | None,
 ) -> tuple[str, str]:

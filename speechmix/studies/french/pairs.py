@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...files.json_files import JsonObject
 from .language.text import lookup_key
 
 Range = tuple[int, int]
@@ -101,7 +102,7 @@ class MinedSentence:
     dropped: list[DroppedCandidate]
 
 
-def count_pairs(mined: Iterable[MinedSentence]) -> list[dict[str, Any]]:
+def count_pairs(mined: Iterable[MinedSentence]) -> list[JsonObject]:
     """Count pairs by template, contrast, number and cue form, and how many of them the cue's sound
     tells.
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...inputs.clips.rows import lot
 
 PUBLISHED_SEED = 42
@@ -142,7 +142,7 @@ def draw_by_count(
     balance: Mapping[str, Sequence[str]],
     readings: Mapping[str, int],
     seed: int = PUBLISHED_SEED,
-) -> tuple[set[str], list[dict[str, Any]]]:
+) -> tuple[set[str], list[JsonObject]]:
     """Names drawn, so many of each template that is named, none of the others.
 
     Parameters

@@ -14,9 +14,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.locks import writing_to
 from ...files.unfinished_files import clear_leftovers
 from ...files.versions import package_versions
@@ -111,7 +111,7 @@ def select_examples(
         refuse_other_pairs(study, path, f"transcripts of {model}", "transcribe again")
     refuse_other_pairs(study, study / WORDS, "words", "align again")
     counts = SelectionCounts(study, names)
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "models": names,
         "balance": list(balance),
         "most": most,
@@ -123,7 +123,7 @@ def select_examples(
     if one_pair_per_sentence:
         options["one_pair_per_sentence"] = True
 
-    def examples(counts: SelectionCounts | None = None) -> Iterator[dict[str, Any]]:
+    def examples(counts: SelectionCounts | None = None) -> Iterator[JsonObject]:
         return _examples(
             study, names, counts, taken, audible_only=audible_only, keep_doubtful=keep_doubtful
         )
@@ -145,7 +145,7 @@ def select_examples(
         drawn = lone_pair_names(drawn)
     root = os.path.commonpath(folders or {str(study.resolve())})
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows() -> Iterator[JsonObject]:
         for example in examples():
             if example["name"] in drawn:
                 counts.example(example)
@@ -217,7 +217,7 @@ def _examples(
     *,
     audible_only: bool,
     keep_doubtful: bool,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Pairs that may become examples; the others are counted with their reason."""
     for line, transcripts in _with_transcripts(study, models, counts):
         compared = {
@@ -246,11 +246,11 @@ def _examples(
 
 def _with_transcripts(
     study: Path, models: list[str], counts: SelectionCounts | None
-) -> Iterator[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
+) -> Iterator[tuple[JsonObject, dict[str, JsonObject]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are
     counted."""
     files = {model: lines(path) for model, path in zip(models, paths(study, models), strict=True)}
-    ended: dict[str, Any] = {"key": None}
+    ended: JsonObject = {"key": None}
     for line in read_aligned_lines(study):
         transcripts = {model: next(file, ended) for model, file in files.items()}
         for model, spelled in transcripts.items():

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.shards import Shard
 from ...runs.journal.stage_files import (
     UNFINISHED,
@@ -77,7 +77,7 @@ def outdated_shards(output: Path, files: StageFiles) -> set[int]:
     return {index for index in made if made[index] != last}
 
 
-def _lines_so_far(file: Path) -> Iterator[dict[str, Any]]:
+def _lines_so_far(file: Path) -> Iterator[JsonObject]:
     """Whole lines of a file that is not finished."""
     try:
         with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:

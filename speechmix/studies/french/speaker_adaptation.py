@@ -29,6 +29,7 @@ from ...alignment.speaker_voice import SpeakerVoice
 from ...alignment.synthesis import ADAPTED, align_by_synthesis, words_by_synthesis
 from ...errors import InputError
 from ...files.cache_keys import digest
+from ...files.json_files import Json, JsonObject
 from ...files.shards import WHOLE, Shard
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
@@ -105,7 +106,7 @@ def align_study(
             report(reason)
         adapt = not reason
     if not adapt:
-        options: dict[str, Any] = {
+        options: JsonObject = {
             "source": source,
             "method": method,
             "model": model,
@@ -161,7 +162,7 @@ def align_adapted(
         As `align_corpus`.
     """
     study = Path(study)
-    plain: dict[str, Any] = {"method": "synthesis", "textgrids": None, "aligner": None}
+    plain: JsonObject = {"method": "synthesis", "textgrids": None, "aligner": None}
     _refuse_others(study, overwrite)
     stage = functools.partial(
         words_stage, study, source=source, overwrite=overwrite, progress=progress
@@ -199,11 +200,11 @@ def _has_plain_words(study: Path) -> bool:
     return bool(stored) and "adapt" not in stored
 
 
-def _of(line: Mapping[str, Any], *more: Any) -> dict[str, Any]:
+def _of(line: Mapping[str, Json], *more: Any) -> JsonObject:
     return {"of": digest([line["text"], line["language"], line.get("words", REVISION), *more])}
 
 
-def _first(line: dict[str, Any]) -> dict[str, Any]:
+def _first(line: JsonObject) -> JsonObject:
     """The alignment by synthesis, or the word times that a corpus brings; and whose voice it is."""
     clip = clip_from_line(line)
     check_audio(clip)
@@ -223,7 +224,7 @@ def _aligned(clip: Clip, own: SpeakerVoice | None = None) -> Alignment:
     )
 
 
-def _kept(clip: Clip, alignment: Alignment) -> dict[str, Any]:
+def _kept(clip: Clip, alignment: Alignment) -> JsonObject:
     phonemes = [
         [word.text, round(word.start, 4), round(word.end, 4)] for word in alignment.phonemes
     ]
@@ -240,7 +241,7 @@ class _Again:
             former.line_of
         )  # asked for ingredients, then for work
 
-    def ingredients(self, line: Mapping[str, Any]) -> dict[str, Any]:
+    def ingredients(self, line: Mapping[str, Json]) -> JsonObject:
         """What decides the line: its first alignment, and the voice by what it was learnt from."""
         former = self._former(line["key"]) or {}
         settled = [
@@ -249,7 +250,7 @@ class _Again:
         ]
         return {**_of(line, settled), "voice": self._voices.name_for(former)}
 
-    def work(self, line: dict[str, Any]) -> dict[str, Any]:
+    def work(self, line: JsonObject) -> JsonObject:
         """The clip's line of ``words.jsonl``, with its TextGrid."""
         former = self._former(line["key"]) or {}
         if "why" in former:
@@ -262,7 +263,7 @@ class _Again:
         return {**{name: best[name] for name in _KEPT}, "first_score": first["score"]}
 
 
-def _adapted(clip: Clip, first: dict[str, Any], own: SpeakerVoice) -> dict[str, Any]:
+def _adapted(clip: Clip, first: JsonObject, own: SpeakerVoice) -> JsonObject:
     """A clip's line after adaptation: near the first alignment if that trusts the text, else the
     less doubtful one."""
     if first["score"] < TRUSTED_TEXT:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...files.json_files import JsonObject
 from ...files.text_files import read_csv, write_csv
 from ...inputs.words.transcript_accuracy import character_error_rate
 from ...runs.journal.stage_lines import lines
@@ -40,7 +41,7 @@ class SelectionCounts:
         self.stages: dict[tuple[str, str, str], int] = Counter()
         self.dropped: list[tuple[str, str, str, str]] = []
         self.examples: Counter[tuple[str, ...]] = Counter()
-        self.draws: list[dict[str, Any]] = []
+        self.draws: list[JsonObject] = []
         self.models: dict[str, Counter[str]] = {model: Counter() for model in models}
         self.character_error_rates: dict[str, float] = dict.fromkeys(
             models, 0.0
@@ -83,7 +84,7 @@ class SelectionCounts:
     def drop_pair(self, name: str, why: str, reason: str) -> None:
         self._drop("select", "pairs", name, why, reason)
 
-    def hear(self, line: dict[str, Any], transcripts: dict[str, dict[str, Any]]) -> None:
+    def hear(self, line: JsonObject, transcripts: dict[str, JsonObject]) -> None:
         """Note the errors of all models in one transcribed clip, whether or not a pair of it is
         chosen."""
         for model, spelled in transcripts.items():
@@ -93,7 +94,7 @@ class SelectionCounts:
             )
             self.character_error_rates[model] += rate
 
-    def judge(self, model: str, clip: str, spelled: dict[str, Any], wrong: list[str]) -> None:
+    def judge(self, model: str, clip: str, spelled: JsonObject, wrong: list[str]) -> None:
         """Note whether a model spelled a pair right, and, once a clip, its errors."""
         counter = self.models[model]
         if self._heard.get(model) != clip:
@@ -106,7 +107,7 @@ class SelectionCounts:
             both_right=not wrong,
         )
 
-    def example(self, row: dict[str, Any]) -> None:
+    def example(self, row: JsonObject) -> None:
         self.stages["select", "pairs", _KEPT] += 1
         key = (row["template"], row["number"] or "", (row["cue_word"] or "").lower())
         self.examples[(*key, str(row["audible"]), str(row["liaison"]))] += 1
@@ -242,7 +243,7 @@ def format_stage_counts(folder: Path) -> str:
     return "\n\n".join(part for part in parts.values() if part)
 
 
-def selection_facts(folder: Path) -> dict[str, Any]:
+def selection_facts(folder: Path) -> JsonObject:
     """What the page of a run says of how its clips were chosen: outcomes of each stage, error rates
     of all transcribed clips.
 

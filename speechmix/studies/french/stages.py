@@ -22,10 +22,11 @@ import functools
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...alignment.alignment_result import REVISION
 from ...files.cache_keys import digest
+from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ...files.shards import WHOLE, Shard
 from ...inputs.clips.rows import Rejected, Row
@@ -110,7 +111,7 @@ def mine_corpus(
     out = Path(out)
     asked = resolve_templates(templates)
     words = Lexicon.load(Path(lexicon)) if lexicon else None
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "source": absolute_source(source),
         "templates": [describe_template(template) for template in asked],
     }
@@ -131,10 +132,10 @@ def mine_corpus(
     # Looked for once, and only if a row brings no pairs of its own.
     miners = functools.cache(lambda: build_miners(asked, parser, words))
 
-    def work(item: tuple[int, Row | Rejected]) -> dict[str, Any]:
+    def work(item: tuple[int, Row | Rejected]) -> JsonObject:
         return mined_line(item[1], out, language, miners)
 
-    def ingredients(item: tuple[int, Row | Rejected], stored: dict[str, Any]) -> dict[str, Any]:
+    def ingredients(item: tuple[int, Row | Rejected], stored: JsonObject) -> JsonObject:
         return {**row_digest(item[1]), **with_corpus_position(item[0], shard)}
 
     return run_stage(
@@ -195,18 +196,18 @@ def align_corpus(
     from .alignments import align_line, textgrid_bytes
 
     study = Path(study)
-    options: dict[str, Any] = {
+    options: JsonObject = {
         "method": "textgrid" if textgrids else method,
         "textgrids": textgrids and absolute_source(textgrids),
     }
     options["aligner"] = model and f"{model.label} {model.fingerprint}"
 
-    def work(line: dict[str, Any]) -> dict[str, Any]:
+    def work(line: JsonObject) -> JsonObject:
         return align_line(
             line, study / "textgrids", method=method, model=model, textgrids=textgrids
         )
 
-    def placed(line: dict[str, Any]) -> dict[str, Any]:
+    def placed(line: JsonObject) -> JsonObject:
         times = textgrid_bytes(textgrids, line["key"]) if textgrids else line.get("words")
         return {
             "of": digest([line["text"], line["language"], REVISION if times is None else times])

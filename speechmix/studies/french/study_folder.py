@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...files.cache_keys import digest
+from ...files.json_files import Json, JsonObject
 from ...files.shards import WHOLE, Shard
 from ...inputs.audio.byte_ranges import file_marks
 from ...inputs.audio.loading import sound_fingerprint
@@ -29,7 +29,7 @@ from ...runs.journal.stage_lines import input_digests, kept, numbered_lines, rea
 PAIRS, WORDS, TRANSCRIPTS, EXAMPLES = "pairs.jsonl", "words.jsonl", "transcripts", "examples"
 
 
-def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[dict[str, Any]]:
+def read_aligned_lines(study: Path, shard: Shard = WHOLE) -> Iterator[JsonObject]:
     """Mined sentences that have word times, both lines in one; `words` are those of the
     alignment."""
     placed = kept(study / WORDS, shard)
@@ -68,14 +68,14 @@ def refuse_other_pairs(
             )
 
 
-def clip_from_line(line: dict[str, Any]) -> Clip:
+def clip_from_line(line: JsonObject) -> Clip:
     """Return the clip of a line, without words."""
     return Clip.from_file(
         line["path"], text=line["text"], language=line["language"], name=line["key"]
     )
 
 
-def recording_marks(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+def recording_marks(path: str, stored: Mapping[str, Json]) -> JsonObject:
     """Hash of a recording's sound, and its file's marks: size, times of change, place on the disk.
 
     A file with the marks of a stored line is still the same and is not read again: times of change
@@ -93,17 +93,17 @@ def recording_marks(path: str, stored: Mapping[str, Any]) -> dict[str, Any]:
         return {"sound": None, "file": marks}
 
 
-def transcript_digest(line: Mapping[str, Any]) -> str:
+def transcript_digest(line: Mapping[str, Json]) -> str:
     """Hash of what a transcript is of: text, language, and the sound that the words were placed
     in."""
     return digest([line["text"], line["language"], line.get("sound")])
 
 
-def corpus_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
+def corpus_line(study: Path, row: Row | Rejected) -> JsonObject:
     """Line of a row whose pairs nobody asked for."""
     if isinstance(row, Rejected):
         return {"why": row.why, "reason": row.reason}
-    line: dict[str, Any] = {
+    line: JsonObject = {
         "key": row.name,
         "text": row.text,
         "language": row.meta.get("language") or "fr",
@@ -112,7 +112,7 @@ def corpus_line(study: Path, row: Row | Rejected) -> dict[str, Any]:
     return line if row.words is None else {**line, "words": [word.as_list() for word in row.words]}
 
 
-def corpus_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
+def corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
     from ...adapters.generation.word_positions import places_in_text
@@ -148,7 +148,7 @@ def corpus_pair(row: Row, pair: dict[str, Any]) -> dict[str, Any]:
         [place for of_word in cues for place in of_word],
         len(cues[0]) > 1,
     )
-    ranges: dict[str, Any] = {"cue": first, "target": target[0]}
+    ranges: JsonObject = {"cue": first, "target": target[0]}
     spelled = (GAP if joined_cue else " ").join(
         row.text[slice(*place)] for place in (first, *further)
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from .tags import PARTS_OF_SPEECH
 
-TomlTable: TypeAlias = dict[str, Any]
+TomlTable: TypeAlias = JsonObject
 AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from ...files.names import same_file
 from ...files.shards import WHOLE, Shard
 from ...runs.journal.stage_journal import LeftOut, run_stage
@@ -87,7 +88,7 @@ def transcribe_corpus(
         }
         items = ((line["key"], line) for line in read_aligned_lines(study, shard))
 
-        def work(line: dict[str, Any], model: Model = model) -> dict[str, Any]:
+        def work(line: JsonObject, model: Model = model) -> JsonObject:
             if recording_marks(line["path"], {})["sound"] != line["sound"]:
                 raise LeftOut(
                     "other recording",
@@ -95,7 +96,7 @@ def transcribe_corpus(
                 )
             return transcribe_line(model, line, max_tokens=max_tokens)
 
-        def heard(line: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+        def heard(line: JsonObject, stored: JsonObject) -> JsonObject:
             """What decides a transcript and its errors: text, language, and the sound, now and when
             its words were placed."""
             return {

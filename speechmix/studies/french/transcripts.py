@@ -10,10 +10,11 @@ hyphens, the apostrophe's form and figures against words make no difference, acc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...adapters.generation.transcription import transcribe
 from ...errors import InputError, MissingExtraError
+from ...files.json_files import JsonObject
 from .language.spoken import written_words
 from .study_folder import clip_from_line
 
@@ -113,7 +114,7 @@ def normalized_words(text: str) -> list[tuple[str, Range]]:
     ]
 
 
-def transcribe_line(model: Model, line: dict[str, Any], *, max_tokens: int = 200) -> dict[str, Any]:
+def transcribe_line(model: Model, line: JsonObject, *, max_tokens: int = 200) -> JsonObject:
     """Transcribe one line; return what the stage keeps: transcript, errors, words, wer, tokens.
 
     Raises
