@@ -168,6 +168,14 @@ def test_names_of_kinds_are_checked(kind):
         register_kind(ResultKind("ablation", word_lengths))
 
 
+def test_knock_out_says_what_a_clip_lacks(tmp_path):
+    clip = CLIPS[0].replace(cue=None, target=None, foil=None)
+    run = compute_kinds(load_model(), [clip, CLIPS[1]], tmp_path, ["knock_out"], **QUIET)
+    assert run.done == 1
+    assert [left["clip"] for left in run.skipped] == [clip.name]
+    assert "target" in run.skipped[0]["reason"]
+
+
 def test_knock_out_in_a_run_is_that_of_the_function(tmp_path):
     import speechmix
 

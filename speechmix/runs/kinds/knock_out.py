@@ -7,10 +7,9 @@ from .result_kind import Result, ResultItem, ResultKind
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
-    """Of a clip with words and a target, and a model that writes; options are those of `knock_out`."""
-    model, clip = item.model, item.clip
-    writes = model.can_spell and model.prefix.task == "transcribe" and not item.is_partial_twin
-    if not writes or not clip.words or clip.target is None:
+    """Of models that write transcripts; a clip without target fails, and the run says why."""
+    model = item.model
+    if not model.can_spell or model.prefix.task != "transcribe" or item.is_partial_twin:
         return None
     return {**item.ingredients, **item.options}
 
