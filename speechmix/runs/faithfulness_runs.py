@@ -1,5 +1,4 @@
-"""A trial of measures over many clips: judged clip by clip into a journal, resumable, alone or in
-shards.
+"""Faithfulness of measures over many clips, clip by clip into a journal; resumable, in shards.
 
 In: a model, clips, options, a folder (it may be that of a run). Out: in the folder
 

@@ -1,5 +1,4 @@
-"""What an audio language model is asked about a clip, and what it answers: a prompt with the sound,
-and an answer behind it.
+"""Prompt of an audio language model with the sound of a clip, and its answer.
 
     <|im_start|>user Audio 1: <|audio_bos|> sound <|audio_eos|> Transcribe the speech. <|im_end|> <|im_start|>assistant ANSWER
 
