@@ -24,7 +24,7 @@ from .results.part_files import Owner
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
 from .results.tidy_tables import facts_of
-from .word_times import MOST_TEXTGRIDS, WORDS, keep_textgrid, load_or_align
+from .word_times import MOST_TEXTGRIDS, WORDS, load_or_align, write_aligned_textgrid
 
 Item = TypeVar("Item")
 Skip = Callable[[str, object], None]
@@ -66,7 +66,7 @@ class AlignedClips:
         self._aligner, self._method, self._needs_words = aligner, method, needs_words
         self._is_run = not job
 
-    def kept(
+    def align_all(
         self, skip: Skip, report: Callable[[str], None], progress: Progress
     ) -> tuple[list[Clip], list[str]]:
         """Clips of the shard that can be scored, and their part files below the run's folder."""
@@ -113,7 +113,7 @@ class AlignedClips:
             return clip, []
         aligned, key, is_new = load_or_align(results, clip, self._aligner, self._method)
         if self._is_run and len(self._clips) <= MOST_TEXTGRIDS:
-            keep_textgrid(self._folder, aligned, replace=is_new)
+            write_aligned_textgrid(self._folder, aligned, replace=is_new)
         return aligned, [key]
 
     @staticmethod

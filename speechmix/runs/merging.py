@@ -32,7 +32,7 @@ from .results.run_folder import CONTRIBUTIONS, RunFolder
 from .results.run_times import write_times
 from .results.table_writer import TableWriter
 from .results.tidy_tables import table_of_facts
-from .word_times import WORDS, placed
+from .word_times import WORDS, with_stored_words
 
 FACTS = "facts"  # kind of result: the row of the clip table
 _CLIPS_AT_ONCE = 1_000
@@ -159,7 +159,7 @@ class _Merged:
     def clips(self) -> list[Clip]:
         """The clips that were not dropped, with their words."""
         return [
-            placed(clip, self._words[clip.name])
+            with_stored_words(clip, self._words[clip.name])
             if clip.words is None and clip.name in self._words
             else clip
             for clip in self.all_clips

@@ -37,7 +37,7 @@ from .results.run_parts import checked_part
 FEW_CLIPS = 1_000  # a run of no more is always gone through
 
 
-def told_of(
+def shard_fingerprint(
     asked_of_all: str,
     question: MixRequest,
     clips: Sequence[Clip],
@@ -89,7 +89,7 @@ def figure_marks(folder: RunFolder, marker: Marker, drawn: Iterable[Clip]) -> di
     }
 
 
-def stands(
+def is_unchanged(
     folder: RunFolder,
     shard: Shard,
     marker: Marker,
@@ -130,9 +130,9 @@ def stands(
         return False
     with Results(folder, Owner(), shard, report) as of_clips:
         remember_recordings(of_clips)
-    if marker.told != told_of(asked_of_all, question, clips, _known_sound) or not _files_fit(
-        folder, marker, drawn
-    ):
+    if marker.told != shard_fingerprint(
+        asked_of_all, question, clips, _known_sound
+    ) or not _files_fit(folder, marker, drawn):
         return False
     return all(
         _owner_of(model) == owner for model, (owner, _) in zip(models, marker.models, strict=True)

@@ -23,7 +23,7 @@ from .results.part_files import Owner, opened_part
 from .results.run_folder import SCORES, RunFolder
 from .results.run_parts import sweep
 from .results.run_times import RunTimes
-from .resume import figure_marks, stands, told_of
+from .resume import figure_marks, is_unchanged, shard_fingerprint
 from .scored_run import Run
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class StartedJob:
         )
 
     @property
-    def _own_clips(self) -> list[Clip]:
+    def _shard_clips(self) -> list[Clip]:
         return [clip for clip in self.job.clips if self.shard.holds(clip.name)]
 
     @property
@@ -101,13 +101,13 @@ class StartedJob:
     def is_up_to_date(self) -> bool:
         """Whether an earlier start has done all this, of very many clips; then its tables are written."""
         former, job = Marker.read(self.folder, self.shard), self.job
-        if former is None or not stands(
+        if former is None or not is_unchanged(
             self.folder,
             self.shard,
             former,
             self.request_hash,
             job.question,
-            self._own_clips,
+            self._shard_clips,
             job.models,
             self.run.skipped,
             self._drawn_clips,
@@ -140,7 +140,7 @@ class StartedJob:
         )
         self.times = RunTimes(folder, shard, exact=job.profile)
         with self.times.timed_phases():
-            self.ready, marker.clips = aligned.kept(run.skip, job.report, job.progress)
+            self.ready, marker.clips = aligned.align_all(run.skip, job.report, job.progress)
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
         drawn = frozenset(clip.name for clip in job.drawn_clips)
         self.request = RunRequest(job.kinds, drawn, job.twin_clips, snapshots, job.name)
@@ -150,8 +150,8 @@ class StartedJob:
             with self.times.timed_phases():
                 self._draw()
             hashes = {name: snapshot.audio_hash for name, snapshot in snapshots.items()}
-            own, hash_of = self._own_clips, lambda clip: hashes.get(clip.name)
-            marker.told = told_of(self.request_hash, job.question, own, hash_of)
+            own, hash_of = self._shard_clips, lambda clip: hashes.get(clip.name)
+            marker.told = shard_fingerprint(self.request_hash, job.question, own, hash_of)
             if marker.told:
                 marks = figure_marks(folder, marker, self._drawn_clips)
                 marker.figures = {name: list(mark) for name, mark in marks.items()}

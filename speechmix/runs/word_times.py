@@ -42,9 +42,9 @@ def load_or_align(
     aligner, method
         Of `speechmix.align`.
     """
-    key = Key(clip.name, WORDS, _question(clip, aligner, method))
+    key = Key(clip.name, WORDS, _words_hash(clip, aligner, method))
     if key in results:
-        return placed(clip, results.row(key)["content"]), key, False
+        return with_stored_words(clip, results.row(key)["content"]), key, False
     aligned = _quietly_aligned(clip, aligner, method)
     content: JsonObject = {
         "alignment": aligned.alignment,
@@ -60,7 +60,7 @@ def _stored(word: Word) -> JsonObject:
     return {name: value for name, value in asdict(word).items() if value or name != "pieces"}
 
 
-def placed(clip: Clip, content: str) -> Clip:
+def with_stored_words(clip: Clip, content: str) -> Clip:
     """Return a clip with the words that are kept of it.
 
     Raises
@@ -78,7 +78,7 @@ def placed(clip: Clip, content: str) -> Clip:
         ) from error
 
 
-def keep_textgrid(folder: RunFolder, clip: Clip, *, replace: bool) -> None:
+def write_aligned_textgrid(folder: RunFolder, clip: Clip, *, replace: bool) -> None:
     """Write the TextGrid of an aligned clip; one that is there, which a hand may have corrected,
     only to be replaced."""
     path = folder.words / f"{clip.name}.TextGrid"
@@ -94,7 +94,7 @@ def _quietly_aligned(clip: Clip, aligner: Model | None, method: str) -> Clip:
         return align(clip, model=aligner, method=method)
 
 
-def _question(clip: Clip, aligner: Model | None, method: str) -> str:
+def _words_hash(clip: Clip, aligner: Model | None, method: str) -> str:
     """Hash of what decides where the words are."""
     clip_says = {name: clip.ingredients[name] for name in ("sound", "text", "language")}
     return digest(

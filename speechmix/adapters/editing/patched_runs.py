@@ -181,7 +181,7 @@ class _Growing:
         # Row in the batch of each patch; 0 is the clean run.
         self._rows = list(enumerate(patches, start=1))
         # Runs that packed states hold.
-        self._heard = 1 + sum(patch.stack == "encoder" for patch in patches)
+        self._encoder_run_count = 1 + sum(patch.stack == "encoder" for patch in patches)
         self._undo = undo
         # Open while an attention module runs whose values are changed.
         self._changing = undo.enter_context(ExitStack())
@@ -209,7 +209,7 @@ class _Growing:
             module: nn.Module, args: HookArguments, kwargs: HookKeywords
         ) -> tuple[HookArguments, HookKeywords]:
             entered, kwargs = arguments_by_name(module, args, kwargs)
-            hidden = unpack_states(entered, self._heard)
+            hidden = unpack_states(entered, self._encoder_run_count)
             memory = kwargs.get("encoder_hidden_states")
             sources = {"cross": hidden if memory is None else memory}
             self.lengths |= {name: sources.get(name, hidden).shape[1] for name in names}
@@ -243,7 +243,7 @@ class _Growing:
     ) -> None:
         def before(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
             states = arguments_by_name(module, args, kwargs)[0]
-            by_runs = unpack_states(states, self._heard)
+            by_runs = unpack_states(states, self._encoder_run_count)
             own_heads = heads if attention.needs_eager else None
             packed = by_runs.shape[1] if states.ndim == 2 else 0
             self._changing.enter_context(

@@ -25,7 +25,7 @@ from ...mixing.passes.logit_contributions import check_splits_logits
 from ...mixing.passes.request import TEXT_UNITS
 from .perturbations import name_and_fills, perturbation_named
 from .scores import CURVE_METRICS, METRICS, SOFT_METRICS
-from .to_output import check_taking_away, takes_away
+from .to_output import check_removal_measure, is_removal_measure
 from .words import AGGREGATIONS, DRAWS, EACH_LAYER, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
 
 if TYPE_CHECKING:
@@ -187,8 +187,8 @@ def resolve_measures(
     else:
         names = [measures] if isinstance(measures, str) else list(measures)
         for name in names:
-            if to_output and takes_away(name):
-                check_taking_away(name)
+            if to_output and is_removal_measure(name):
+                check_removal_measure(name)
             elif not (to_output and measure_facts(name).scope == "logit"):
                 _check_ranks_words(model, name)
     facts = {name: measure_facts(name_and_fills(name)[0]) for name in names}

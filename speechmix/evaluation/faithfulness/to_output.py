@@ -40,20 +40,24 @@ if TYPE_CHECKING:
 
 def goes_to_output(measure: str) -> bool:
     """Whether a measure explains the margin itself; maps of layers do not."""
-    return takes_away(measure) or measure_facts(measure).objective
+    return is_removal_measure(measure) or measure_facts(measure).objective
 
 
-def takes_away(measure: str) -> bool:
+def is_removal_measure(measure: str) -> bool:
     """Whether a measure is built of removals, as judges are."""
     facts = find_facts(name_and_fills(measure)[0])
     return facts is not None and facts.scope == "removal"
 
 
-def check_taking_away(measure: str) -> None:
+def check_removal_measure(measure: str) -> None:
     """Raise `InputError` unless it is a measure of scope "removal", by itself or with one fill, as
     "shapley (room)"."""
     fills = name_and_fills(measure)[1]
-    if not takes_away(measure) or len(fills) > 1 or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}:
+    if (
+        not is_removal_measure(measure)
+        or len(fills) > 1
+        or set(fills) - {*SOUND_FILLS, *TOKEN_FILLS}
+    ):
         raise InputError(
             f"expected {' or '.join(measure_names('removal'))}, or with one fill of "
             f"{', '.join((*SOUND_FILLS, *TOKEN_FILLS))}, as 'shapley (room)'; found {measure!r}"
@@ -71,7 +75,7 @@ def same_removal(measure: str, judge: str) -> bool:
     """
     fills, judged = name_and_fills(measure)[1], name_and_fills(judge)[1]
     of_side = {"sound": SOUND_FILLS, "text": TOKEN_FILLS}.get(side_of(judge), ())
-    return takes_away(measure) and any(fill in (judged or of_side) for fill in fills)
+    return is_removal_measure(measure) and any(fill in (judged or of_side) for fill in fills)
 
 
 def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
@@ -89,7 +93,7 @@ def output_scores(decision: Decision, measure: str) -> Iterator[WordScores]:
     InputError
         If the measure is not defined for the model, or nothing can take the place of words.
     """
-    of_side = _by_removals if takes_away(measure) else _of_margin
+    of_side = _by_removals if is_removal_measure(measure) else _of_margin
     for stack, name, values in of_side(decision, measure):
         if len(values):
             yield WordScores(stack, name, TO_THE_OUTPUT, None, values)

@@ -166,7 +166,7 @@ def _planted_models(
     cases_tried = cases() if names is None else [case_named(name) for name in names]
     seeds = list(seeds)
     for family in FAMILIES if families is None else families:
-        for case, stack in _places(cases_tried, family):
+        for case, stack in _cases_with_stacks(cases_tried, family):
             for seed in seeds:
                 planted = plant_case(
                     case.name,
@@ -179,7 +179,7 @@ def _planted_models(
                 yield planted, seed
 
 
-def _places(cases_tried: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
+def _cases_with_stacks(cases_tried: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
     if family not in FAMILIES:
         raise InputError(f"family should be one of {', '.join(FAMILIES)}, found {family!r}")
     for stack in FAMILIES[family].stacks:

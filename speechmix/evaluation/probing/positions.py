@@ -121,7 +121,7 @@ def states_at(
     for stack in names:
         for position in positions:
             try:
-                places[stack, position] = _places(view, stack, position)
+                places[stack, position] = _position_indices(view, stack, position)
             except InputError as error:
                 missing[stack, position] = str(error)
     if not places:
@@ -142,7 +142,7 @@ def states_at(
     return States(at, missing)
 
 
-def _places(view: View, stack: str, position: Position) -> list[int]:
+def _position_indices(view: View, stack: str, position: Position) -> list[int]:
     """Frames or token positions of a position in a stack.
 
     Raises

@@ -77,7 +77,7 @@ def arrow_rows(data: HubData, audio: str) -> Iterator[StoredRow]:
                         yield StoredRow(cells, _named(name, cells))
                     continue
                 encoded = recordings.field("bytes")
-                places = _places(encoded, whole)
+                places = _byte_ranges(encoded, whole)
                 for row, (cells, name) in enumerate(
                     zip(others, recordings.field("path").to_pylist(), strict=True)
                 ):
@@ -127,7 +127,7 @@ def _holds_names(kind: ArrowObject, audio: str, file: str) -> bool:
     )
 
 
-def _places(encoded: ArrowObject, whole: ArrowObject) -> list[tuple[int, int]] | None:
+def _byte_ranges(encoded: ArrowObject, whole: ArrowObject) -> list[tuple[int, int]] | None:
     """First byte in the file, and number of bytes, of each recording; None if the array does not
     lie in the file."""
     import pyarrow as pa

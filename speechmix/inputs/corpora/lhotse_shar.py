@@ -92,7 +92,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
     number = 0
     for shard, tar in zip(shards, tars, strict=True):
         problems: list[Rejected] = []
-        places = _places(tar, problems)
+        places = _member_ranges(tar, problems)
         cuts = (deserialize_item(json.loads(line)) for line in bounded_lines(shard) if line.strip())
         while (cut := _next_cut(cuts, shard, problems)) is not None:
             number += 1
@@ -109,7 +109,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
         yield from problems
 
 
-def _places(tar: Path, problems: list[Rejected]) -> Places:
+def _member_ranges(tar: Path, problems: list[Rejected]) -> Places:
     """Where the recordings of a shard are."""
     places: Places = defaultdict(deque)
     try:

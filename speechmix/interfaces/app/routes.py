@@ -106,7 +106,7 @@ class App:
             case "POST", "api", "save":
                 return self._saved(request)
             case "POST", "api", "jobs":
-                return self._job_taken(request)
+                return self._start_job(request)
             case "GET", "api", "jobs":
                 return self._watched(request)
             case "GET", "api", "jobs", name:
@@ -163,7 +163,7 @@ class App:
             )
         return _download(_DIRECT[form](requested_clip(self.session, asked)))
 
-    def _job_taken(self, request: Request) -> Response:
+    def _start_job(self, request: Request) -> Response:
         asked = _asked(request)
         kind = asked.get("kind")
         if not isinstance(kind, str) or kind not in tasks.KINDS:

@@ -134,7 +134,7 @@ class GradientPass:
         been computed."""
         if not self.together.objectives:
             return
-        values = self.together.values_taken(self.place)
+        values = self.together.source_values(self.place)
         broken = next((array for array in to_host(values) if not np.isfinite(array).all()), None)
         if broken is not None:
             raise InputError(
@@ -261,7 +261,7 @@ class SharedPasses:
         with replaced_states(self.model, {stack: [layer]}, lambda *_: states):
             return self._values(inputs, range(len(self.objectives)) if places is None else places)
 
-    def values_taken(self, place: int) -> list[Tensor]:
+    def source_values(self, place: int) -> list[Tensor]:
         """What an objective was, each time since this was last asked."""
         values, self._taken[place] = self._taken[place], []
         return values

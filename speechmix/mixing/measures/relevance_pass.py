@@ -113,7 +113,7 @@ class RelevanceRules(TorchFunctionMode):
         self._hooks.close()
 
     def _set_hooks(self) -> None:
-        place_of = dict(_places(self._model))
+        place_of = dict(_modules_with_layers(self._model))
         for module, (stack, layer) in place_of.items():
             if layer is not None and module is self._model.stacks[str(stack)].layers[layer].module:
                 self._hook(module.register_forward_pre_hook, self._entering(stack, layer))
@@ -277,7 +277,7 @@ def _attention_again(*states: Tensor, **options: Any) -> Tensor:
     return attended
 
 
-def _places(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
+def _modules_with_layers(model: Model) -> Iterator[tuple[nn.Module, tuple[str | None, int | None]]]:
     """Modules of layers, and final norms in front of the head, with where they are."""
     for stack in model.stacks.values():
         if stack.name == "cross":

@@ -47,7 +47,9 @@ class View(ABC):
         self._encoder = None if question.spans is None else checked_spans(question.spans)
         self._decoder: list[Span] | None = None  # of a model that has a decoder alone
         self._target_rows: dict[str, list[Span]] = {}
-        self._heard: list[Span] = []  # units of the sound in the decoder of an audio language model
+        self._sound_spans: list[
+            Span
+        ] = []  # units of the sound in the decoder of an audio language model
 
     @property
     @abstractmethod
@@ -147,7 +149,7 @@ class View(ABC):
         if stack == "decoder" and self._decoder is not None:
             return self._decoder, self._decoder
         if stack == "decoder" and self.prepared.audio_tokens is not None:
-            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._heard)
+            return self.prepared.audio_tokens.units(self.prepared.decoder_tokens, self._sound_spans)
         encoder = self._encoder or []
         targets = encoder if stack == "encoder" else self.prepared.decoder_tokens.targets()
         sources = self.prepared.decoder_tokens.sources() if stack == "decoder" else encoder

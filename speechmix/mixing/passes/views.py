@@ -78,7 +78,7 @@ class ClipView(View):
         )
         if heard is not None and "decoder" in stacks:
             spans_on = partial(audio_spans, self.item, request=self._question)
-            self._heard = (
+            self._sound_spans = (
                 heard.of_frames(self._encoder) if self._encoder else heard.of_clip(grid, spans_on)
             )
         self._encoder = self._encoder or audio_spans(self.item, grid, self._question)
@@ -156,7 +156,9 @@ class InputsView(View):
             self._label_tokens()
         elif self.prepared.audio_tokens is not None and "decoder" in stacks:
             heard = self.prepared.audio_tokens
-            self._heard = heard.of_frames(self._encoder) if self._encoder else heard.each_window()
+            self._sound_spans = (
+                heard.of_frames(self._encoder) if self._encoder else heard.each_window()
+            )
 
     def provenance(self) -> JsonObject:
         return {

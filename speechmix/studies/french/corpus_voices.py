@@ -84,12 +84,14 @@ class CorpusVoices:
         if path.is_file():
             return SpeakerVoice.load(path)
         lines = (self._former.line_of(key) for _, key, _ in self._learnt_from(speaker, part))
-        voice = learn(frames_by_sound(_heard(line) for line in lines if line is not None))
+        voice = learn(
+            frames_by_sound(_recording_and_words(line) for line in lines if line is not None)
+        )
         if voice is not None:
             voice.save(path)
         return voice
 
 
-def _heard(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
+def _recording_and_words(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
     clip = Clip.from_file(line["path"], name=line["key"])
     return listen(clip.audio(16_000), 16_000), [Word(*phoneme) for phoneme in line["phonemes"]]

@@ -220,7 +220,7 @@ def _pair(
     if template.tenses and partner.tense and partner.tense not in template.tenses:
         return "tense is excluded by the template"
     number = "" if template.meanings else agreement[-1]
-    audible, liaison = _heard(template, form, partner.contrast, tokens, link)
+    audible, liaison = _audible_difference(template, form, partner.contrast, tokens, link)
     numeral, attractor = _between(tokens, link, number, lexicon)
     return HomophonePair(
         template=template.name,
@@ -255,7 +255,7 @@ def _written_like(foil: str, target: str) -> str:
     return foil[0].upper() + foil[1:] if target[0].isupper() else foil
 
 
-def _heard(
+def _audible_difference(
     template: Template, form: CueForm, contrast: str, tokens: list[Token], link: Link
 ) -> tuple[bool, bool]:
     """Whether the cue's sound tells, and whether a liaison at the target's onset may."""

@@ -46,7 +46,7 @@ class SelectionCounts:
         self.character_error_rates: dict[str, float] = dict.fromkeys(
             models, 0.0
         )  # summed over all transcribed clips
-        self._heard: dict[str, str] = {}
+        self._clip_of_model: dict[str, str] = {}
         lost: set[str] = set()
         for line in lines(study / WORDS):
             if "why" in line:
@@ -97,8 +97,8 @@ class SelectionCounts:
     def judge(self, model: str, clip: str, spelled: JsonObject, wrong: list[str]) -> None:
         """Note whether a model spelled a pair right, and, once a clip, its errors."""
         counter = self.models[model]
-        if self._heard.get(model) != clip:
-            self._heard[model] = clip
+        if self._clip_of_model.get(model) != clip:
+            self._clip_of_model[model] = clip
             counter.update(clips=1, errors=spelled["errors"], words=spelled["words"])
         counter.update(
             pairs=1,

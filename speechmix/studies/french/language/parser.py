@@ -97,7 +97,7 @@ def _noun_of(tokens: list[Token], kinds: list[WordKind], index: int) -> int | No
             return None
         if word.degree:
             compared = True
-        elif not _is_passed_over(word, next_word, bits, first=at == after):
+        elif not _is_skipped(word, next_word, bits, first=at == after):
             if word.function:
                 return at if word.key in ("son", "ton") and bits & 1 else None
             if not _is_modifier(word, next_word, bits, compared):
@@ -183,7 +183,7 @@ def _is_object(kinds: list[WordKind], index: int, after: int) -> bool:
     return following.finite > 5 * nominal
 
 
-def _is_passed_over(word: WordKind, following: WordKind | None, bits: int, *, first: bool) -> bool:
+def _is_skipped(word: WordKind, following: WordKind | None, bits: int, *, first: bool) -> bool:
     """Whether the word is neither noun nor adjective, but may stand before them: a number, très,
     et."""
     if word.counted:
