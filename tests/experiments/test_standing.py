@@ -24,13 +24,13 @@ QUIET = {"figures": 0, "progress": False, "report": lambda line: None}
 def gone_through(monkeypatch):
     """Counts starts that go through their clips."""
     monkeypatch.setattr(standing, "FEW_CLIPS", 0)
-    starts, kept = [], AlignedClips.kept
+    starts, align_all = [], AlignedClips.align_all
 
     def counted(self, *arguments):
         starts.append(1)
-        return kept(self, *arguments)
+        return align_all(self, *arguments)
 
-    monkeypatch.setattr(AlignedClips, "kept", counted)
+    monkeypatch.setattr(AlignedClips, "align_all", counted)
     return starts
 
 
