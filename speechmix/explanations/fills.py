@@ -154,18 +154,17 @@ def default_text_fills(model: Model) -> tuple[Fill, ...]:
             if id_of_fill(model, name) is not None
         ]
     distinct = list({fill.token: fill for fill in reversed(fills)}.values())[::-1]
-    if model.converses:  # where a token is left out, positions of the sound would move
-        return tuple(distinct[: _TOKENS_BY_DEFAULT + 1])
-    return (*distinct[:_TOKENS_BY_DEFAULT], _removal())
+    if model.capabilities.can_shorten_text:
+        return (*distinct[:_TOKENS_BY_DEFAULT], _removal())
+    return tuple(distinct[: _TOKENS_BY_DEFAULT + 1])
 
 
 def _text_fill(model: Model, name: str) -> Fill:
     if name == REMOVE:
-        if model.converses:
-            raise InputError(
-                f"token_fill={name!r}: in {model.name} the positions of the sound would move; name "
-                "a token"
-            )
+        model.refuse_audio_tokens(
+            f"token_fill={name!r}: in {model.name} the positions of the sound would move; name a "
+            "token"
+        )
         return _removal()
     if name in _SPECIAL_TOKENS:
         token = id_of_fill(model, name)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..adapters.transformers_types import ModelOutput
-from ..interventions.removals import DECODER_IDS, SOUND, TEXT_IDS, Removal
+from ..interventions.removals import SOUND, TEXT_IDS, Removal
 from ..interventions.runner import Reader, run_interventions
 from ..mixing.measures.token_objectives import token_logits
 from .fills import REMOVE, Fill
@@ -39,7 +39,7 @@ def removals_of(
         One for each side that the sources are of.
     """
     model, by_side = writing.model, {fill.side: fill for fill in fills if fill is not None}
-    generated = DECODER_IDS if "cross" in model.stacks else TEXT_IDS
+    generated, by_name = model.capabilities.generated_input, model.capabilities.can_shorten_text
     sides = {"sound": SOUND, "read": TEXT_IDS, "asked": TEXT_IDS, "written": generated}
     units: dict[str, list[int]] = {}
     for source in (writing.sources[index] for index in sources):
@@ -47,14 +47,14 @@ def removals_of(
         here = (source.source.index,) if is_sound else source.source.positions
         units.setdefault(sides[source.side], []).extend(here)
     return tuple(
-        Removal(side, tuple(here), _fill_of_tokens(by_side["text"], converses=model.converses))
+        Removal(side, tuple(here), _fill_of_tokens(by_side["text"], by_name=by_name))
         if side != SOUND
         else Removal(side, tuple(here), by_side["sound"].name)
         for side, here in units.items()
     )
 
 
-def _fill_of_tokens(fill: Fill, *, converses: bool) -> str | int:
+def _fill_of_tokens(fill: Fill, *, by_name: bool) -> str | int:
     """A fill as `Removal` takes it. Only padding goes by its name: it is left out of the attention,
     too.
 
@@ -62,7 +62,7 @@ def _fill_of_tokens(fill: Fill, *, converses: bool) -> str | int:
     """
     if fill.token is None:
         return REMOVE
-    return fill.name if fill.name == "pad" and not converses else fill.token
+    return fill.name if fill.name == "pad" and by_name else fill.token
 
 
 def read_without(

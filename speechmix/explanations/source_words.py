@@ -28,7 +28,7 @@ def find_source_words(
 ) -> tuple[tuple[Word, ...], Clip]:
     """What was said (nothing, where nobody says it, or nobody asked), and the clip with words that
     can be taken away."""
-    if model.converses and not (model.prompt.transcribes and model.prompt.answer is None):
+    if model.prompt.answer is not None or not model.prompt.transcribes:
         if clip.words is None:
             clip = align(clip, model=aligner or model, method=method)
         return (), clip

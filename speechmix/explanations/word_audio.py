@@ -36,7 +36,7 @@ def own_sounds(
     """
     owned = np.zeros((len(choices), len(writing.sources)), dtype=bool)
     clip = writing.decision.item
-    if not isinstance(clip, Clip) or not _transcribes(writing):
+    if not isinstance(clip, Clip) or not writing.model.transcribes:
         return owned
     spoken = [index for index, word in enumerate(clip.words or ()) if word.text != SILENCE]
     segment_of = _segments(writing.words, [(clip.words or ())[index].text for index in spoken])
@@ -55,14 +55,6 @@ def own_sounds(
         if segment is not None and segment < len(spoken) and spoken[segment] in place_of:
             owned[row, place_of[spoken[segment]]] = True
     return owned
-
-
-def _transcribes(writing: Writing) -> bool:
-    """Whether what is written are the words of the sound."""
-    model = writing.model
-    if model.converses:
-        return model.prompt.transcribes
-    return writing.by_frame or model.prefix.task != "translate"
 
 
 def _segments(written: Sequence[str], spoken: Sequence[str]) -> Mapping[int, int]:

@@ -161,12 +161,12 @@ def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Deci
             f"{item.name}: ablation needs text, words with times, a cue (or source=), a target and "
             "its foil"
         )
+    refusal = (
+        f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor"
+    )
+    model.refuse_audio_tokens(
+        f"{refusal}; of an audio language model ask knock_out or ablate_input"
+    )
     if model.hears and not model.can_spell:
-        instead = (
-            "; of an audio language model ask knock_out or ablate_input" if model.converses else ""
-        )
-        raise InputError(
-            f"{model.label} cannot spell: ablation needs a CTC or language-model head and the "
-            f"processor{instead}"
-        )
+        raise InputError(refusal)
     return Decision.of(model, item)

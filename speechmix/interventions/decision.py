@@ -205,19 +205,19 @@ class Decision:
         self, inputs: Mapping[str, Tensor], read: Callable[[ModelOutput], Tensor]
     ) -> Tensor:
         """What is read of the model's output on other inputs, perhaps of many runs."""
-        options = {"use_cache": False} if "decoder" in self.model.stacks else {}
+        run = self.model.run_with_head
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
             if ENCODED in inputs:
-                options["encoder_outputs"] = wrap_encoder_states(inputs.pop(ENCODED))
+                states = wrap_encoder_states(inputs.pop(ENCODED))
                 with heard_once(self.model):
-                    return read(self.model.module(**inputs, **options, return_dict=True))
-            return read(self.model.module(**inputs, **options, return_dict=True))
+                    return read(run(inputs, encoder_outputs=states))
+            return read(run(inputs))
 
     @property
     def can_share_sound(self) -> bool:
         """Whether many runs can share what an encoder makes of a sound."""
-        return self.model.hears and _IDS in self.prepared.inputs
+        return self.model.capabilities.has_shared_features and _IDS in self.prepared.inputs
 
     @property
     def is_encoded(self) -> bool:
@@ -282,7 +282,7 @@ class Decision:
 def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
     """Every frame of prepared audio by itself; None for other items, whose words or tokens are the
     sources."""
-    if not model.hears or model.converses or not isinstance(item, Mapping):
+    if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
         return None
     sound, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
     n_samples = sound.shape[-1] if rows is None else rows[0] * sound.shape[1] + rows[1]

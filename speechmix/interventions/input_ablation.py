@@ -13,7 +13,7 @@ from ..mixing.maps.decision_map import DecisionMap
 from .audio_removal import SOUND_FILLS
 from .decision import Decision
 from .knock_out import decision_map_of, place_of
-from .removals import DECODER_IDS, SOUND, TEXT_IDS, Removal
+from .removals import SOUND, Removal
 from .runner import run_interventions
 from .token_removal import TOKEN_FILLS, token_fills
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.view import Item
 
-_VERBS = {"sound": "silence", "text": "blank", "both": "silence and blank"}
+SIDE_VERBS = {"sound": "silence", "text": "blank", "both": "silence and blank"}
 
 
 def ablate_input(
@@ -94,7 +94,7 @@ def ablate_input(
                     raise
                 warnings.warn(f"left out: {error}", stacklevel=2)
                 continue
-            name = f"{_VERBS[side]} ({fill})"
+            name = f"{SIDE_VERBS[side]} ({fill})"
             rows += [place_of(decision, name, "input", float("nan"), source) for source in sources]
     if not rows:
         raise InputError(
@@ -105,24 +105,21 @@ def ablate_input(
 
 def sides_of(decision: Decision) -> list[str]:
     """What can be taken away of this item."""
-    hears = decision.model.hears and isinstance(decision.item, Clip)
-    reads = not decision.model.hears or (
-        decision.prepared.tokens is not None and not decision.model.converses
-    )
-    return [
-        *(["sound"] if hears else []),
-        *(["text"] if reads else []),
-        *(["both"] if hears and reads else []),
-    ]
+    kind = decision.model.capabilities
+    is_given = {
+        "sound": isinstance(decision.item, Clip),
+        "text": kind.text_input in decision.prepared.inputs,
+    }
+    sides: list[str] = [side for side in kind.sides if is_given[side]]
+    return [*sides, "both"] if len(sides) > 1 else sides
 
 
 def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) -> list[str]:
     """What can take the place of a word on a side; of those that are asked for."""
     if side == "both":
         return ["zeros + remove"]
-    possible = SOUND_FILLS if side == "sound" else token_fills(decision.model)
     if asked is None:
-        return list(possible)
+        return list(side_fills(decision.model, side))
     unknown = set(asked) - set(SOUND_FILLS) - set(TOKEN_FILLS)
     if unknown:
         raise InputError(
@@ -132,12 +129,15 @@ def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) 
     return [fill for fill in asked if fill in (SOUND_FILLS if side == "sound" else TOKEN_FILLS)]
 
 
+def side_fills(model: Model, side: str) -> tuple[str, ...]:
+    """What can take the place of a word's sound, or of its tokens in a model's text."""
+    return SOUND_FILLS if side == "sound" else token_fills(model)
+
+
 def stack_of_side(decision: Decision, side: str) -> str:
     """The stack whose sources are the words of a side of the input."""
-    reads_by_encoder = "encoder" in decision.sources and (
-        side == "sound" or not decision.model.hears
-    )
-    return "encoder" if reads_by_encoder else "decoder"
+    stacks = decision.model.capabilities.stack_of_side.items()
+    return next((stack for name, stack in stacks if name == side), "decoder")
 
 
 def removals_of_words(
@@ -163,7 +163,5 @@ def removals_of_words(
         removals.append(Removal(SOUND, tuple(source.index for source in sources), sound_fill))
     if side != "sound":
         positions = tuple(position for source in sources for position in source.positions)
-        removals.append(
-            Removal(DECODER_IDS if decision.model.hears else TEXT_IDS, positions, token_fill)
-        )
+        removals.append(Removal(decision.model.capabilities.text_input, positions, token_fill))
     return tuple(removals)

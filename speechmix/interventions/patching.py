@@ -212,8 +212,7 @@ def _of_inputs(
     decision: Decision, donor: Decision, words: Sequence[int | Sequence[int]] | None
 ) -> DecisionMap:
     """A word's sound, or its tokens, of the other item in this item's input."""
-    stack = "encoder" if "encoder" in decision.sources else "decoder"
-    found = _pairs(decision, donor, stack, words)
+    found = _pairs(decision, donor, decision.model.capabilities.input_stack, words)
     rows = [
         place_of(decision, "patch (input)", "input", float("nan"), source) for source, _ in found
     ]

@@ -82,7 +82,7 @@ def change_inputs(
         changed |= _changed_sound(
             model, item, inputs, [removal for removal in removals if removal.side == SOUND]
         )
-    generated = DECODER_IDS if "cross" in model.stacks else TEXT_IDS
+    moves_rows = None if model.gives_labels else model.capabilities.generated_input
     for removal in removals:
         side, fill = removal.side, removal.fill
         if isinstance(fill, tuple):
@@ -90,7 +90,7 @@ def change_inputs(
             changed[side][:, list(removal.units)] = torch.tensor(fill, device=inputs[side].device)
         elif side != SOUND and isinstance(fill, str | int):
             changed, left = blanked(model, changed, removal.units, fill=fill, side=side)
-            if len(left) < inputs[side].shape[1] and side == generated and not model.classifies:
+            if len(left) < inputs[side].shape[1] and side == moves_rows:
                 rows = tuple(
                     bisect_right(left, position) - 1 for position in range(inputs[side].shape[1])
                 )
@@ -99,8 +99,7 @@ def change_inputs(
 
 def sound_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
     """Prepare the inputs that a clip's sound is in, without those of its text."""
-    inputs = model.family.prepare(model, clip, ("encoder",)).inputs
-    inputs = audio_inputs(inputs) if model.converses else inputs
+    inputs = audio_inputs(model.family.prepare(model, clip, ("encoder",)).inputs)
     return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}
 
 
@@ -126,7 +125,7 @@ def _changed_sound(
             raise InputError(f"{item.name}: expected a fill of a sound, found {removal.fill!r}")
     new = sound_inputs(model, clip)
     masks = [name for name, tensor in new.items() if not tensor.is_floating_point()]
-    if model.converses and any(not torch.equal(new[name], inputs[name]) for name in masks):
+    if TEXT_IDS in inputs and any(not torch.equal(new[name], inputs[name]) for name in masks):
         raise InputError(
             f"{item.name}: with the other's sound the clip has another length, and an audio language model another number "
             "of positions; take words of one length, or swap states or values instead"

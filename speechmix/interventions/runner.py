@@ -182,7 +182,7 @@ def _can_batch(decision: Decision) -> bool:
     """Whether inputs can run together: a causal classifier without a padding token cannot tell where each of many ends."""
     model = decision.model
     has_padding = getattr(model.text_config, "pad_token_id", None) is not None
-    return has_padding or not (model.classifies and "decoder" in model.stacks)
+    return has_padding or not (model.gives_labels and model.capabilities.label_pooling == "last")
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

@@ -136,13 +136,11 @@ def _prepared(model: Model, clip: Clip, sound_fills: Sequence[str]) -> Decision:
         raise InputError(
             f"{clip.name}: the ablation of speech needs text, words with times, a cue and a target"
         )
-    if model.converses:
-        raise InputError(
-            f"{model.name}: the published ablation is of a Whisper or a CTC model; of an audio "
-            "language model ask "
-            "speechmix.ablate_input (its sound) or speechmix.knock_out (its sound, prompt and "
-            "answer)"
-        )
+    model.refuse_audio_tokens(
+        f"{model.name}: the published ablation is of a Whisper or a CTC model; of an audio language "
+        "model ask speechmix.ablate_input (its sound) or speechmix.knock_out (its sound, prompt "
+        "and answer)"
+    )
     if unknown := set(sound_fills) - set(SOUND_FILLS):
         raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown)}")
     if not sound_fills:

@@ -31,9 +31,8 @@ from ..mixing.passes.precision import Precision
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view import Item
 from ..mixing.passes.views import make_view
-from .audio_removal import SOUND_FILLS
+from .input_ablation import SIDE_VERBS, side_fills
 from .removals import SOUND, TEXT_IDS, Removal, change_inputs
-from .token_removal import token_fills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -94,7 +93,7 @@ def state_shifts(
     >>> state_shifts(model, clip)
     MixingMap(silence (zeros), encoder: 4 layers, 2 targets x 2 sources)
     """
-    stack = "encoder" if "encoder" in model.stacks else "decoder"
+    side, stack = model.capabilities.sides[0], model.capabilities.input_stack
     question = MixRequest(units="word", layers=None if layers is None else tuple(layers))
     view = make_view(model, item, question)
     if isinstance(view.item, Clip) and not view.item.words:
@@ -105,9 +104,7 @@ def state_shifts(
     view.prepare((stack,))
     chosen = _layers(len(model.stacks[stack]), layers, stack)
     words = [span for span in view.sources(stack) if span.word is not None]
-    possible = (
-        SOUND_FILLS if model.hears else token_fills(model)[:-1]
-    )  # removing tokens moves all others
+    possible = shift_fills(model)
     if not possible:
         raise InputError(
             f"{model.name} has no token to put in a word's place: neither mask, unknown nor padding"
@@ -123,7 +120,7 @@ def state_shifts(
     scores = np.empty((len(chosen), len(words), len(words)))
     measured = distance_named(distance)
     for column, source in enumerate(words):
-        if model.hears:
+        if side == SOUND:
             removal = Removal(SOUND, (source.word or 0,), fill)
         else:
             removal = Removal(TEXT_IDS, tuple(source.positions), fill)
@@ -136,8 +133,14 @@ def state_shifts(
         scores[:, :, column] = np.stack(moved)[[layer - INPUT for layer in chosen]]
     told = map_provenance(model, view, question, Precision.of(model, question))
     told |= {"distance": distance, "fill": fill, "taken away at": where}
-    measure = f"{'silence' if model.hears else 'blank'} ({fill})"
+    measure = f"{SIDE_VERBS[side]} ({fill})"
     return MixingMap(scores, tuple(words), tuple(words), measure, stack, chosen, told)
+
+
+def shift_fills(model: Model) -> tuple[str, ...]:
+    """The fills of a word that leave every other word where it is: removing tokens moves them."""
+    fills = side_fills(model, model.capabilities.sides[0])
+    return tuple(fill for fill in fills if fill != "remove")
 
 
 def _layers(count: int, asked: Sequence[int] | None, stack: str) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
 
 TOKEN_FILLS = ("mask", "unk", "pad", "remove")
-_TEXT, _DECODER = "input_ids", "decoder_input_ids"
+_TEXT = "input_ids"
 
 
 def token_fills(model: Model) -> tuple[str, ...]:
@@ -85,15 +85,15 @@ def blank(
     item = Sentence(item) if isinstance(item, str) else item
     asked = item.cue_words if word is None else cue_words(word)
     view = make_view(model, item, MixRequest(units="word"))
-    if model.converses:
-        raise InputError(
-            f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "
-            "silence is for its sound"
-        )
+    model.refuse_audio_tokens(
+        f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "
+        "silence is for its sound"
+    )
     view.prepare(tuple(model.stacks))
-    if model.hears and view.prepared.tokens is None:
+    side = model.capabilities.text_input
+    if side not in view.prepared.inputs:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")
-    stack, side = ("decoder", _DECODER) if model.hears else (next(iter(model.stacks)), _TEXT)
+    stack = model.capabilities.stack_of_side["text"]
     held = {span.word for span in view.sources(stack)}
     if not asked or not held.issuperset(asked):
         raise InputError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..adapters.generation.generated_texts import generated_text_key
-from ..adapters.generation.transcription import transcribe
+from ..adapters.generation.transcription import needs_generated_text, transcribe
 from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.json_files import Json, JsonObject
@@ -22,7 +22,7 @@ from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.batches import clips_together, in_groups, prepare_ahead
 from .aligned_clips import Progress, shown
-from .kinds.generated_texts import WRITTEN, needs_text
+from .kinds.generated_texts import WRITTEN
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
 from .results.part_files import Owner, Part
@@ -234,7 +234,7 @@ class ModelRun:
         )
         if not transcribes or clip.name not in self._drawn:
             return None
-        if needs_text(model, clip) and (
+        if needs_generated_text(model, clip) and (
             written := model.generated_texts.get(generated_text_key(model, clip))
         ):
             return str(written.text)

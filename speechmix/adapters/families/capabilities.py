@@ -74,8 +74,9 @@ class Capabilities:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Sides of the input that words can be removed from."""
-        return tuple(self.stack_of_side)
+        """Sides of the input that words can be removed from; the text of an audio language model is
+        its prompt and answer."""
+        return ("sound",) if self.has_audio_tokens else tuple(self.stack_of_side)
 
     @property
     def stack_of_side(self) -> dict[Side, str]:
@@ -114,6 +115,17 @@ class Capabilities:
         """Name of the input that holds the tokens of the text side."""
         has_own_name = self.input_kind == "audio" and not self.has_audio_tokens
         return "decoder_input_ids" if has_own_name else "input_ids"
+
+    @property
+    def generated_input(self) -> str:
+        """Name of the input that holds the tokens that the model generates, fed to it again."""
+        return "decoder_input_ids" if self.decoder_stacks else "input_ids"
+
+    @property
+    def can_shorten_text(self) -> bool:
+        """True if tokens can be left out of the text; among tokens, positions of the audio would
+        move."""
+        return not self.has_audio_tokens
 
     @property
     def is_single_text_stack(self) -> bool:

@@ -167,8 +167,9 @@ def _rate_of(processor: Processor) -> JsonObject:
 
 
 def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The inputs that the sound is in, without those of the text."""
-    return {name: tensor for name, tensor in inputs.items() if name not in _OF_TEXT}
+    """The inputs that the sound is in, without those of a prompt around it."""
+    prompt = _OF_TEXT if "input_ids" in inputs else ()
+    return {name: tensor for name, tensor in inputs.items() if name not in prompt}
 
 
 def describe_prompt_and_answer(model: Model, prepared: Prepared) -> JsonObject:

@@ -7,7 +7,7 @@ changes.
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -16,7 +16,8 @@ from ..transformers_types import Config, FeatureExtractor, Tokenizer
 
 if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
-    from ..families.capabilities import Capabilities
+    from ..families.capabilities import Capabilities, Decoding
+    from ..generation.prompts import DecoderPrefix, Prompt
 
 
 _SPELLING = (
@@ -36,6 +37,8 @@ class ModelDescription:
     seed: int | None
     feature_extractor: FeatureExtractor
     tokenizer: Tokenizer
+    prefix: DecoderPrefix
+    prompt: Prompt
     stacks: dict[str, Stack]
 
     @property
@@ -80,6 +83,17 @@ class ModelDescription:
         """Raise `InputError` for an audio language model, whose decoder reads audio among tokens."""
         if self.capabilities.has_audio_tokens:
             raise InputError(reason)
+
+    @property
+    def transcribes(self) -> bool:
+        """True for a speech model whose text is the words of the sound: no translation, no answer."""
+        is_transcript = self.prompt.transcribes and self.prefix.task != "translate"
+        return self.capabilities.input_kind == "audio" and is_transcript
+
+    @property
+    def output_kind(self) -> Literal["labels"] | Decoding:
+        """What the model writes: labels of a text, or tokens that are predicted in this way."""
+        return "labels" if self.classifies else self.capabilities.decoding
 
     @property
     def can_spell(self) -> bool:

@@ -232,7 +232,7 @@ def deletion_curves(
 
 
 def _check_text_models(models: Sequence[Model]) -> None:
-    other = [model.name for model in models if model.hears or len(model.stacks) > 1]
+    other = [model.name for model in models if not model.capabilities.is_single_text_stack]
     if not models or other:
         raise InputError(
             "expected masked or causal models or classifiers of texts, found "

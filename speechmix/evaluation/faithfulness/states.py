@@ -21,9 +21,7 @@ import numpy as np
 
 from ...adapters.capture.hidden_states import stacks_with_states
 from ...errors import SpeechmixError
-from ...interventions.audio_removal import SOUND_FILLS
-from ...interventions.state_shifts import state_shifts
-from ...interventions.token_removal import token_fills
+from ...interventions.state_shifts import shift_fills, state_shifts
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.mix import mix_one
 from .leaderboard import ORACLE
@@ -113,7 +111,7 @@ def _shifts(
     """How far states of the last layer move, by each fill; and reasons why fills were not
     possible."""
     shifts, reasons = [], []
-    for fill in fills or (SOUND_FILLS if model.hears else token_fills(model)[:-1]):
+    for fill in fills or shift_fills(model):
         try:
             shifts.append(
                 state_shifts(model, item, fill=fill, layers=[len(model.stacks[stack]) - 1])

@@ -285,7 +285,7 @@ def _modules_with_layers(model: Model) -> Iterator[tuple[nn.Module, tuple[str | 
         for index, layer in enumerate(stack.layers):
             for module in layer.module.modules():
                 yield module, (stack.name, index)
-        if stack.name == "encoder" and "cross" in model.stacks and stack.final_norm is not None:
+        if stack.name != model.capabilities.output_stack and stack.final_norm is not None:
             yield stack.final_norm, (stack.name, None)
 
 

@@ -116,8 +116,8 @@ def _values(
         "head_bias": absorbed.get(RelevanceLocation(None, None, BIAS), 0.0)
         + _added_to_logits(model, objective),
     }
-    if "cross" in model.stacks:
-        single["encoder_norm_bias"] = absorbed.get(RelevanceLocation("encoder", None, BIAS), 0.0)
+    for side in set(sides) - {model.capabilities.output_stack}:
+        single[f"{side}_norm_bias"] = absorbed.get(RelevanceLocation(side, None, BIAS), 0.0)
     passed = {
         name: np.array([at[name, layer].sum() for layer in range(len(stack))])
         for name, stack in model.stacks.items()

@@ -20,8 +20,8 @@ from .view import Item
 
 def is_masked_model(model: Model) -> bool:
     """Whether a model reads a text whose target may be masked."""
-    reads_both_sides = tuple(model.stacks) == ("encoder",) and not model.classifies
-    return reads_both_sides and getattr(model.tokenizer, "mask_token", None) is not None
+    has_mask = getattr(model.tokenizer, "mask_token", None) is not None
+    return has_mask and model.output_kind == "masked"
 
 
 def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:

@@ -25,20 +25,16 @@ def prepared_from(inputs: Inputs, model: Model) -> Prepared:
     tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
     _check_inputs(tensors, model)
     prepared = Prepared(tensors, sound=inputs.sound if isinstance(inputs, HashedInputs) else None)
-    if model.converses and "input_ids" in tensors:
+    if "input_ids" in tensors:
         ids = tensors["input_ids"][0].tolist()
         mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        prepared.tokens, prepared.audio_tokens = (
-            Tokens.from_ids(ids, model.tokenizer, mask=mask),
-            locate_audio_tokens(model, ids),
-        )
-    if not model.hears:
-        mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
-        tokens = Tokens.from_ids(tensors["input_ids"][0].tolist(), model.tokenizer, mask=mask)
-        if "encoder" not in model.stacks:
+        tokens = Tokens.from_ids(ids, model.tokenizer, mask=mask)
+        if model.capabilities.stack_of_side.get("text") == "encoder":
+            prepared.source_tokens = tokens
+        else:
             prepared.tokens = tokens
-            return prepared
-        prepared.source_tokens = tokens
+        if model.capabilities.has_audio_tokens:
+            prepared.audio_tokens = locate_audio_tokens(model, ids)
     if "decoder_input_ids" in tensors:
         prepared.tokens = Tokens.from_ids(
             tensors["decoder_input_ids"][0].tolist(), model.tokenizer, ahead=1

@@ -77,11 +77,7 @@ class View(ABC):
     def _fed_to_decoder(self) -> JsonObject:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the
         prefix, another text."""
-        tokens, written, prefix = (
-            self.prepared.tokens,
-            self.prepared.generated_text,
-            self._model.prefix,
-        )
+        tokens, written = self.prepared.tokens, self.prepared.generated_text
         if self.prepared.audio_tokens is not None:
             return describe_prompt_and_answer(self._model, self.prepared)
         if tokens is None or "cross" not in self._model.stacks:
@@ -96,7 +92,7 @@ class View(ABC):
                 if written.ended
                 else {"decoder_text_cut": f"after {len(written.ids)} tokens, as long as it may be"}
             )
-        elif self.item is not None and (prefix.task == "translate" or not self._model.hears):
+        elif self.item is not None and not self._model.transcribes:
             told |= {"decoder_text": self.item.translation, "decoder_text_by": "translation given"}
         return told
 

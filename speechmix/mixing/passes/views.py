@@ -115,11 +115,8 @@ class SentenceView(View):
 
     def prepare(self, stacks: Sequence[str]) -> None:
         written = None
-        if (
-            self.item.translation is None
-            and set(stacks) & {"decoder", "cross"}
-            and "cross" in self._model.stacks
-        ):
+        fed_stacks = set(stacks) & set(self._model.capabilities.decoder_stacks)
+        if self.item.translation is None and fed_stacks:
             written, self.item = (
                 generate_text(self._model, self.item),
                 self._model.translate(self.item),

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from ...adapters.generation.audio_prompt import provided_answer
-from ...adapters.generation.decoder_text import provided_text
 from ...adapters.generation.generated_texts import (
     can_generate_text,
     generate_text,
     generated_text_key,
 )
 from ...adapters.generation.prompts import GeneratedText
+from ...adapters.generation.transcription import needs_generated_text
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.json_files import Json, JsonObject
@@ -44,7 +43,11 @@ class GeneratedTextsKind(ResultKind):
         model, clip = item.model, item.clip
         stacks = item.options["stacks"]
         is_decoder_requested = stacks is None or {"decoder", "cross"} & set(stacks)
-        if not is_decoder_requested or not needs_text(model, clip) or not can_generate_text(model):
+        if (
+            not is_decoder_requested
+            or not needs_generated_text(model, clip)
+            or not can_generate_text(model)
+        ):
             return []
         return [Key(clip.name, WRITTEN, generated_text_key(model, clip))]
 
@@ -80,7 +83,7 @@ class GeneratedTextsKind(ResultKind):
 def _text_of_trained(results: Results, item: ResultItem) -> Mapping[str, Json]:
     """What the trained model of a twin's name generated for a clip; nothing of another recording."""
     model, clip = item.model, item.clip
-    if model.init != "random" or can_generate_text(model) or not needs_text(model, clip):
+    if model.init != "random" or can_generate_text(model) or not needs_generated_text(model, clip):
         return {}
     stacks = item.options["stacks"]
     if stacks is not None and not {"decoder", "cross"} & set(stacks):
@@ -97,14 +100,6 @@ def _no_single_item(item: ResultItem) -> Result:
 
 
 GENERATED_TEXTS_KIND = GeneratedTextsKind(WRITTEN, _no_single_item)
-
-
-def needs_text(model: Model, clip: Clip) -> bool:
-    """Whether a model has a decoder to be fed and the clip brings no text for it."""
-    if model.converses:
-        return model.processor is not None and provided_answer(model, clip) is None
-    has_decoder = "cross" in model.stacks and model.tokenizer is not None
-    return has_decoder and provided_text(model, clip) is None
 
 
 def texts_of(folder: RunFolder, name: str) -> dict[str, JsonObject]:
@@ -139,7 +134,7 @@ def _time_of_change(path: Path) -> int:
 
 def generated_ids(model: Model, clip: Clip) -> dict[str, list[int]]:
     """What a stored map of a clip without a text depends on besides the clip: the ids fed to the decoder."""
-    if not needs_text(model, clip):
+    if not needs_generated_text(model, clip):
         return {}
     written = model.generated_texts.get(generated_text_key(model, clip))
     return {} if written is None else {"written": list(written.ids)}
