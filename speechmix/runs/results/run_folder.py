@@ -81,7 +81,7 @@ class RunFolder:
 
     @property
     def scores(self) -> Path:
-        """Folder of the scores (`storage.score_files`)."""
+        """Folder of the scores (`score_files`)."""
         return self.path / SCORES
 
     @property
