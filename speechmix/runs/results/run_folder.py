@@ -86,7 +86,7 @@ class RunFolder:
 
     @property
     def maps(self) -> Path:
-        """Folder of the maps that are files of their own (`storage.map_files`)."""
+        """Folder of the maps that are files of their own (`map_files`)."""
         return self.path / "maps"
 
     @property
