@@ -7,7 +7,7 @@ In: numbers of clips. The run is written as a run writes its own (`TableWriter`,
 `run.json`): one trained model, a random twin that heard all clips, further twins that heard at most
 40, one stack; no model was run and no sound exists, the clips are rows alone. Out: for each number
 of clips, by a process of its own, wall and processor seconds of opening, of each attribute of a
-`Study` in the order in which a page asks for it, and of the page (`write_study`) from nothing; peak
+`Study` in the order in which a page asks for it, and of the page (`write_page`) from nothing; peak
 memory of that process. Nothing is asserted.
 """
 
@@ -175,11 +175,11 @@ def measure_steps(folder: Path) -> None:
 
 def measure_page(folder: Path) -> None:
     """Print what the page costs in this process, from the folder to the HTML."""
-    from speechmix.reporting.pages.study_page import write_study
+    from speechmix.reporting.pages.run_page import write_page
     from speechmix.reporting.pages.study_results import Study
 
     began = seconds()
-    path = write_study(
+    path = write_page(
         Study.of(folder),
         title="SIMULATED run",
         notes=["SIMULATED: no model was run."],

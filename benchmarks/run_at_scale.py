@@ -121,7 +121,7 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
         time.process_time(),
     )
     if name == "page":
-        from speechmix.reporting.pages.study_page import report
+        from speechmix.reporting.pages.run_page import report
 
         report(folder, title="SIMULATED scores")
     else:

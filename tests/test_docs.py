@@ -221,10 +221,30 @@ def exists(name: str) -> bool:
     return False
 
 
+def members_in_reference(text: str) -> list[str]:
+    """Names that a page of the reference describes: modules with their members, functions, classes."""
+    entry = r"^::: ([\w.]+)(?:\n    options: .*?members: \[(.*?)\])?"
+    names = []
+    for name, members in re.findall(entry, text, re.MULTILINE):
+        names.append(name)
+        if importlib.util.find_spec(name.rpartition(".")[0]) and name.rpartition(".")[2].islower():
+            names += [f"{name}.{member}" for member in members.split(", ") if member]
+    return names
+
+
+def test_every_command_is_in_the_reference():
+    from speechmix.interfaces.cli.command_line import _parser
+
+    (commands,) = _parser()._subparsers._group_actions
+    text = (DOCS / "reference" / "command_line.md").read_text(encoding="utf-8")
+    assert [name for name in commands.choices if f"| `speechmix {name}" not in text] == []
+
+
 def test_every_dotted_name_on_a_page_is_one_that_there_is():
     missing = []
     for path in (ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "data_templates").rglob("*.md")):
         names = re.findall(r"`(speechmix(?:\.\w+)+)[`(]", path.read_text(encoding="utf-8"))
+        names += members_in_reference(path.read_text(encoding="utf-8"))
         missing += [f"{path.relative_to(ROOT)}: {name}" for name in names if not exists(name)]
     assert not missing
     assert exists("speechmix.Clip.from_file")

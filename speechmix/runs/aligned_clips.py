@@ -49,6 +49,13 @@ class AlignedClips:
         Whether a clip without words cannot be scored.
     job : str
         Name of the job that computes kinds alone in the folder; empty for the run itself.
+    uses_pairs : bool
+        Whether the other clip of each clip's pair gets words, too, where it is in another shard.
+
+    Attributes
+    ----------
+    pairs : dict of str to Clip
+        By name of a clip the other of its pair, if the pair has two that can be used.
     """
 
     def __init__(
@@ -61,10 +68,12 @@ class AlignedClips:
         *,
         needs_words: bool,
         job: str = "",
+        uses_pairs: bool = False,
     ):
         self._folder, self._clips, self._shard = folder, clips, shard
         self._aligner, self._method, self._needs_words = aligner, method, needs_words
-        self._is_run = not job
+        self._is_run, self._uses_pairs = not job, uses_pairs
+        self.pairs: dict[str, Clip] = {}
 
     def align_all(
         self, skip: Skip, report: Callable[[str], None], progress: Progress
@@ -97,8 +106,37 @@ class AlignedClips:
                 ready.append(aligned)
                 keys += of_clip
                 results.write_if_due()
+            if self._uses_pairs:
+                keys += self._find_pairs(results, ready)
             parts = results.settled(keys)
         return ready, self._folder.relative(parts)
+
+    def _find_pairs(self, results: Results, ready: Sequence[Clip]) -> list[Key]:
+        """Find the other clip of each clip's pair; returns keys of words of clips of other shards."""
+        usable = {clip.name: clip for clip in ready}
+        members: dict[str, list[Clip]] = {}
+        keys: list[Key] = []
+        for clip in ready:
+            members.setdefault(clip.meta.get("pair", ""), [])
+        members.pop("", None)
+        for clip in self._clips:
+            pair = members.get(clip.meta.get("pair", ""))
+            if pair is None:
+                continue
+            if not self._shard.holds(clip.name):
+                try:
+                    clip.validate()
+                    usable[clip.name], of_words = self._aligned(results, clip)
+                except StorageError:
+                    raise
+                except SpeechmixError:  # its own shard says why
+                    continue
+                keys += of_words
+            if clip.name in usable:
+                pair.append(usable[clip.name])
+        couples = [pair for pair in members.values() if len(pair) == 2]
+        self.pairs = {one.name: other for pair in couples for one, other in (pair, pair[::-1])}
+        return keys
 
     def _own_kinds(self) -> frozenset[str] | None:
         """What may be removed: a job leaves the word times of a run that is not finished."""

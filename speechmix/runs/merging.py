@@ -94,9 +94,9 @@ def write_job_tables(
     """Write the tables of kinds that were computed alone, all of whose shards are done; the caller holds the lock."""
     merged = _Merged(folder, markers, clips, report, name)
     merged.write([kind for kind in kinds if kind.columns is not None], with_contributions=False)
-    skipped = distinct_reasons(row for marker in markers for row in marker.skipped)
-    write_csv(pd.DataFrame(skipped, columns=[*_REASON]), folder.path / f"{name}_skipped.csv")
     merged.finish(kinds)
+    skipped = distinct_reasons(row for marker in markers for row in marker.skipped)
+    write_csv(pd.DataFrame(skipped, columns=[*_REASON]), folder.table(f"{name}_skipped", "csv"))
 
 
 def clips_of_job(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Clip]:
@@ -107,6 +107,13 @@ def clips_of_job(folder: RunFolder, clips: Sequence[Clip], name: str) -> list[Cl
 def parts_of_job(folder: RunFolder, name: str) -> dict[Owner, list[Part]]:
     """Return the part files of a finished job, by model."""
     return _models(folder, _markers_of_job(folder, name))
+
+
+def skipped_of_job(folder: RunFolder, name: str) -> list[tuple[str, str]]:
+    """Return clips that a finished job left out, each with the reason."""
+    markers = _markers_of_job(folder, name)
+    rows = distinct_reasons(row for marker in markers for row in marker.skipped)
+    return [(row["clip"], row["reason"]) for row in rows]
 
 
 def _markers_of_job(folder: RunFolder, name: str) -> list[Marker]:

@@ -51,6 +51,8 @@ class RunRequest:
         weights matters; without it they are treated as the first.
     snapshots : mapping of str to ClipSnapshot
         What each clip was when the run began, by name.
+    pairs : mapping of str to Clip
+        The other clip of each clip's pair, by name, where a kind uses it.
     job : str
         Name of the job that computes kinds alone in a run's folder; empty for the run itself.
     """
@@ -59,6 +61,7 @@ class RunRequest:
     drawn: frozenset[str] = frozenset()
     twin_clips: frozenset[str] | None = None
     snapshots: Mapping[str, ClipSnapshot] = field(default_factory=dict)
+    pairs: Mapping[str, Clip] = field(default_factory=dict)
     job: str = ""
 
     @property
@@ -266,5 +269,6 @@ class ModelRun:
             is_partial_twin=self._few is not None,
             snapshot=self._request.snapshots.get(clip.name),
             stored=stored,
+            pair=self._request.pairs.get(clip.name),
             shared=self._shared[kind.name],
         )

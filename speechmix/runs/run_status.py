@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..files.json_files import read_json_object
 from ..files.locks import is_held
 from ..files.shards import Shard
-from .completion_records import Marker
+from .completion_records import Marker, shard_labels
 from .journal.stage_files import index_list
 from .kinds.generated_texts import WRITTEN
 from .merging import FACTS
@@ -92,6 +92,38 @@ class RunStatus:
         reasons = Counter(self.failures["reason"])
         lines += [f"  failed {count} times: {reason}" for reason, count in reasons.most_common(10)]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """How far a job is that computes kinds of results alone.
+
+    Attributes
+    ----------
+    name : str
+    count : int
+        Shards there are.
+    failed : int
+        (clip, model) pairs of the shards that are done.
+    missing : list of int
+        Shards that are not done.
+    has_tables : bool
+        Whether the tables are of what the shards computed last.
+    """
+
+    name: str
+    count: int
+    failed: int
+    missing: list[int]
+    has_tables: bool
+
+    def text(self) -> str:
+        """What the command prints."""
+        finished = self.count - len(self.missing)
+        text = f"{self.name}: {finished} of {self.count} shards done, {self.failed} failed"
+        if self.missing:
+            return f"{text}; missing: {index_list(self.missing)}"
+        return text if self.has_tables else f"{text}; tables: not written: start any shard again"
 
 
 def run_status(path: str | PathLike[str]) -> RunStatus:
@@ -168,27 +200,29 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
     )
 
 
-def job_status(path: str | PathLike[str]) -> dict[str, str]:
-    """Read how far the jobs are that computed kinds of results alone in a folder.
-
-    Returns
-    -------
-    dict of str to str
-        By name of the job: which shards are done, what failed.
-    """
+def job_status(path: str | PathLike[str]) -> list[JobStatus]:
+    """Read how far the jobs are that computed kinds of results alone in a folder."""
     folder = RunFolder(Path(path))
-    status = {}
+    jobs = []
     for job in sorted(job for job in folder.shards.glob("*") if job.is_dir()):
-        labels = sorted(record.stem for record in job.glob("*-of-*.json"))
-        counts = {int(label.rpartition("-")[2]) for label in labels}
-        for count in sorted(counts):
-            shards = [Shard(index, count) for index in range(1, count + 1)]
-            done = [marker for shard in shards if (marker := Marker.read(folder, shard, job.name))]
-            missing = [shard.index for shard in shards if shard.label not in labels]
-            failed = sum(len(marker.skipped) for marker in done)
-            state = f"{len(done)} of {count} shards done, {failed} failed"
-            status[job.name] = state + (f"; missing: {index_list(missing)}" if missing else "")
-    return status
+        records = sorted(job.glob("*-of-*.json"), key=lambda record: record.stat().st_mtime_ns)
+        labels = [record.stem for record in records] or shard_labels(folder)
+        count = int(labels[-1].rpartition("-")[2]) if labels else 1
+        shards = [Shard(index, count) for index in range(1, count + 1)]
+        markers = {shard: Marker.read(folder, shard, job.name) for shard in shards}
+        done = [marker for marker in markers.values() if marker is not None]
+        skipped = folder.table(f"{job.name}_skipped", "csv")  # is written last
+        written = skipped.stat().st_mtime_ns if skipped.is_file() else 0
+        jobs.append(
+            JobStatus(
+                job.name,
+                count,
+                sum(len(marker.skipped) for marker in done),
+                [shard.index for shard, marker in markers.items() if marker is None],
+                has_tables=bool(records) and written >= records[-1].stat().st_mtime_ns,
+            )
+        )
+    return jobs
 
 
 def clips_of_shard(folder: RunFolder, shard: Shard, *, models: int) -> set[str]:

@@ -126,7 +126,9 @@ class StartedJob:
         """Align the clips, compute all results, and write the tables if this is the last shard."""
         job, folder, shard, run = self.job, self.folder, self.shard, self.run
         had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
-        Marker.path(folder, shard, job.name).unlink(missing_ok=True)
+        record = Marker.path(folder, shard, job.name)
+        record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
+        record.unlink(missing_ok=True)
         self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
         needs_words = bool(job.name) or job.question.units == "word"
         aligned = AlignedClips(
@@ -137,13 +139,16 @@ class StartedJob:
             job.align_method,
             needs_words=needs_words,
             job=job.name,
+            uses_pairs=any(kind.uses_pairs for kind, _ in job.kinds),
         )
         self.times = RunTimes(folder, shard, exact=job.profile)
         with self.times.timed_phases():
             self.ready, marker.clips = aligned.align_all(run.skip, job.report, job.progress)
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
         drawn = frozenset(clip.name for clip in job.drawn_clips)
-        self.request = RunRequest(job.kinds, drawn, job.twin_clips, snapshots, job.name)
+        self.request = RunRequest(
+            job.kinds, drawn, job.twin_clips, snapshots, aligned.pairs, job.name
+        )
         score(self)
         marker.done = run.done
         if not job.name:

@@ -146,4 +146,4 @@ def test_alone_in_shards_it_gives_the_table_of_probe(tmp_path):
     expected = speechmix.probe(models()[:2], clips(), label="number", controls=1, seed=0)
     pd.testing.assert_frame_equal(probes.table, expected.table)
     assert (tmp_path / "probes.csv").is_file()
-    assert job_status(tmp_path) == {"states": "2 of 2 shards done, 0 failed"}
+    assert [job.text() for job in job_status(tmp_path)] == ["states: 2 of 2 shards done, 0 failed"]

@@ -86,7 +86,9 @@ def test_alone_it_leaves_the_run_as_it_is_and_the_run_leaves_it(kind, run, tmp_p
     after = snapshot(folder)
     assert {name: after.get(name) for name in before} == before
     table = table_of(folder)
-    assert job_status(folder) == {"word_lengths": "1 of 1 shards done, 0 failed"}
+    assert [job.text() for job in job_status(folder)] == [
+        "word_lengths: 1 of 1 shards done, 0 failed"
+    ]
     score_clips(load_model(), CLIPS, folder, figures=0, measures=["attention"], **QUIET)
     NAMES.clear()
     compute_kinds(load_model(), CLIPS, folder, ["word_lengths"], **QUIET)
@@ -135,7 +137,9 @@ def test_workers_compute_a_kind_of_the_package(tmp_path):
     compute_kinds([load_model], CLIPS, tmp_path / "one", ["states"], **QUIET)
     executor = LocalWorkers(2, "cpu")
     compute_kinds([load_model], CLIPS, tmp_path / "two", ["states"], executor=executor, **QUIET)
-    assert job_status(tmp_path / "two") == {"states": "2 of 2 shards done, 0 failed"}
+    assert [job.text() for job in job_status(tmp_path / "two")] == [
+        "states: 2 of 2 shards done, 0 failed"
+    ]
 
 
 def test_explanations_alone_are_those_of_the_page(run, tmp_path):

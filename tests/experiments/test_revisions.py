@@ -11,8 +11,8 @@ from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import FACTS, revision_of
 from speechmix.mixing.measures.registry import MEASURES
 from speechmix.reporting.pages import result_sections
-from speechmix.runs.faithfulness_runs import VERSION
 from speechmix.runs.kinds import contributions as store
+from speechmix.runs.kinds.faithfulness import VERSION
 from speechmix.runs.kinds.registry import KINDS
 from speechmix.runs.kinds.result_kind import version_entry
 from speechmix.runs.results import result_store as results

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def synthetic_run(
     mapped: int = 6,
     sound: bool = True,
     models: tuple[str, ...] = ("synthetic",),
-    seconds: float = 1.0,
+    seconds: float | Sequence[float] = 1.0,
     pairs: bool = True,
     twins: int = TWINS,
     provenance: Mapping[str, Any] | None = None,
@@ -77,10 +77,11 @@ def synthetic_run(
         name = f"clip_{number:04d}"
         path = folder / "sound" / f"{name}.wav"
         has_sound = sound and number < mapped
+        duration = seconds if isinstance(seconds, (int, float)) else seconds[number]
         rows.append(
             {
                 "clip": name,
-                "seconds": seconds,
+                "seconds": duration,
                 "text": text or " ".join(WORDS),
                 "cue": "les" if cue else "",
                 "target": "livres" if cue else "",
@@ -94,7 +95,7 @@ def synthetic_run(
             }
         )
         if has_sound:
-            _write_sound(path, seconds)
+            _write_sound(path, duration)
         for model in models:
             for init, seed in (("trained", None), *(("random", seed) for seed in range(twins))):
                 if number < mapped and seed in (None, 0):

@@ -14,7 +14,7 @@ import speechmix
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.locks import LOCK
 from speechmix.interfaces.cli import main
-from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
@@ -183,7 +183,7 @@ def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_that_cannot_be_made_leaves_the_one_of_before(folder, monkeypatch):
     page = report(folder, title="first")
-    monkeypatch.setattr("speechmix.reporting.pages.study_page.render_page", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("speechmix.reporting.pages.run_page.render_page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report(folder, title="second")
     assert "<title>first</title>" in page.read_text()

@@ -12,7 +12,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.files.names import distinct_file_names, path_within, safe_name
 from speechmix.reporting.pages.page_figures import side_suffixes
-from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.part_files import RESULTS, opened_part
 from speechmix.runs.results.score_files import partition

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.reporting.pages import result_sections, study_clips, study_page
+from speechmix.reporting.pages import result_sections, run_page, study_clips
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.plots import distributions
 from speechmix.runs.results.open_run import open_run
@@ -57,7 +57,7 @@ def test_lists_of_the_page_end_and_say_where_the_rest_is(folder, monkeypatch):
         {"clip": f"broken_{number}", "model": "", "reason": "no such file"} for number in range(9)
     ]
     study = Study(dataclasses.replace(study.run, skipped=reasons))
-    html = study_page.write_study(study, title="SYNTHETIC", notes=[]).read_text(encoding="utf-8")
+    html = run_page.write_page(study, title="SYNTHETIC", notes=[]).read_text(encoding="utf-8")
     listed = html[html.index("<h2>All clips</h2>") : html.index("<h2>Left out</h2>")]
     shown = {name for name in study.run.clips["clip"] if name in listed}
     linked = {

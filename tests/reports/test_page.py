@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from speechmix.reporting.pages.html_page import Picture, SortableTable, render_page
-from speechmix.reporting.pages.table_format import format_study_table
+from speechmix.reporting.pages.table_format import format_contribution_table
 
 
 def test_hostile_text_is_shown_as_text_everywhere():
@@ -49,6 +49,6 @@ def test_missing_numbers_are_left_blank():
 
 def test_intervals_are_shown_in_one_column():
     table = pd.DataFrame({"side": ["all"], "difference": [5.26], "low": [3.71], "high": [6.74]})
-    found = format_study_table(table)
+    found = format_contribution_table(table)
     assert list(found) == ["difference", "95 % interval"]
     assert found["95 % interval"][0] == "3.7 to 6.7"

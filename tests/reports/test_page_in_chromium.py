@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.run_page import report
 from tests.reports.chromium import EXECUTABLE, Browser
 from tests.reports.synthetic_runs import synthetic_run
 

@@ -15,7 +15,7 @@ import pytest
 import speechmix
 from speechmix.reporting.pages import model_comparison as comparing
 from speechmix.reporting.pages import study_results as study
-from speechmix.reporting.pages.study_page import report, write_study
+from speechmix.reporting.pages.run_page import report, write_page
 from speechmix.runs.results import open_run as reading
 from tests.reports.synthetic_runs import synthetic_run
 
@@ -107,7 +107,7 @@ def test_the_headline_is_computed_once_for_a_page_and_once_for_a_comparison(
     count_calls(comparing, "compare_with_twins")
     opened = study.Study.of(folder)
     assert opened.headline is opened.headline
-    write_study(opened, title="once", notes=["SYNTHETIC"])
+    write_page(opened, title="once", notes=["SYNTHETIC"])
     assert calls == {"contribution_cells": 1}
     calls.clear()
     speechmix.compare(opened.run).write(tmp_path)

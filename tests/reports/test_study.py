@@ -18,8 +18,8 @@ from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_clips import reasons_to_show
-from speechmix.reporting.pages.study_page import report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import (
     KEYS,
@@ -28,7 +28,7 @@ from speechmix.reporting.pages.study_tables import (
     in_percent,
     main_rows,
 )
-from speechmix.reporting.pages.table_format import format_study_table
+from speechmix.reporting.pages.table_format import format_contribution_table
 from speechmix.reporting.pages.wording import format_twins, method_text, result_sentences
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
@@ -120,14 +120,14 @@ def test_a_stack_whose_sources_move_nothing_is_not_claimed(run):
 
 
 def test_p_is_shown_as_people_write_it(run):
-    found = format_study_table(Study(run).headline)
+    found = format_contribution_table(Study(run).headline)
     assert found.p.tolist() == ["0.050", "0.050"]
     assert {"95 % interval", "lowest to highest twin", "effect size d", "above zero (%)"} <= set(
         found
     )
     assert found["more in layers"].tolist() == ["2", "2"]
     assert not {"side", "low", "twin_low", "less in layers"} & set(found)
-    assert format_study_table(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
+    assert format_contribution_table(pd.DataFrame({"p": [0.0001]})).p.tolist() == ["< 0.001"]
 
 
 ROW = {

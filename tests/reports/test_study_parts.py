@@ -9,9 +9,9 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.length_baseline import length_exponent
-from speechmix.reporting.pages import study_page
+from speechmix.reporting.pages import run_page
 from speechmix.reporting.pages.page_sections import PageContent, PageSection
-from speechmix.reporting.pages.study_page import SECTIONS, report
+from speechmix.reporting.pages.run_page import SECTIONS, report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_sections import LENGTH_ALONE, models_part
 from speechmix.runs.score_clips import score_clips
@@ -76,9 +76,9 @@ def test_a_page_has_a_section_from_outside_the_package(run, monkeypatch):
     def count_clips(content):
         return [f"Counted: {len(content.run.clips)} clips.", content.run.clips[["clip", "seconds"]]]
 
-    monkeypatch.setattr(study_page, "SECTIONS", [*SECTIONS])
-    study_page.SECTIONS.append(PageSection("Counted <clips>", count_clips))
-    study_page.SECTIONS.append(PageSection("Nothing to say", lambda content: []))
+    monkeypatch.setattr(run_page, "SECTIONS", [*SECTIONS])
+    run_page.SECTIONS.append(PageSection("Counted <clips>", count_clips))
+    run_page.SECTIONS.append(PageSection("Nothing to say", lambda content: []))
     page = report(run[0]).read_text()
     assert "<h2>Counted &lt;clips&gt;</h2>\n<p>Counted: 3 clips.</p>" in page
     assert "Nothing to say" not in page

@@ -12,7 +12,7 @@ import pytest
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import ablation_table
 from speechmix.reporting.pages.text_tables import latex_table, markdown_table

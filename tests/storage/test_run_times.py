@@ -14,7 +14,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.files import timing
 from speechmix.files.timing import Seconds, count_clip, phase, timed_phases
-from speechmix.reporting.pages.study_page import report
+from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.results.run_times import COLUMNS, by_phase, run_times
 from speechmix.runs.score_clips import score_clips

@@ -17,17 +17,18 @@ from .clip_options import (
     Skipped,
     add_alignment_options,
     aligned_clips,
-    loaded_aligner,
+    aligner_loader,
     manifest_clips,
     print_skipped,
 )
-from .executor_options import add_shard_option, shard_of
+from .executor_options import add_executor_options, executor_of, refuse_executor
 from .model_options import (
     add_loading_options,
     add_measures_option,
     add_prefix_options,
     chosen_measures,
     loaded,
+    model_loaders,
 )
 from .text_faithfulness import Parser, add_blank_out, add_deletion, print_left_out
 
@@ -96,10 +97,7 @@ def _add_faithfulness(commands: argparse._SubParsersAction[Parser]) -> None:
         help="for faithfulness.csv; a run's folder has it on its page; a stopped command goes on "
         "there",
     )
-    add_shard_option(command)
-    command.add_argument(
-        "--overwrite", action="store_true", help="start afresh where --out holds other options"
-    )
+    add_executor_options(command.add_argument_group("who does the work, with --out"))
     add_alignment_options(command)
     add_prefix_options(command)
     add_loading_options(command)
@@ -140,31 +138,27 @@ def _evaluate(options: argparse.Namespace, skipped: Skipped) -> FaithfulnessResu
     from ...evaluation.faithfulness import faithfulness
     from ...runs.faithfulness_runs import faithfulness_of_clips
 
-    shard = shard_of(options)
-    asked = {
+    request = {
         "measures": chosen_measures(options),
         "judges": options.judges,
         "fewest": options.fewest,
+        "progress": sys.stderr.isatty(),
     }
-    further = {**asked, "progress": sys.stderr.isatty()}
     if not options.out:
-        if shard.count > 1:
-            raise InputError(
-                f"--shard {shard} keeps what it finds in a folder: say which with --out"
-            )
+        refuse_executor(options, "results are shared in a folder: say which with --out")
         return faithfulness(
-            loaded(options, options.model), aligned_clips(options, skipped), **further
+            loaded(options, options.model), aligned_clips(options, skipped), **request
         )
+    [load] = model_loaders(options, [options.model], None)
     return faithfulness_of_clips(
-        loaded(options, options.model),
+        load,
         manifest_clips(options, skipped),
         options.out,
-        aligner=loaded_aligner(options),
+        aligner=aligner_loader(options),
         align_method=options.align,
-        shard=shard,
-        overwrite=options.overwrite,
+        executor=executor_of(options, [options.model]),
         skipped=skipped,
-        **further,
+        **request,
     )
 
 

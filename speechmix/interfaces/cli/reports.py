@@ -86,7 +86,7 @@ def _add_published(command: argparse.ArgumentParser) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from ...files.locks import without_leftovers
-    from ...reporting.pages.study_page import report
+    from ...reporting.pages.run_page import report
 
     if options.move_words:
         from ...adapters.loading.load import load
@@ -118,13 +118,13 @@ def _report(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from ...files.locks import without_leftovers
     from ...reporting.pages.model_comparison import compare
-    from ...reporting.pages.table_format import format_study_table
+    from ...reporting.pages.table_format import format_contribution_table
 
     comparison = compare(*options.runs, measures=options.measure, stacks=options.stack)
-    print(format_study_table(comparison.headline).to_string(index=False))
+    print(format_contribution_table(comparison.headline).to_string(index=False))
     if len(comparison.pairs):
         print("\none model against another, trained - random:")
-        print(format_study_table(comparison.pairs).to_string(index=False))
+        print(format_contribution_table(comparison.pairs).to_string(index=False))
     with without_leftovers(options.out):
         print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

@@ -36,6 +36,11 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
         help="what the decision loses without each word's values in each layer",
     )
     further.add_argument(
+        "--faithfulness",
+        action="store_true",
+        help="which measure ranks the words that the decision needs?",
+    )
+    further.add_argument(
         "--twin-clips",
         type=int,
         default=0,
@@ -70,7 +75,7 @@ def asked_of_run(options: argparse.Namespace) -> JsonObject:
         "ablation": options.ablate,
         "probes": options.probe,
         "explain": options.explain,
-        "kinds": ["knock_out"] if options.knock_out else (),
+        "kinds": [name for name in ("knock_out", "faithfulness") if vars(options)[name]],
         "twin_clips": options.twin_clips or None,
         "overwrite": options.overwrite,
         "progress": sys.stderr.isatty() if options.progress is None else options.progress,

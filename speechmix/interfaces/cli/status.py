@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from .arguments import Subparsers
+
+if TYPE_CHECKING:
+    from ...runs.run_status import JobStatus
 
 _EXAMPLES = """examples:
   speechmix status study
@@ -54,46 +58,50 @@ def print_times(out: Path) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ...runs.journal.stage_files import TRIALS, index_list
+    from ...runs.journal.stage_files import index_list
     from ...runs.run_status import job_status, run_status
     from ...studies.french.study_status import (
         is_study,
         shards_to_resubmit,
         status_text,
         study_status,
-        trial_status,
     )
 
     folder = Path(options.folder)
     studies = [study for study in (folder, folder / _CORPUS) if is_study(study)]
-    run, trials = (folder / "run.json").is_file(), trial_status(folder)
-    jobs = job_status(folder)
-    if not studies and not run and not jobs and trials.empty:
+    run = (folder / "run.json").is_file()
+    jobs = {job.name: job for job in job_status(folder)}
+    if not studies and not run and not jobs:
         raise InputError(
-            f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json) nor a "
-            f"trial ({TRIALS}/)"
+            f"{folder} holds neither a study (pairs.jsonl, pairs/) nor a run (run.json)"
         )
     if options.missing == _SCORE and run:
         print(index_list(run_status(folder).missing))
         return 0
-    if options.missing == TRIALS:
-        print(shards_to_resubmit(trials, TRIALS))
+    if options.missing in jobs:
+        print(_missing_of_job(jobs[options.missing]))
         return 0
     if options.missing:
         if not studies:
-            raise InputError(
-                f"{folder} holds no study: --missing lists shards of mine, align and transcribe; "
-                "of a run score; of a trial "
-                f"{TRIALS}"
-            )
+            stages = ", ".join([*([_SCORE] if run else []), *jobs])
+            raise InputError(f"{folder} has no stage {options.missing!r}: there is {stages}")
         print(shards_to_resubmit(study_status(studies[0]), options.missing))
         return 0
     parts = [status_text(study_status(study), study) for study in studies]
     if run:
         parts.append(run_status(folder).text())
-    if len(trials):
-        parts.append(status_text(trials, folder))
     if jobs:
-        parts.append("\n".join(f"{name}: {state}" for name, state in jobs.items()))
+        parts.append("\n".join(job.text() for job in jobs.values()))
     print("\n\n".join(parts))
     return 0
+
+
+def _missing_of_job(job: JobStatus) -> str:
+    """Numbers of the shards to submit again."""
+    from ...runs.journal.stage_files import index_list
+
+    if job.count == 1:
+        raise InputError(
+            f"{job.name} is done by one process, not in shards: the same command goes on"
+        )
+    return index_list(job.missing)

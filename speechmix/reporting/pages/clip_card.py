@@ -87,7 +87,7 @@ def clip_card(
     clip : Clip or None
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
-        From `storage.stored_clips.maps_of_clip`.
+        From `runs.results.stored_clips.maps_of_clip`.
     heading, facts : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.

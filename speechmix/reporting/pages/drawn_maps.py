@@ -42,7 +42,7 @@ def drawn_maps(
     Parameters
     ----------
     maps : dict
-        By (model, init, seed) and (measure, stack), as `storage.reading.maps_of_clip` returns them.
+        By (model, init, seed) and (measure, stack), as `runs.results.stored_clips.maps_of_clip` returns them.
     seconds : float
         Length of the clip; frames behind it are left out.
     layer : int or None

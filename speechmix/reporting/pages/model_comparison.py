@@ -44,7 +44,7 @@ from .model_pairs import PAIRS, model_pairs, pair_sentences
 from .page_figures import page_svg
 from .study_results import Study
 from .study_tables import KEYS, in_percent, without_control
-from .table_format import format_study_table
+from .table_format import format_contribution_table
 from .text_tables import markdown_table
 from .wording import LENGTH, READING, method_text
 
@@ -144,7 +144,9 @@ class ModelComparison:
         }
         for name, table in tables.items():
             write_csv(table, out / f"{name}.csv")
-        write_text(out / "headline.md", markdown_table(format_study_table(self.headline)) + "\n")
+        write_text(
+            out / "headline.md", markdown_table(format_contribution_table(self.headline)) + "\n"
+        )
         figures, small = self._figures(), self._figures(narrow=True)
         parts = self._parts(
             {name: _picture(figure, small[name]) for name, figure in figures.items()}
@@ -195,15 +197,19 @@ class ModelComparison:
                 "What is compared",
                 [listed, READING, LENGTH, method_text(self.ties, self.headline.twins)],
             ),
-            ("By stack and measure", [format_study_table(self.headline)]),
+            ("By stack and measure", [format_contribution_table(self.headline)]),
             (
                 "By depth",
-                [_DEPTH, pictures["by_depth"], SortableTable(format_study_table(self.by_depth))],
+                [
+                    _DEPTH,
+                    pictures["by_depth"],
+                    SortableTable(format_contribution_table(self.by_depth)),
+                ],
             ),
             ("Layer by layer", [pictures["heat_map"]]),
         ]
         if len(self.pairs):
-            parts.append(("Model against model", [PAIRS, format_study_table(self.pairs)]))
+            parts.append(("Model against model", [PAIRS, format_contribution_table(self.pairs)]))
         if len(self.agreement):
             rounded = self.agreement.assign(rho=self.agreement.rho.map(_rounded)).drop(columns="p")
             parts.append(("Do the measures agree?", [_AGREEMENT, SortableTable(rounded)]))

@@ -2,7 +2,7 @@
 
 In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
 parts of the page. A new section is one file with a `PageSection`, and one line in
-`study_page.SECTIONS`, which has the order of the page. Code outside the package appends to it.
+`run_page.SECTIONS`, which has the order of the page. Code outside the package appends to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PageContent:
     unreadable : sequence of str
         What could not be read of the maps of these clips.
     published, audio, clips
-        As of `study_page.write_study`.
+        As of `run_page.write_page`.
     """
 
     study: Study

@@ -19,7 +19,7 @@ from .study_clips import clip_table_items
 from .study_results import Study
 from .study_sections import models_part, times_part
 from .study_tables import format_layer_claims
-from .table_format import format_study_table
+from .table_format import format_contribution_table
 from .transcription import transcription_notes
 from .wording import LENGTH, READING, method_text, result_sentences
 
@@ -115,7 +115,7 @@ def _contribution_items(content: PageContent) -> list[Item]:
     """The headline as a table, and how to read it."""
     study = content.study
     method = method_text(study.ties, study.headline.twins)
-    return [READING, LENGTH, method, _STACKS, format_study_table(study.headline)]
+    return [READING, LENGTH, method, _STACKS, format_contribution_table(study.headline)]
 
 
 def _layer_items(content: PageContent) -> list[Item]:
@@ -128,17 +128,17 @@ def _layer_items(content: PageContent) -> list[Item]:
 
 def _ablation_items(content: PageContent) -> list[Item]:
     study = content.study
-    items: list[Item] = [_ABLATION, format_study_table(study.ablation)]
+    items: list[Item] = [_ABLATION, format_contribution_table(study.ablation)]
     if len(study.need):
         items += [_NEED, format_need_table(study.need)]
     if len(study.ablation_by_number):
-        items += [_DEFAULT, format_study_table(study.ablation_by_number)]
+        items += [_DEFAULT, format_contribution_table(study.ablation_by_number)]
     return items
 
 
 def _control_items(content: PageContent) -> list[Item]:
     control = content.study.control
-    return [] if control is None else [_CONTROL, format_study_table(control)]
+    return [] if control is None else [_CONTROL, format_contribution_table(control)]
 
 
 def _clips_to_hear(content: PageContent) -> list[Item]:

@@ -68,7 +68,7 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
     links = {card.name: card.anchor for card in cards}
     how = (
         f"{' '.join(notes)} Click on a column's name to sort; linked clips can be listened to "
-        "below."
+        "above."
     )
     if len(table) > MOST_CLIPS:
         first = (np.arange(len(table)) < MOST_CLIPS) | table["clip"].isin(list(links))

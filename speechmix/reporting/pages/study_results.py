@@ -1,7 +1,7 @@
 """A study: a finished run asked for its trained models against their untrained twins, read once and
 computed once.
 
-In: a run's folder (`storage.reading.open_run`), and what makes its clips groups. Out: a `Study`, a
+In: a run's folder (`runs.results.open_run.open_run`), and what makes its clips groups. Out: a `Study`, a
 value whose attributes are what tables, figures and page are made of. Nothing here writes or draws,
 and nothing above reads the folder again.
 """

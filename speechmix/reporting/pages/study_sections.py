@@ -25,7 +25,7 @@ from ..plots.cue_tables import DECIDING, select_target_rows
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 from .study_tables import KEYS, without_control
-from .table_format import format_study_table
+from .table_format import format_contribution_table
 
 _MOST_MAPS = 60  # clips whose maps are read to see what length does
 _BY = ("model", "init", "stack")
@@ -122,7 +122,7 @@ def _agreement_items(content: PageContent) -> list[Item]:
 
 def _boundary_items(content: PageContent) -> list[Item]:
     """What moving the word boundaries does, if the run was asked to try
-    (`experiments.boundaries`)."""
+    (`runs.boundary_shifts`)."""
     study, moved = content.study, content.run.boundaries
     if study.table.empty or moved.empty:
         return []
@@ -146,7 +146,7 @@ def _boundary_items(content: PageContent) -> list[Item]:
         differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]
         return [
             f"{text}Whether the conclusion holds cannot be stated: {reason}.",
-            format_study_table(differences),
+            format_contribution_table(differences),
         ]
     text += (
         "Whether the interval lies above zero, below, or neither stays the same in "
@@ -160,7 +160,7 @@ def _boundary_items(content: PageContent) -> list[Item]:
         "largest": "largest difference",
         "same_layer": "same highest layer",
     }
-    return [text, format_study_table(verdicts.rename(columns=headings))]
+    return [text, format_contribution_table(verdicts.rename(columns=headings))]
 
 
 LENGTH_ALONE = PageSection("What length alone does", _length_items)

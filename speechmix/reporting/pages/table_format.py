@@ -29,7 +29,7 @@ _ROUNDED = (
 )
 
 
-def format_study_table(table: pd.DataFrame) -> pd.DataFrame:
+def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table as people read it: rounded, an interval in one column, no column that says
     nothing."""
     table = without_single_side(table).copy()

@@ -6,7 +6,7 @@ in the order of the items; those of an earlier start are read back where all tha
 the same.
 
 Stages that read each other, or are done in shards, have `stages.journal`; a run of clips has
-`experiments.run`.
+`runs.score_clips`.
 """
 
 from __future__ import annotations

@@ -19,11 +19,9 @@ from ...errors import InputError
 from ...files.shards import Shard
 
 UNFINISHED = ".unfinished"
-TRIALS = "faithfulness"  # folder of a trial's outputs, one a model
 _COMMANDS = {"pairs": "mine", "words": "align"}  # of outputs by their names
 _COMMANDS_OF_MODELS = {
     "transcripts": "transcribe",
-    TRIALS: "faithfulness",
 }  # by their folder's, where there is one a model
 
 

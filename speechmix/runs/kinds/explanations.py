@@ -6,12 +6,9 @@ page shows it; or the reason why there is none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import pyarrow.compute as pc
 
 from ...adapters.generation.transcription import transcribe
 from ...adapters.model import Model
@@ -24,7 +21,7 @@ from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.measure_registry import FACTS
 from ..out_of_memory import OutOfMemory
 from ..results.part_files import Owner, Part
-from .result_kind import Result, ResultItem, ResultKind, version_entry
+from .result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
 
 if TYPE_CHECKING:
     from ...explanations.explanation import Explanation
@@ -141,11 +138,4 @@ def stored_explanations(parts: Sequence[Part]) -> Iterator[tuple[Owner, str, Jso
     InputError
         If a part is damaged.
     """
-    seen: set[tuple[Owner, str]] = set()
-    for part in parts:
-        rows = part.read(("clip", "kind", "content"))
-        for row in rows.filter(pc.equal(rows["kind"], EXPLANATIONS_KIND.name)).to_pylist():
-            content = json.loads(row["content"])
-            if content and (part.owner, row["clip"]) not in seen:
-                seen.add((part.owner, row["clip"]))
-                yield part.owner, row["clip"], content
+    return stored_contents(parts, EXPLANATIONS_KIND.name)

@@ -10,6 +10,7 @@ from ...errors import InputError
 from .ablation import ABLATION_KIND
 from .contributions import CONTRIBUTIONS_KIND
 from .explanations import EXPLANATIONS_KIND
+from .faithfulness import FAITHFULNESS_KIND
 from .generated_texts import GENERATED_TEXTS_KIND
 from .knock_out import KNOCK_OUT_KIND
 from .probe_states import STATES_KIND
@@ -27,6 +28,7 @@ _OF_THE_PACKAGE = (
     EXPLANATIONS_KIND,
     SPEECH_ABLATION_KIND,
     KNOCK_OUT_KIND,
+    FAITHFULNESS_KIND,
 )
 KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _OF_THE_PACKAGE}
 _RESERVED = {kind.name for kind in _OF_THE_PACKAGE} | {"words", "facts", "maps", "cue_contribution"}

@@ -8,9 +8,11 @@ kinds by this value alone. The kinds of the package are listed in registry.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from ...adapters.model import Model
 from ...errors import SpeechmixError, StorageError
@@ -66,6 +68,8 @@ class ResultItem:
         Of the clip when the run began.
     stored : mapping of str to object
         Content of the clip's results by kind, of the kinds that come before this one.
+    pair : Clip, optional
+        The other clip of its pair, with words, for a kind that `uses_pairs`.
     shared : dict
         Values that a kind computes once for all clips of a model.
     """
@@ -77,6 +81,7 @@ class ResultItem:
     is_partial_twin: bool = False
     snapshot: ClipSnapshot | None = None
     stored: Mapping[str, Json] = field(default_factory=dict)
+    pair: Clip | None = None
     shared: JsonObject = field(default_factory=dict)
 
     @property
@@ -139,6 +144,8 @@ class ResultKind:
         Gets `FinishedResults` when all shards are done: writes what is made of all clips.
     clip_columns : callable, optional
         Clips -> further columns of the table by clip, put behind those that name clip and model.
+    uses_pairs : bool
+        Whether an item needs the other clip of its pair, which may be in another shard.
 
     Examples
     --------
@@ -157,6 +164,7 @@ class ResultKind:
     columns: Mapping[str, str] | None = None
     finish: Callable[[FinishedResults], None] | None = None
     clip_columns: Callable[[Sequence[Clip]], Mapping[str, Mapping[str, object]]] | None = None
+    uses_pairs: bool = False
 
     def keys(self, item: ResultItem) -> list[Key]:
         """Return the keys of an item's results in the store; none where the kind has none of it."""
@@ -201,6 +209,24 @@ def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, objec
     revised = {name: revision for name in measures if (revision := revision_of(name)) > 1}
     entries: dict[str, object] = {"revision": version} if version > 1 else {}
     return entries | ({"measure_revisions": revised} if revised else {})
+
+
+def stored_contents(parts: Iterable[Part], kind: str) -> Iterator[tuple[Owner, str, Any]]:
+    """Model, clip and content of all results of a kind in parts of a run; each is given once.
+
+    Raises
+    ------
+    InputError
+        If a part is damaged.
+    """
+    seen: set[tuple[Owner, str]] = set()
+    for part in parts:
+        rows = part.read(("clip", "kind", "content"))
+        for row in rows.filter(pc.equal(rows["kind"], kind)).to_pylist():
+            content = json.loads(row["content"])
+            if content and (part.owner, row["clip"]) not in seen:
+                seen.add((part.owner, row["clip"]))
+                yield part.owner, row["clip"], content
 
 
 def _as_json(content: object) -> str:

@@ -1,6 +1,6 @@
 """A run's folder, read back: its tables and its maps; every file once.
 
-In: a folder written by `experiments.run`, whole or damaged: a table that cannot be read is an
+In: a folder written by `runs.score_clips`, whole or damaged: a table that cannot be read is an
 `InputError` that names it, a map is left out of its clip. Out: a `StoredRun`. One clip of it, with
 maps and sound, is in stored_clips.py.
 """

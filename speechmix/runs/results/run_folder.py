@@ -81,12 +81,12 @@ class RunFolder:
 
     @property
     def scores(self) -> Path:
-        """Folder of the scores (`storage.score_files`)."""
+        """Folder of the scores (`score_files`)."""
         return self.path / SCORES
 
     @property
     def maps(self) -> Path:
-        """Folder of the maps that are files of their own (`storage.map_files`)."""
+        """Folder of the maps that are files of their own (`map_files`)."""
         return self.path / "maps"
 
     @property

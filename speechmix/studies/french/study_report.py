@@ -90,9 +90,9 @@ def print_report(
     is_mined: bool,
 ) -> Path:
     """Print the run's tables and write its page."""
-    from ...reporting.pages.study_page import write_study
+    from ...reporting.pages.run_page import write_page
     from ...reporting.pages.study_results import Study
-    from ...reporting.pages.table_format import format_study_table
+    from ...reporting.pages.table_format import format_contribution_table
     from ...reporting.pages.transcription import transcription_notes
     from .stage_counts import selection_facts
     from .study_folder import EXAMPLES
@@ -119,10 +119,10 @@ def print_report(
             "\ncue contribution in %, over whole stacks, at the deciding position where it is "
             "known:"
         )
-        print(format_study_table(study.headline).to_string(index=False))
+        print(format_contribution_table(study.headline).to_string(index=False))
         if not study.ablation.empty:
             print("\nablation: target spelled right in % of the clips (chance is 50)")
-            print(format_study_table(study.ablation).to_string(index=False))
-    page = write_study(study, title=TITLE, notes=notes)
+            print(format_contribution_table(study.ablation).to_string(index=False))
+    page = write_page(study, title=TITLE, notes=notes)
     print(f"\npage: {page}")
     return page

@@ -17,10 +17,8 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.faithfulness.results import FILE
 from ...files.shards import Shard
 from ...runs.journal.stage_files import (
-    TRIALS,
     StageFiles,
     command_of,
     index_list,
@@ -127,29 +125,13 @@ def study_status(study: str | PathLike[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def trial_status(folder: str | PathLike[str]) -> pd.DataFrame:
-    """Where the trials of a folder stand (`speechmix faithfulness --out`): a row a model, with the
-    columns of `study_status`.
-
-    Examples
-    --------
-    >>> trial_status("nowhere").empty
-    True
-    """
-    rows = []
-    for output in outputs_in(Path(folder) / TRIALS, begun=True):
-        files = stage_files(output)
-        rows.append(shard_row(output, files, files.count, outdated_shards(output, files)))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
 def status_text(table: pd.DataFrame, study: str | PathLike[str]) -> str:
     """Return a status as text to print: a line a stage and model, and below it what is missing.
 
     Parameters
     ----------
     table : DataFrame
-        From `study_status` or `trial_status`.
+        From `study_status`.
     study : path
         The folder it is of, for the commands that the text names.
     """
@@ -175,17 +157,11 @@ def status_text(table: pd.DataFrame, study: str | PathLike[str]) -> str:
 
 def _what_follows(folder: Path, stages: Collection[str]) -> list[str]:
     """Where that stands which is made of all shards of the stages."""
-    if "mine" in stages:
-        if is_dataset(folder / EXAMPLES):
-            return ["select: done"]
-        if "transcribe" not in stages:
-            return [f"transcribe: not begun: speechmix transcribe {folder} --model MODEL"]
-        return [f"select: not done: speechmix select {folder}"]
-    lines_written = [path.stat().st_mtime_ns for path in (folder / TRIALS).rglob("*.jsonl")]
-    tables = folder / FILE
-    if tables.is_file() and tables.stat().st_mtime_ns >= max(lines_written, default=0):
-        return []
-    return [f"tables: not written ({FILE}): start any of these again"]
+    if is_dataset(folder / EXAMPLES):
+        return ["select: done"]
+    if "transcribe" not in stages:
+        return [f"transcribe: not begun: speechmix transcribe {folder} --model MODEL"]
+    return [f"select: not done: speechmix select {folder}"]
 
 
 def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
@@ -195,8 +171,8 @@ def shards_to_resubmit(table: pd.DataFrame, stage: str) -> str:
     Parameters
     ----------
     table : DataFrame
-        From `study_status` or `trial_status`.
-    stage : {"mine", "align", "transcribe", "faithfulness"}
+        From `study_status`.
+    stage : {"mine", "align", "transcribe"}
 
     Raises
     ------

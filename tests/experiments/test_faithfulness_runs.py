@@ -1,26 +1,28 @@
-"""A trial kept clip by clip: in shards, killed, done again, it has the tables of one that was done
-at once."""
+"""Faithfulness stored clip by clip: in shards, killed, done again, it has the tables of one that was
+done at once."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.errors import InputError
 from speechmix.files.shards import Shard
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.interfaces.cli import main
-from speechmix.runs import faithfulness_runs as trials
+from speechmix.runs.executors.local_workers import LocalWorkers
 from speechmix.runs.faithfulness_runs import faithfulness_of_clips
-from speechmix.runs.journal.stage_files import TRIALS, begun_shards
-from speechmix.studies.french.study_status import shards_to_resubmit, status_text, trial_status
+from speechmix.runs.kinds import faithfulness as kind
+from speechmix.runs.results import result_store
+from speechmix.runs.run_status import job_status
+from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 from tests.reliability.kills import snapshot
 
@@ -89,7 +91,9 @@ def test_shards_in_any_order_give_the_tables_of_one_process(order, model, clips,
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_path, monkeypatch):
-    judged, names = trials.evaluate_item, []
+    monkeypatch.setattr(result_store, "_SECONDS", 0.0)  # what is found of a clip is written at once
+    monkeypatch.setattr(result_store, "_SHARE", 0.0)
+    judged, names = kind.evaluate_item, []
 
     def deadly(model, item, *arguments, **options):
         names.append(item.name)
@@ -97,14 +101,14 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(model, clips, whole, tmp_p
             os.kill(os.getpid(), signal.SIGKILL)
         return judged(model, item, *arguments, **options)
 
-    monkeypatch.setattr(trials, "evaluate_item", deadly)
+    monkeypatch.setattr(kind, "evaluate_item", deadly)
     child = os.fork()
     if child == 0:
         faithfulness_of_clips(model, clips, tmp_path, **ASKED)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     monkeypatch.setattr(
-        trials,
+        kind,
         "evaluate_item",
         lambda model, item, *more, **options: (
             names.append(item.name) or judged(model, item, *more, **options)
@@ -119,9 +123,9 @@ def test_a_clip_that_was_changed_is_judged_again_and_its_pair_too(
     model, clips, whole, tmp_path, monkeypatch
 ):
     faithfulness_of_clips(model, clips, tmp_path, **ASKED)
-    judged, names = trials.evaluate_item, []
+    judged, names = kind.evaluate_item, []
     monkeypatch.setattr(
-        trials,
+        kind,
         "evaluate_item",
         lambda model, item, *more, **options: (
             names.append(item.name) or judged(model, item, *more, **options)
@@ -153,7 +157,7 @@ def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path
         clips = [
             clip.replace(meta={column: f"word {place // 2}"}) for place, clip in enumerate(clips)
         ]
-        monkeypatch.setattr(trials, "evaluate_item", None)  # whoever calls it dies
+        monkeypatch.setattr(kind, "evaluate_item", None)  # whoever calls it dies
     trial = faithfulness_of_clips(model, clips, tmp_path, **asked)
     ties, n_groups, values = of_clips_in_memory(model, clips, asked)
     assert "the target word" in ties
@@ -161,29 +165,86 @@ def test_what_ties_clips_is_what_their_manifest_says_now(column, model, tmp_path
     pd.testing.assert_frame_equal(trial.values, values)
 
 
-def test_other_options_and_other_clips_are_refused(model, clips, tmp_path):
-    faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **ASKED)
-    with pytest.raises(InputError, match=r"made with other options .*measures"):
-        faithfulness_of_clips(
-            model, clips, tmp_path, shard=Shard(2, 2), **{**ASKED, "measures": ["value_zeroing"]}
-        )
-    with pytest.raises(InputError, match=r"is made in 2 shards, and this is no --shard"):
-        faithfulness_of_clips(model, clips, tmp_path, **ASKED)
-    with pytest.raises(InputError, match="of other corpus than"):
-        faithfulness_of_clips(model, clips[:-1], tmp_path, shard=Shard(2, 2), **ASKED)
-    assert not (tmp_path / TABLES[0]).exists()
+def test_other_options_and_clips_are_computed_anew(model, clips, tmp_path, whole):
+    other = {**ASKED, "measures": ["value_zeroing"]}
+    assert faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **ASKED) is None
+    assert faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 2), **other) is None
+    assert not (tmp_path / TABLES[0]).exists()  # no table is of two evaluations
+    assert faithfulness_of_clips(model, clips, tmp_path, shard=Shard(1, 2), **other) is not None
+    assert faithfulness_of_clips(model, clips[:4], tmp_path, **ASKED).provenance["items"] == 4
+    faithfulness_of_clips(model, clips, tmp_path, **ASKED)
+    assert tables(tmp_path) == tables(whole[0])
 
 
 def test_status_says_which_shards_are_missing(model, clips, tmp_path, capsys):
     faithfulness_of_clips(model, clips, tmp_path, shard=Shard(2, 3), **ASKED)
-    table = trial_status(tmp_path)
-    assert shards_to_resubmit(table, TRIALS) == "1,3"
-    assert status_text(table, tmp_path).startswith("faithfulness tiny-french-ctc: 1 of 3 shards; ")
+    (job,) = job_status(tmp_path)
+    assert (job.count, job.missing) == (3, [1, 3])
+    assert job.text().startswith("faithfulness: 1 of 3 shards done")
     assert main(["status", str(tmp_path), "--missing", "faithfulness"]) == 0
     assert capsys.readouterr().out == "1,3\n"
     assert main(["status", str(tmp_path)]) == 0
     assert "missing: 1,3" in capsys.readouterr().out
-    assert len(begun_shards(tmp_path / TRIALS / "tiny-french-ctc.jsonl")) == 3
+
+
+def test_a_pair_is_used_though_its_clips_are_in_two_shards(model, clips, tmp_path):
+    """Words of the other clip are aligned where it is in another shard."""
+    pair = [
+        Clip.from_file(
+            clip.path,
+            name=clip.name,
+            text=clip.text,
+            language="fr",
+            cue=clip.words[clip.cue].text,
+            target=clip.words[clip.target].text,
+            foil=clip.foil,
+            meta=clip.meta,
+        )
+        for clip in clips[:2]
+    ]
+    count = next(
+        count
+        for count in range(2, 40)
+        if len(
+            {next(i for i in range(1, count + 1) if Shard(i, count).holds(c.name)) for c in pair}
+        )
+        == 2
+    )
+    asked = {**ASKED, "judges": ["patch"]}
+    one = faithfulness_of_clips(model, pair, tmp_path / "one", aligner=model, **asked)
+    for index in range(1, count + 1):
+        several = faithfulness_of_clips(
+            model, pair, tmp_path / "several", aligner=model, shard=Shard(index, count), **asked
+        )
+    assert set(one.values["judge"]) == {"patch", "cue"}
+    assert tables(tmp_path / "several") == tables(tmp_path / "one")
+    pd.testing.assert_frame_equal(one.drops, several.drops)
+
+
+def test_local_workers_have_pairs_too(clips, whole, tmp_path):
+    faithfulness_of_clips(
+        partial(trained, "tiny-french-ctc"),
+        clips,
+        tmp_path,
+        executor=LocalWorkers(2, "cpu"),
+        **ASKED,
+    )
+    assert tables(tmp_path) == tables(whole[0])
+
+
+def test_a_run_has_it_beside_its_scores(model, clips, whole, tmp_path):
+    score_clips(
+        [model],
+        clips,
+        tmp_path,
+        kinds={"faithfulness": ASKED},
+        progress=False,
+        report=lambda line: None,
+        figures=0,
+    )
+    values = pd.read_csv(tmp_path / TABLES[1])
+    assert set(values["judge"]) == {"silence (zeros)", "patch", "cue"}
+    assert tables(tmp_path) == tables(whole[0])
 
 
 def stop_at(name, model, clips, out, monkeypatch):
@@ -193,16 +254,16 @@ def stop_at(name, model, clips, out, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(trials, name, stopped)
+        patch.setattr(kind, name, stopped)
         with pytest.raises(KeyboardInterrupt):
             faithfulness_of_clips(model, clips, out, **ASKED)
 
 
 def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monkeypatch, capsys):
-    """The last shard was killed between its last clip and the tables: its journal is whole."""
-    stop_at("stored_trial", model, clips[:1], tmp_path, monkeypatch)
+    """The last shard was killed between its last clip and the tables."""
+    stop_at("combine_items", model, clips[:1], tmp_path, monkeypatch)
     assert main(["status", str(tmp_path)]) == 0
-    assert "tables: not written (faithfulness.csv)" in capsys.readouterr().out
+    assert "tables: not written" in capsys.readouterr().out
     faithfulness_of_clips(model, clips[:1], tmp_path, **ASKED)
     assert main(["status", str(tmp_path)]) == 0
     assert "tables" not in capsys.readouterr().out
@@ -210,10 +271,10 @@ def test_status_knows_tables_that_were_not_written(model, clips, tmp_path, monke
     assert "done by one process" in capsys.readouterr().err
 
 
-def test_status_knows_a_trial_that_was_stopped(model, clips, tmp_path, monkeypatch, capsys):
+def test_status_knows_an_evaluation_that_was_stopped(model, clips, tmp_path, monkeypatch, capsys):
     stop_at("evaluate_item", model, clips[:1], tmp_path, monkeypatch)
     assert main(["status", str(tmp_path)]) == 0
-    assert "faithfulness tiny-french-ctc: not done; 0 clips done" in capsys.readouterr().out
+    assert "faithfulness: 0 of 1 shards done" in capsys.readouterr().out
 
 
 @pytest.mark.long
@@ -289,6 +350,7 @@ def test_measures_to_the_output_are_kept_in_shards_and_never_mixed_with_others(
     assert tables(tmp_path / "shards") == tables(tmp_path / "whole")
     assert set(trial.values["measure"]) >= {"lrp", "occlusion (zeros)"}
     pd.testing.assert_frame_equal(trial.values, whole.values)
-    for former in ({"measures": ["lrp"]}, {"aggregations": ["mean", "to the output"]}):
-        with pytest.raises(InputError, match="other options"):
-            faithfulness_of_clips(model, clips[:4], tmp_path / "whole", **{**asked, **former})
+    fewer = faithfulness_of_clips(
+        model, clips[:4], tmp_path / "whole", **{**asked, "measures": ["lrp"]}
+    )
+    assert "occlusion (zeros)" not in set(fewer.values["measure"])

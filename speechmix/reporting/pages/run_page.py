@@ -44,7 +44,7 @@ from .study_clips import clip_cards
 from .study_figures import FigureSections, need_pictures
 from .study_results import Study
 from .study_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
-from .table_format import format_study_table
+from .table_format import format_contribution_table
 from .text_tables import latex_table, markdown_table
 from .transcription import error_rate_notes, transcription_warnings
 from .wording import format_count
@@ -96,16 +96,16 @@ def report(
     out: str | PathLike[str] | None = None,
 ) -> Path:
     """Write the page of a run again, from its folder; title and notes are those of before, other
-    options as in `write_study`.
+    options as in `write_page`.
 
     Raises
     ------
     InputError
-        If the folder holds no run, or a damaged one; and as `write_study`.
+        If the folder holds no run, or a damaged one; and as `write_page`.
     """
     study = Study.of(folder, group=group)
     former = study.run.description
-    return write_study(
+    return write_page(
         study,
         title=title if title is not None else former.get("title") or study.run.out.resolve().name,
         notes=notes if notes is not None else former.get("notes") or [],
@@ -117,7 +117,7 @@ def report(
     )
 
 
-def write_study(
+def write_page(
     study: Study | StoredRun | Run,
     *,
     title: str,
@@ -183,7 +183,7 @@ def _write_tables(study: Study) -> None:
     number to report."""
     if study.layers is None:
         return
-    folder, table = study.run.folder, format_study_table(study.headline)
+    folder, table = study.run.folder, format_contribution_table(study.headline)
     units = f"groups of clips that share {study.ties}" if study.ties else "clips"
     caption = (
         "Cue contribution (%) over whole stacks, layers weighted by mixing strength; 95 % "

@@ -1,0 +1,130 @@
+"""Faithfulness as a kind of result: what reference perturbations say of a clip, and of measures.
+
+In: a model and a clip with words, beside the other clip of its pair. Out: what `evaluate_item`
+found; and of all clips, when the last shard is done, ``faithfulness.csv`` and
+``faithfulness_values.csv`` in the run's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...errors import SpeechmixError
+from ...evaluation.faithfulness.evaluate import combine_items, evaluate_item, model_provenance
+from ...evaluation.faithfulness.item_evaluation import ItemResult
+from ...evaluation.faithfulness.options import (
+    DEFAULT_MEASURES,
+    EvaluationOptions,
+    evaluation_options,
+    resolve_measures,
+)
+from ...evaluation.faithfulness.perturbations import custom_perturbations, name_and_fills
+from ...evaluation.faithfulness.results import FaithfulnessResults
+from ...evaluation.statistics.groups import item_table
+from ...files.json_files import Json, JsonObject
+from ...inputs.clips.clip import Clip
+from ...mixing.measures.registry import custom_identities
+from ..results.part_files import Part
+from .result_kind import (
+    FinishedResults,
+    Result,
+    ResultItem,
+    ResultKind,
+    stored_contents,
+    version_entry,
+)
+
+VERSION = 2  # of the evaluation; 2: layers are composed by their mixing strength
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    if item.is_partial_twin or not item.clip.words:
+        return None
+    options = _options(item.options)
+    try:
+        measures = _measures(item)
+    except SpeechmixError:  # the clip fails when it is computed, and the run says why
+        measures = ()
+    return {
+        **item.ingredients,
+        "pair": item.pair and item.pair.ingredients,
+        "measures": measures,
+        "fewest": options.fewest,
+        "protocol": item.options.get("protocol"),
+        **options.cache_entry(),
+        **version_entry(1, measures),
+        **_custom_identities(measures, options.judges or ()),
+    }
+
+
+def _compute(item: ResultItem) -> Result:
+    measures, options = _measures(item), _options(item.options)
+    found = evaluate_item(item.model, item.clip, item.pair, measures, options)
+    facts = {"measures": list(measures), "fewest": options.fewest}
+    facts["protocol"] = item.options.get("protocol")
+    return Result({"facts": {**model_provenance(item.model), **facts}, **vars(found)})
+
+
+def _finish(finished: FinishedResults) -> None:
+    for results in stored_faithfulness(finished.parts.values(), finished.clips):
+        results.write(finished.folder.path)
+
+
+FAITHFULNESS_KIND = ResultKind(
+    "faithfulness", _compute, VERSION, cache_key=_cache_key, finish=_finish, uses_pairs=True
+)
+
+
+def stored_faithfulness(
+    models: Iterable[Sequence[Part]], clips: Sequence[Clip]
+) -> list[FaithfulnessResults]:
+    """Return what was found of each model, over all clips that have results.
+
+    Parameters
+    ----------
+    models : iterable of sequence of Part
+        Part files of each model.
+    clips : sequence of Clip
+        With words; their tables say now what ties them together.
+
+    Raises
+    ------
+    InputError
+        If a part is damaged.
+    """
+    evaluations = []
+    for parts in models:
+        contents = {clip: content for _, clip, content in stored_contents(parts, "faithfulness")}
+        evaluated = [clip for clip in clips if clip.name in contents]
+        if evaluated:
+            facts = contents[evaluated[0].name]["facts"]
+            items = [_item_result(contents[clip.name]) for clip in evaluated]
+            evaluations.append(combine_items(items, item_table(evaluated), facts))
+    return evaluations
+
+
+def _options(options: Mapping[str, Json]) -> EvaluationOptions:
+    return evaluation_options(
+        **{name: value for name, value in options.items() if name != "measures"}
+    )
+
+
+def _measures(item: ResultItem) -> tuple[str, ...]:
+    """Names of the measures that are defined for the model, found once for all of its clips."""
+    if "measures" not in item.shared:
+        requested = item.options.get("measures", DEFAULT_MEASURES)
+        item.shared["measures"] = resolve_measures(item.model, requested)
+    names: tuple[str, ...] = item.shared["measures"]
+    return names
+
+
+def _item_result(content: JsonObject) -> ItemResult:
+    return ItemResult(**{name: value for name, value in content.items() if name != "facts"})
+
+
+def _custom_identities(measures: Sequence[str], references: Sequence[str]) -> JsonObject:
+    """Identities of custom measures and perturbations, so that results of edited functions are
+    computed again."""
+    names = [name_and_fills(name)[0] for name in measures]
+    custom = {**custom_identities(names), **custom_perturbations(references)}
+    return {"custom": custom} if custom else {}
