@@ -1,6 +1,6 @@
 """`python -m speechmix COMMAND`: the command line where the script `speechmix` is not on the path.
 
-In: the arguments of the command. Out: its exit status; see `interfaces/cli.py`.
+In: the arguments of the command. Out: its exit status; see `interfaces/cli/`.
 """
 
 import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,3 +148,18 @@ def circles(imported: dict[str, set[str]]) -> list[list[str]]:
     for name, label in zip(names, labels, strict=True):
         members[label].append(name)
     return [group for group in members.values() if len(group) > 1]
+
+
+def test_files_that_the_text_names_are_there():
+    names = {
+        path.name
+        for folder in ("speechmix", "tests", "recipes", "docs")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    elsewhere = {"utils.py"}  # of transformers
+    named = [
+        (str(path.relative_to(ROOT)), name)
+        for path in (ROOT / "speechmix").rglob("*.py")
+        for name in re.findall(r"\b\w+\.py\b", path.read_text(encoding="utf-8"))
+    ]
+    assert [pair for pair in named if pair[1] not in names | elsewhere] == []

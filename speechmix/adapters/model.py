@@ -67,7 +67,7 @@ class Model(MeasurableModel):
         What was made of the sounds heard last, within `unchanged`.
     eager_as_given : bool
         Whether attention is read off the softmax because the model, as it was given, computes
-        something else than torch's attention function (as_given.py).
+        something else than torch's attention function (fidelity_check.py).
     """
 
     module: Any

@@ -2,7 +2,7 @@
 a CTC model.
 
 In: a loaded model with a CTC head, audio, transcript. Out: an `Alignment`. The path is that of
-`adapters.ctc_paths`; the frames' times come from the front end's own strides. Letters that the
+`adapters.generation.ctc_paths`; the frames' times come from the front end's own strides. Letters that the
 vocabulary lacks are written without their accents or left out; a word that has no letter left ("80"
 for a model without digits) is placed by a wildcard that fits any sound, and said so.
 """

@@ -138,7 +138,7 @@ def cue_alignment(
 def mean_alignment(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`evaluation.intervals`; none below
+    """Means over items with their 95 % intervals (`statistics.intervals`; none below
     `FEWEST_GROUPS` items).
 
     Parameters

@@ -170,7 +170,7 @@ class Explanation(ExplanationNumbers):
         self, word: str | int | None = None, *, measure: str | None = None, against: str = ""
     ) -> Figure:
         """Draw what each word came from, or one word with what is claimed and shown
-        (`plots.explanations`)."""
+        (`plots.explanation_figures`)."""
         from ..reporting.plots.explanation_figures import explained_text, explained_word
 
         if word is None:

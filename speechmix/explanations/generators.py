@@ -2,7 +2,7 @@
 
 In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC
 model's letters are placed at the frame of each one's run where it is likeliest; a decoder's tokens
-are those of its greedy search (`adapters.writing`), fed to it again.
+are those of its greedy search (`adapters.generation`), fed to it again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ renamed.
 
 In: where a result belongs, and a function that writes it. Out: the finished file or folder. A
 process that dies in the middle leaves the old one as it was, and beside it a leftover whose name
-starts with ``.unfinished-``, which nobody reads and `leftovers.clear_leftovers` removes. No two
+starts with ``.unfinished-``, which nobody reads and `unfinished_files.clear_leftovers` removes. No two
 processes ever write to one name (`one_writer` is the caller's word for it).
 """
 

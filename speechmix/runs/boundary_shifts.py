@@ -1,5 +1,5 @@
 """Score some clips of a run again with their word boundaries moved by 20 ms; see
-`evaluation.sensitivity`.
+`evaluation.boundary_sensitivity`.
 
 In: a finished run and its models. Out: ``boundaries.parquet`` and ``.csv`` in the run's folder, cue
 contributions with a column `boundaries`; the run's page then says whether the conclusion holds.

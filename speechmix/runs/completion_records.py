@@ -35,7 +35,7 @@ class Marker:
         (clip, model) pairs.
     told : str
         Hash of all that its results follow from but the models; empty where it is of few clips
-        (standing.py).
+        (resume.py).
     figures : dict of str to (size, hash)
         Pictures of clips, by path below the run's folder, where `told` is there.
     """

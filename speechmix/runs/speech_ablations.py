@@ -73,7 +73,7 @@ class SpeechAblation:
 
     def figure(self, **options: Any) -> Figure:
         """Drops by template and number as points with intervals; options of
-        `plots.speech_ablation_figure`."""
+        `reporting.plots.speech_ablation_figure`."""
         from ..reporting.plots.ablated_speech import speech_ablation_figure
 
         return speech_ablation_figure(self.means, **options)

@@ -1,7 +1,7 @@
 """Which clips a further random twin hears: enough to say how much the draw of untrained weights
 matters, and no more.
 
-In: the clips of a run. Out: some of them, whole groups (`evaluation.groups`) and evenly over sides,
+In: the clips of a run. Out: some of them, whole groups (`evaluation.statistics.groups`) and evenly over sides,
 templates and controls, so that the same question is asked of fewer clips. The first random twin of
 a model hears all clips, as the trained model does.
 """

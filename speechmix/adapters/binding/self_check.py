@@ -1,6 +1,6 @@
 """Self-check of a freshly loaded model on a tiny input: does the family's table fit it?
 
-The model as it is measured gives what it gives as it was given (as_given.py). For every stack and
+The model as it is measured gives what it gives as it was given (fidelity_check.py). For every stack and
 layer: attention rows sum to one, attention sinks included; replaying the layer with nothing zeroed
 gives the forward pass (on chosen rows in another order); a changed row changes no other, unless the
 table names the convolution that takes it there; zeroing a value changes the output; what attention

@@ -1,7 +1,7 @@
 """A captured attention block: what a measure sees of one layer while the forward pass runs.
 
 Attention weights of chosen rows, values, the layer's output states, and `Block.replay`, which runs
-the rest of the layer on rows whose attention context was changed. `capture.py` makes these; they
+the rest of the layer on rows whose attention context was changed. `forward_pass.py` makes these; they
 live no longer than their layer.
 """
 

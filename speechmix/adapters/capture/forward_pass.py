@@ -5,7 +5,7 @@ In: a `Model`'s stacks and a function that is given every attention block of int
 *while the pass runs*, so that no more than one layer's tensors are kept.
 
 How it is caught: while an attention module runs, and only then, queries, keys and values are read
-off its call of torch's attention functions (reading.py). Nothing is patched globally, and
+off its call of torch's attention functions (attention_calls.py). Nothing is patched globally, and
 everything is undone on leaving.
 """
 

@@ -1,7 +1,7 @@
 """What is seen of a layer while it runs: its input, each attention block's call, what its
 projections gave.
 
-In: values that capture.py and reading.py leave here, for all clips of a batch. Out: the same for
+In: values that forward_pass.py and attention_calls.py leave here, for all clips of a batch. Out: the same for
 one of them (`Trace.of`), which a `Block` is made of; attention weights of chosen rows.
 """
 

@@ -66,7 +66,7 @@ class ChangedValues(TorchFunctionMode):
         Rows of the batch; where attention is within blocks (Granite-speech), each has several in
         the function's.
     packed : int
-        Of packed states (packed.py), where each block is a call of its own: positions of a run.
+        Of packed states (packed_states.py), where each block is a call of its own: positions of a run.
     heads : int, optional
         Where attention is the module's own code: they enter the product behind its softmax, which
         may hold all heads in a row.

@@ -1,7 +1,7 @@
 """How good is a probe: accuracy and compression, their baselines, and intervals over groups.
 
 In: which items a probe predicted correctly, or how many bits each took; groups of items that belong
-together. Out: numbers. The intervals are those of `evaluation.intervals`, for a sum over items
+together. Out: numbers. The intervals are those of `statistics.intervals`, for a sum over items
 divided by the number of items.
 """
 

@@ -3,7 +3,7 @@ each is about.
 
 In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a
 function. Out: a `Task`, which keeps the items that have a label, with their groups
-(`evaluation.groups`) and the word types of the control task.
+(`statistics.groups`) and the word types of the control task.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def map_correlations(
 def mean_correlations(
     table: pd.DataFrame, *, by: Sequence[str] = ("model", "init", "stack", "measure", "layer")
 ) -> pd.DataFrame:
-    """Means over items with their 95 % intervals (`evaluation.intervals`; none below
+    """Means over items with their 95 % intervals (`statistics.intervals`; none below
     `FEWEST_GROUPS` items).
 
     Parameters

@@ -1,7 +1,7 @@
 """Do two measures say the same? Rank correlation (Spearman, scipy's) layer by layer, and of their
 curves over layers.
 
-In: a table of cue contributions. Heights of measures cannot be compared (`length.py`); which clips
+In: a table of cue contributions. Heights of measures cannot be compared (`length_baseline.py`); which clips
 get more, and which layers, can.
 """
 

@@ -1,7 +1,7 @@
 """A row of a manifest or of a corpus: one recording that can be used, or the reason why not.
 
 In: what a table says of a recording. Out: `Row`s and `Rejected` rows, their sentences and paths
-checked; doubled_rows.py tells their names apart.
+checked; deduplication.py tells their names apart.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class Session:
         Raises
         ------
         InputError
-            As `answers.explained`.
+            As `audio_answers`.
         """
         key = _key(model, clip, "explanation", clip.name)
         if key not in self._explanations:

@@ -94,7 +94,7 @@ class DecisionMap:
         )
 
     def plot(self, **options: Any) -> Figure:
-        """Draw all stacks; options of `plots.decision_map`."""
+        """Draw all stacks; options of `plots.decision_maps`."""
         from ...reporting.plots.decision_maps import decision_map
 
         return decision_map(self, **options)

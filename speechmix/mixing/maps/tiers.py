@@ -3,7 +3,7 @@ in Praat or ELAN.
 
 In: the maps of one clip, its words, a target. Out: labelled intervals by tier, the words first; a
 tier for each map and layer holds shares in percent, those of `speechmix.cue_contribution`.
-`inputs.textgrid` and `inputs.elan` write them.
+`inputs.formats.textgrid` and `inputs.formats.elan` write them.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
 """From a model and a clip (or a text, or prepared inputs) to mixing maps: `mix`. Start at
-forward.py."""
+forward_pass.py."""

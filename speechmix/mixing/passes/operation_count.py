@@ -1,11 +1,11 @@
 """How many operations a clip's maps take: counted while the package's own code runs on a model
 without weights.
 
-In: a model on the meta device (`adapters.outline`), measures, the length of a clip. Out:
+In: a model on the meta device (`adapters.binding.meta_model`), measures, the length of a clip. Out:
 floating-point operations of the plain forward pass and of each measure (a multiplication and an
 addition are two). Of each stack one layer is scored and counted for all, for its layers are alike.
 What is not counted: measures that differentiate the whole model, features, and all that is done
-number by number (norms, activations, softmax), which takes time all the same (`scoring.estimate`).
+number by number (norms, activations, softmax), which takes time all the same (`mixing.passes.estimate`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ have scored.
 In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of
 models, side, stack and measure. The k-th twin of one model is paired with the k-th of the other, so
 the gap of the trained models is ranked among gaps of untrained ones, by the same test as a single
-model among its twins (`evaluation.twin_comparison`). A whole stack weights each layer by its mixing
+model among its twins (`evaluation.statistics.twin_comparison`). A whole stack weights each layer by its mixing
 strength, so neither depth nor idle layers make a gap.
 """
 

@@ -3,8 +3,8 @@ row per clip.
 
 In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a
 trained model with its untrained twins, over groups of clips that belong together
-(`evaluation.groups`), in one test of all its stacks, layers and measures
-(`evaluation.twin_comparison`). Reported are the whole of each stack, every layer weighted by its
+(`evaluation.statistics.groups`), in one test of all its stacks, layers and measures
+(`evaluation.statistics.twin_comparison`). Reported are the whole of each stack, every layer weighted by its
 mixing strength, and each layer.
 """
 

@@ -52,7 +52,7 @@ def layer_curves(
         Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
     band : {"interval", "clips", "none"}
         With "interval", a trained model has the 95 % interval of its mean over groups of clips
-        (none below `evaluation.intervals.FEWEST_GROUPS`), and two untrained twins or more have a
+        (none below `intervals.FEWEST_GROUPS`), and two untrained twins or more have a
         band from the lowest to the highest. "clips" is the middle half of the clips.
     value, label : str
         Which column, drawn in percent, and what it is called.

@@ -54,8 +54,8 @@ def curve_table(
         Further columns that tell curves apart, e.g. ("template",).
     band : {"interval", "clips", "none"}
         With "interval", a trained model has the 95 % interval of its mean over units
-        (`evaluation.intervals`); untrained twins have the lowest and the highest twin
-        (`evaluation.rank_test.twin_limits`), a single twin has no band. "clips" is the middle half
+        (`statistics.intervals`); untrained twins have the lowest and the highest twin
+        (`statistics.rank_test.twin_limits`), a single twin has no band. "clips" is the middle half
         of the units.
     means : DataFrame, optional
         `unit_means` of the table, if they are at hand.

@@ -2,7 +2,7 @@
 the published ones.
 
 In: cue alignment and decisions of every sentence (`evaluation.cue_alignment`,
-`evaluation.task_accuracy`). Out: CSV files, a figure for each metric, and the same as text.
+`task_accuracy`). Out: CSV files, a figure for each metric, and the same as text.
 """
 
 from __future__ import annotations

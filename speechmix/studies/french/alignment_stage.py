@@ -34,7 +34,7 @@ def words_stage(
     progress: bool = False,
 ) -> Path:
     """Do the work on each mined sentence, or clip of a corpus, that places its words; see
-    `stages.journal.run_stage`.
+    `runs.journal.stage_journal.run_stage`.
 
     Parameters
     ----------
