@@ -209,10 +209,14 @@ def exists(name: str) -> bool:
     """Whether a dotted name is a module, or leads from one to something it has."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
+        path = ".".join(parts[:count])
         try:
-            found = importlib.import_module(".".join(parts[:count]))
+            spec = importlib.util.find_spec(path)
         except ModuleNotFoundError:
             continue
+        if spec is None or spec.origin is None:  # a folder of data, perhaps of a function's name
+            continue
+        found = importlib.import_module(path)
         for attribute in parts[count:]:
             found = getattr(found, attribute, None)
             if found is None:
