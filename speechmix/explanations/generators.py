@@ -54,7 +54,7 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     InputError
         If the model cannot spell, or no letter or token is written.
     """
-    if model.converses:
+    if model.output_kind == "audio tokens":
         return answer_about(model, clip, text=text, by_token=by_token)
     view = make_view(model, clip, MixRequest(units="word"))
     view.prepare(("encoder",))
@@ -62,7 +62,7 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
     heard = words_as_sources(spans, [word.text for word in clip.words or ()])
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
     sources = [SourceUnit("sound", source, *times[source.index]) for source in heard]
-    if "decoder" not in model.stacks:
+    if model.output_kind == "frames":
         decision = decision_on(model, clip, prepared, {"encoder": heard})
         logits = logits_on(decision)
         drafts, words = (

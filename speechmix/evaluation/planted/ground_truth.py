@@ -29,7 +29,7 @@ def stack_of_step(case: Case, stack: str, offset: int) -> str:
 
 def is_read_out(case: Case, home: PlantedFamily, stack: str) -> bool:
     """Return whether a cross-attention reads what arrives in the encoder."""
-    return "cross" in home.stacks and stack == "encoder" and not case.idle
+    return stack in home.inputs[:-1] and not case.idle
 
 
 def planted_edges(case: Case, home: PlantedFamily, stack: str, first: int) -> frozenset[Edge]:

@@ -259,7 +259,7 @@ def _layers(
         heads.setdefault(("cross", N_LAYERS - 1), []).append(_READ_OUT)
 
     def layer_at(name: str, index: int) -> HandSetLayer:
-        has_cross = name == "decoder" and "cross" in home.stacks
+        has_cross = name in home.inputs[1:]  # it reads the stack before it
         return HandSetLayer(
             attention_of([*heads.get((name, index), []), *own], noise),
             feed_forward_of(neurons.get((name, index), []), noise),

@@ -66,9 +66,7 @@ def chefer(run: GradientPass, stack: str, units: Units) -> tuple[Tensor, dict[st
     """
     check_chefer_covers(run.model)
     position = position_read(run)
-    rows = relevance(
-        run.model.stacks, run.once(weighted_attention), position, stack, run.layers[stack]
-    )
+    rows = relevance(run.model, run.once(weighted_attention), position, stack, run.layers[stack])
     return units.pool_sources(torch.stack(rows))[:, None], {}
 
 
@@ -158,7 +156,7 @@ def _attended(passes: SharedPasses) -> _Attended:
 
 
 def relevance(
-    stacks: Mapping[str, Stack],
+    model: Model,
     weighted: Weighted,
     position: int,
     stack: str,
@@ -168,7 +166,7 @@ def relevance(
 
     Parameters
     ----------
-    stacks : mapping of str to Stack
+    model : Model
     weighted : mapping of (stack, layer) to Tensor [Q, K]
         A_bar.
     position : int
@@ -177,8 +175,8 @@ def relevance(
         Whose rows are asked for: "encoder", "decoder" or "cross".
     layers : sequence of int
     """
-    reading = "decoder" if "decoder" in stacks else "encoder"
-    own = [weighted[reading, layer] for layer in range(len(stacks[reading]))]
+    reading = model.capabilities.output_stack
+    own = [weighted[reading, layer] for layer in range(len(model.stacks[reading]))]
     start = torch.zeros_like(own[0][0])
     start[position] = 1
     behind = [

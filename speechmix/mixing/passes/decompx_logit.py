@@ -79,11 +79,10 @@ def carried_parts(
             view.units(block)
             members = members_of(view.sources("encoder"), block.n_sources).to(block.inputs)
             alone = 1 - members.sum(dim=-1, keepdim=True)  # what is in no source is one more
-            carried["columns"] = torch.cat([members, alone], dim=-1)
-            first = (
-                carried["columns"] if model.hears else torch.eye(block.n_sources).to(block.inputs)
-            )
-            carried["vectors"] = first[:, :, None] * block.inputs[:, None]
+            sources = torch.cat([members, alone], dim=-1)
+            if not model.hears:  # tokens are carried one by one
+                carried["sources"], sources = sources, torch.eye(block.n_sources).to(block.inputs)
+            carried["vectors"] = sources[:, :, None] * block.inputs[:, None]
         carried["vectors"] = vectors_through_layer(block, carried["vectors"])
 
     with head_steps(model, stack) as steps, Capture([stack], on_block):
@@ -94,7 +93,7 @@ def carried_parts(
     parts = torch.stack(
         [_through_head(carried["vectors"], steps, objective) for objective in objectives]
     )
-    parts = parts if model.hears else parts @ carried["columns"]
+    parts = parts @ carried["sources"] if "sources" in carried else parts
     return CarriedParts(parts[:, :-1], parts[:, -1], logits)
 
 

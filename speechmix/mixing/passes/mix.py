@@ -212,8 +212,6 @@ def mix(
         folders = folders_of(out, rows)
         maps_of_rows = [scored([row], folders)[0] for row in rows]
         return maps_of_rows[0] if len(rows) == 1 else maps_of_rows
-    if isinstance(clip, (str, PathLike)) and model.hears:
-        raise InputError(f"expected a Clip, found {clip!r}: make one with speechmix.Clip.from_file")
     if isinstance(clip, (Clip, Sentence, str)):
         return scored([clip], folders_of(out, [clip]))[0]
     if not isinstance(clip, Iterable):

@@ -41,12 +41,10 @@ def make_view(model: Model, item: Item, question: MixRequest) -> View:
     """
     if isinstance(item, Mapping):
         return InputsView(model, item, question)
-    item = Sentence(item) if isinstance(item, str) else item
     kind = _VIEWS[model.capabilities.input_kind]
+    item = Sentence(item) if isinstance(item, str) and kind is SentenceView else item
     if not isinstance(item, kind.item_type):
-        raise InputError(
-            f"{model.name} takes {kind.takes} or prepared inputs, found {type(item).__name__}"
-        )
+        raise InputError(f"{model.name} takes {kind.takes} or prepared inputs, found {item!r:.80}")
     if question.units not in kind.allowed_units:
         raise InputError(
             f"units should be one of {kind.allowed_units} for {model.name}, found "
