@@ -96,17 +96,16 @@ def writing_of_text(
     InputError
         If the model classifies, or a masked model is given no mask.
     """
-    kind = model.output_kind
-    if kind == "labels":
+    if model.output_kind == "labels":
         raise InputError(
             f"{model.name} writes nothing, it gives a label: ask speechmix.shapley or "
             "speechmix.ablate_input"
         )
-    if kind == "cross-attention":
+    if model.output_kind == "cross-attention":
         return _translation(model, sentence, text, by_token=by_token)
     if is_masked_model(model):
         return _behind_masks(model, sentence, text, by_token=by_token)
-    if kind == "causal":
+    if model.output_kind == "causal":
         return _continuation(model, sentence, text, by_token=by_token, max_tokens=max_tokens)
     raise InputError(
         f"{model.name} writes no text: expected a masked, causal or sequence-to-sequence model "

@@ -168,8 +168,9 @@ def _rate_of(processor: Processor) -> JsonObject:
 
 def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs that the sound is in, without those of a prompt around it."""
-    prompt = _OF_TEXT if "input_ids" in inputs else ()
-    return {name: tensor for name, tensor in inputs.items() if name not in prompt}
+    return {
+        name: inputs[name] for name in inputs if name not in _OF_TEXT or "input_ids" not in inputs
+    }
 
 
 def describe_prompt_and_answer(model: Model, prepared: Prepared) -> JsonObject:
