@@ -4,8 +4,7 @@
 
 In: a model with its `Prompt` (`Model.with_prompt`), its processor, a clip. Out: inputs and tokens.
 The processor writes the conversation (its chat template) and as many audio tokens as the sound has
-positions. The prompt belongs to the model, not to one call: maps and interventions are asked the
-same, and `Model.fingerprint` holds it.
+positions. The prompt belongs to the model and its fingerprint: maps and interventions share it.
 """
 
 from __future__ import annotations
@@ -168,9 +167,8 @@ def _rate_of(processor: Processor) -> JsonObject:
 
 def audio_inputs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs that the sound is in, without those of a prompt around it."""
-    return {
-        name: inputs[name] for name in inputs if name not in _OF_TEXT or "input_ids" not in inputs
-    }
+    prompt = _OF_TEXT if "input_ids" in inputs else ()
+    return {name: tensor for name, tensor in inputs.items() if name not in prompt}
 
 
 def describe_prompt_and_answer(model: Model, prepared: Prepared) -> JsonObject:
