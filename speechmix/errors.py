@@ -5,6 +5,10 @@ package raises on purpose; in a long run such an error skips one clip and is rec
 on.
 """
 
+from __future__ import annotations
+
+DISTRIBUTION = "speechmix-toolkit"  # on the package index, `speechmix` is another project
+
 
 class SpeechmixError(Exception):
     """Root of the errors raised on purpose by speechmix."""
@@ -31,4 +35,37 @@ class MissingExtraError(SpeechmixError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str):
-        super().__init__(f"{purpose} needs {package}: pip install '.[{extra}]' in a checkout")
+        super().__init__(f"{purpose} needs {package}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this installation, from where it was installed.
+
+    Parameters
+    ----------
+    extra : str
+
+    Examples
+    --------
+    >>> install_command("spacy").startswith("pip install ")
+    True
+    """
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:  # a checkout on the path
+        return f"pip install '.[{extra}]' in the checkout"
+    if origin is None:
+        return f"pip install '{DISTRIBUTION}[{extra}]'"
+    source = json.loads(origin)
+    url = str(source["url"])
+    if "dir_info" in source:
+        editable = "--editable " if source["dir_info"].get("editable") else ""
+        return f"pip install {editable}'{url2pathname(urlsplit(url).path)}[{extra}]'"
+    if "vcs_info" in source:
+        url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
+    return f"pip install '{DISTRIBUTION}[{extra}] @ {url}'"

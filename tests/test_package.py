@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -102,6 +103,35 @@ def test_every_extra_that_an_error_names_exists():
             named |= {(path.name, extra): extra for extra in found.split(",")}
     assert len(named) >= 7
     assert {place: extra for place, extra in named.items() if extra not in extras} == {}
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'speechmix-toolkit[peft]'"),
+        (
+            {"url": "file:///lab/my%20speechmix", "dir_info": {"editable": True}},
+            "pip install --editable '/lab/my speechmix[peft]'",
+        ),
+        ({"url": "file:///lab/speechmix", "dir_info": {}}, "pip install '/lab/speechmix[peft]'"),
+        (
+            {"url": "https://git.example/s.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "pip install 'speechmix-toolkit[peft] @ git+https://git.example/s.git@abc'",
+        ),
+        (
+            {"url": "file:///lab/s-py3-none-any.whl", "archive_info": {}},
+            "pip install 'speechmix-toolkit[peft] @ file:///lab/s-py3-none-any.whl'",
+        ),
+    ],
+)
+def test_the_error_names_the_command_for_where_the_package_came_from(origin, command, monkeypatch):
+    class Installed:
+        def read_text(self, name):
+            return None if origin is None else json.dumps(origin)
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
+    error = speechmix.errors.MissingExtraError("peft", "peft", "an adapter")
+    assert str(error) == f"an adapter needs peft: {command}"
 
 
 # They hand tasks to processes that they start themselves, through pipes; no file is read so.

@@ -202,5 +202,5 @@ def test_without_peft_the_extra_is_named(tmp_path, monkeypatch):
         return imported(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without_peft)
-    with pytest.raises(MissingExtraError, match=r"needs peft: pip install '\.\[peft\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs peft: pip install .*\[peft\]'"):
         speechmix.load(tmp_path, device="cpu")
