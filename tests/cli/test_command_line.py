@@ -13,6 +13,7 @@ import soundfile
 import transformers
 
 import speechmix
+from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.conftest import build
 
@@ -441,3 +442,19 @@ def test_mining_imports_no_library_of_models_tables_or_sounds(tmp_path):
     )
     assert done.stdout.splitlines()[-1] == "set()"
     assert "1 kept" in done.stdout
+
+
+@pytest.mark.parametrize("model", ["./no/such/model", "bundled:tiny-german"])
+def test_a_model_that_is_not_there_leaves_no_folder(model, tmp_path, capsys):
+    clip = str(bundled.clips()[0].path)
+    command = ["score", clip, "--text", "nos maisons", "--model", model, "--out"]
+    assert main([*command, str(tmp_path / "run")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("speechmix: no ")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundled_model_has_a_name(capsys):
+    assert main(["check", "bundled:tiny-french-ctc", "--device", "cpu"]) == 0
+    assert "tiny-french-ctc" in capsys.readouterr().out

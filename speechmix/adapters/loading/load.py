@@ -18,9 +18,10 @@ from ...errors import InputError
 from ..binding.fidelity_check import measure_as_given
 from ..binding.self_check import self_check
 from ..capture.precision_context import dtype_named, has_adapters
+from ..families.family import Family
 from ..families.registry import family_of_type
 from ..model import Model
-from ..transformers_types import Processor
+from ..transformers_types import Config, Processor
 from .checkpoints import (
     NO_CUSTOM_CODE,
     brief,
@@ -143,6 +144,35 @@ def load(
     return model
 
 
+def check_source(source: str, revision: str | None = None) -> None:
+    """Raise an error if there is no supported model of a name, before anything is made for it.
+
+    Parameters
+    ----------
+    source : str
+        Hub id, folder, or "bundled:NAME"; the hub is asked for the config alone.
+    revision : str, optional
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be found, or its architecture is not supported.
+
+    Examples
+    --------
+    >>> check_source("bundled:tiny-french-ctc")
+    """
+    _config_of_source(resolve_path_or_id(source), {"revision": revision} if revision else {})
+
+
+def _config_of_source(source: str, options: dict[str, str]) -> tuple[str, Config, Family]:
+    """Where the weights are (of an adapter those of its base), the config and the family."""
+    base = adapter_base(source)
+    place = source if base is None else resolve_path_or_id(base)
+    config = config_of(place, options if base is None else {})
+    return place, config, family_of_type(config.model_type)
+
+
 def _device(device: str | torch.device | None) -> torch.device | None:
     try:
         return None if device is None else torch.empty(0, device=device).device
@@ -166,10 +196,8 @@ def _from_source(
     processor: Processor,
 ) -> Model:
     options = {"revision": revision} if revision else {}
-    base = adapter_base(source)
-    place = source if base is None else resolve_path_or_id(base)
-    config = config_of(place, options if base is None else {})
-    family = family_of_type(config.model_type)
+    place, config, family = _config_of_source(source, options)
+    is_adapter = place != source
     cls = transformers_class(family.auto_class(config))
     if dtype is None:  # that of the checkpoint
         stored = getattr(config, "dtype", None)
@@ -184,8 +212,8 @@ def _from_source(
         )
         module = convert_copy(module, dtype, device)
     else:
-        module = load_trained(cls, place, config, dtype, options if base is None else {})
-        module = module if base is None else load_adapter(module, source)
+        module = load_trained(cls, place, config, dtype, {} if is_adapter else options)
+        module = load_adapter(module, source) if is_adapter else module
         module = (merge_adapters(module) if has_adapters(module) else module).to(
             device
         )  # Granite-speech comes with one

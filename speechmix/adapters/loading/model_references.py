@@ -30,6 +30,7 @@ _PLACED_WHOLE = (
     "sequential",
 )  # where there is one device, all mean that one
 
+_BUNDLED_PREFIX = "bundled:"
 _BUNDLED = Path(__file__).parents[2] / "inputs" / "bundled" / "models"
 
 _NO_OPTION = {  # by how their names begin
@@ -167,7 +168,7 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
     """Return the folder a path names (as an absolute or relative path that is there), or the hub
     id.
 
-    The name of a model that comes with the package ("tiny-french-whisper") is its folder.
+    "bundled:tiny-french-whisper" is a model that comes with the package; its bare name, too.
 
     Raises
     ------
@@ -175,6 +176,8 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
         For a path that leads nowhere, to a file, or to a folder without a model.
     """
     text = os.fspath(source)
+    if text.startswith(_BUNDLED_PREFIX):
+        return _bundled_folder(text.removeprefix(_BUNDLED_PREFIX))
     path = Path(text).expanduser()
     try:
         exists, is_folder = path.exists(), path.is_dir()
@@ -197,6 +200,15 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
             f"({_nearest(path)})"
         )
     return text
+
+
+def _bundled_folder(name: str) -> str:
+    if not (_BUNDLED / name / "config.json").is_file():
+        names = ", ".join(
+            f"{_BUNDLED_PREFIX}{path.parent.name}" for path in _BUNDLED.glob("*/config.json")
+        )
+        raise ModelError(f"no bundled model is called {name!r}: there are {names}")
+    return str(_BUNDLED / name)
 
 
 def _looks_like_a_path(text: str) -> bool:

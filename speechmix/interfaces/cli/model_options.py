@@ -97,7 +97,18 @@ def model_loaders(
     options: argparse.Namespace, sources: Iterable[str], seeds: Iterable[int] | None
 ) -> list[Callable[[], Model]]:
     """Functions that load each model, then those that load the untrained twins of each, one a
-    seed."""
+    seed.
+
+    Raises
+    ------
+    ModelError
+        If there is no such model; so a command stops before it has made a folder.
+    """
+    from ...adapters.loading.load import check_source
+
+    sources = list(sources)
+    for source in sources:
+        check_source(source, vars(options).get("revision"))
     trained = [partial(loaded, options, source) for source in sources]
     return [
         *trained,
