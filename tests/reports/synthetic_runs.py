@@ -135,13 +135,14 @@ def synthetic_run(
 
 
 def _write_sound(path: Path, seconds: float) -> None:
-    """The same rising tone for every clip: written once, then copied."""
-    first = next(path.parent.glob("*.wav"), None)
-    if first is not None:
-        shutil.copy(first, path)
-        return
+    """The same rising tone for every clip of a length: written once, then copied."""
+    frames = round(RATE * seconds)
+    for former in path.parent.glob("*.wav"):
+        if soundfile.info(former).frames == frames:
+            shutil.copy(former, path)
+            return
     path.parent.mkdir(exist_ok=True)
-    times = np.arange(int(RATE * seconds)) / RATE
+    times = np.arange(frames) / RATE
     soundfile.write(path, 0.3 * np.sin(2 * np.pi * (200 + 300 * times) * times), RATE)
 
 

@@ -1,4 +1,4 @@
-"""Why did the model write this? The part of a study's page with the explanations that a run kept
+"""Why did the model write this? The section with the explanations of a run
 (`score_clips(explain=N)`).
 
 In: a `Study`, folder or clips with the sound. Out: a part of the page, or none: a `WhyCard` for

@@ -1,5 +1,5 @@
-"""Which measure can be believed here? The part of a study's page that shows a trial of measures, if
-one was run.
+"""Which measure can be believed here? The section with the faithfulness evaluation of a run,
+if it has one.
 
 In: ``faithfulness.csv`` in a run's folder, as `speechmix faithfulness --out RUN` writes it. Out: a
 part of the page, or none.

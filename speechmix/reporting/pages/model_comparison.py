@@ -4,8 +4,8 @@ measures agree.
 In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a
 `ModelComparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
 compared over whole stacks, and in quarters of their mixing. Differences between models are paired
-on the clips that both have scored. Claims are made as on a study's page: each model against its own
-twins first, then the gap of two models among gaps of twins.
+on the clips that both have scored. Claims are made as on the page of a run: each model against
+its own twins first, then the gap of two models among gaps of twins.
 """
 
 from __future__ import annotations

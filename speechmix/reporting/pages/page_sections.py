@@ -1,4 +1,4 @@
-"""Sections of a study's page: what a section is, and what all of them are made of.
+"""Sections of the page of a run: what a section is, and what all of them are made of.
 
 In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
 parts of the page. A new section is one file with a `PageSection`, and one line in

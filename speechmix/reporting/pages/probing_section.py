@@ -1,5 +1,5 @@
-"""What can be read off the states, layer by layer? The part of a study's page that shows its
-probes, if there are any.
+"""What can be read off the states, layer by layer? The section with the probes of a run, if it
+has any.
 
 In: ``probes.csv`` and ``probe_answers.csv`` in a run's folder, as a study or `speechmix probe --out
 RUN` writes them; the run's cue contributions, for what is mixed below what is read. Out: a part of

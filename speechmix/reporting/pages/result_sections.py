@@ -1,4 +1,4 @@
-"""Sections of a study's page that its results fill: claims, contribution, ablation, control, clips.
+"""Sections with the results of a run: claims, contribution, ablation, control, clips.
 
 In: a `PageContent`. Out: the items of each section; none where there is nothing to say.
 """

@@ -1,4 +1,4 @@
-"""The page of a study: trained models against their untrained twins, cue contribution beside
+"""The page of a run: trained models against their untrained twins, cue contribution beside
 ablation, clips to listen to.
 
 In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the

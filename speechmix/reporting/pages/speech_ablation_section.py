@@ -1,5 +1,5 @@
-"""What is lost without the cue's sound and tokens? The part of a study's page that shows the
-published ablation, if it was run.
+"""What is lost without the cue's sound and tokens? The section with the published
+ablation, if it was run.
 
 In: ``speech_ablation_means.csv`` in a run's folder, as `speechmix ablate --published --out RUN`
 writes it. Out: a part of the page, or none.

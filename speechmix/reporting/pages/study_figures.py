@@ -1,4 +1,4 @@
-"""The figures of a study's page: which are drawn for which table, their captions and files.
+"""The figures of the page of a run: which are drawn for which table, their captions and files.
 
 In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) with captions as parts
 of the page.

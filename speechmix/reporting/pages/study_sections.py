@@ -1,4 +1,4 @@
-"""Further parts of a study's page: models and options, what length alone does, agreement of
+"""Further sections of the page of a run: models and options, what length alone does, agreement of
 measures, word boundaries.
 
 In: a `Study`. Out: parts of the page; none where there is nothing to say.
