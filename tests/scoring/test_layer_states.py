@@ -22,7 +22,9 @@ def test_they_are_those_of_transformers(clip):
     model = trained("tiny-french-ctc")
     found = speechmix.states(model, clip)["encoder"]
     audio = torch.as_tensor(clip.audio(model.sample_rate))
-    inputs = model.feature_extractor(audio.numpy(), sampling_rate=model.sample_rate, return_tensors="pt")
+    inputs = model.feature_extractor(
+        audio.numpy(), sampling_rate=model.sample_rate, return_tensors="pt"
+    )
     with torch.no_grad():
         output = model.module(**inputs, output_hidden_states=True)
     expected = torch.stack(output.hidden_states)[:, 0].numpy()
