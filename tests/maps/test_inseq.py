@@ -288,7 +288,7 @@ class TestFiles:
 def test_without_inseq_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "inseq", None)
     monkeypatch.setitem(__import__("sys").modules, "inseq.data.attribution", None)
-    with pytest.raises(MissingExtraError, match=r"'\.\[inseq\]'"):
+    with pytest.raises(MissingExtraError, match=r"\[inseq\]'"):
         synthetic().to_inseq()
 
 

@@ -71,7 +71,7 @@ def clip_from_bytes(content: bytes, name: str, *, longest: Seconds) -> Clip:
                 raise InputError(
                     f"{path} lasts {seconds:.1f} s, expected at most {longest:g} s: cut it, or "
                     "start the page with a longer "
-                    "limit (speechmix serve --longest)"
+                    "limit (start the app with --longest SECONDS for longer clips)"
                 )
             samples = read_audio(path, sample_rate=RATE)
         except InputError as error:

@@ -122,13 +122,17 @@ def _probes(options: argparse.Namespace, skipped: Skipped) -> Probes | None:
     from ...evaluation.probing import probe
     from ...runs.probe_runs import probe_in_run
 
+    in_run = bool(options.out) and is_run(options.out)
+    if not in_run:
+        advice = "give the folder of a run as --out, or `speechmix score --probe --shard`"
+        refuse_executor(options, advice)
     positions = [int(name) if name.isdigit() else name for name in options.position]
     models = model_loaders(options, options.models, options.random_twin)
     of_task = {"label": options.label, "stacks": options.stack, "protocol": options.protocol}
     of_task |= {"by": options.by, "group": options.group}
     names = ("method", "mode", "folds", "seed")
     settings = {name: getattr(options, name) for name in names}
-    if options.out and is_run(options.out):
+    if in_run:
         return probe_in_run(
             models,
             manifest_clips(options, skipped),
@@ -142,8 +146,6 @@ def _probes(options: argparse.Namespace, skipped: Skipped) -> Probes | None:
             progress=sys.stderr.isatty(),
             **of_task,
         )
-    advice = "give the folder of a run as --out, or `speechmix score --probe --shard`"
-    refuse_executor(options, advice)
     clips = aligned_clips(options, skipped)
     progress = sys.stderr.isatty()
     return probe(models, clips, position=positions, progress=progress, **of_task, **settings)

@@ -11,7 +11,9 @@ from .aggregation import compose, maps_to_compose
 from .mixing_map import MixingMap
 
 if TYPE_CHECKING:
+    import pandas as pd
     from inseq import FeatureAttributionOutput
+    from matplotlib.axes import Axes
 
     from ...inputs.clips.clip import Clip
 
@@ -56,6 +58,16 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         return compose(
             **maps_to_compose(self, measure), share=share, weighted=weighted, prefix=prefix
         )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return the tables of all maps below each other; see `MixingMap.to_dataframe`."""
+        import pandas as pd
+
+        return pd.concat([found.to_dataframe() for found in self.values()], ignore_index=True)
+
+    def plot(self, *, layer: int | None = None) -> list[Axes]:
+        """Draw the heat map of each map in a figure of its own; see `MixingMap.plot`."""
+        return [found.plot(layer=layer) for found in self.values()]
 
     def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
         """Words and shares as tiers, .TextGrid for Praat or .eaf for ELAN; see

@@ -138,7 +138,7 @@ function facts() {
   const { clip } = page;
   const how = { evenly: "spread by their letters, not measured: move the borders", given: "as given", "by hand": "by hand" };
   const parts = [clip.name, `${clip.seconds.toFixed(2)} s`, clip.synthetic ? "synthetic speech" : null,
-    clip.words ? `words placed: ${how[clip.alignment] ?? `by ${clip.alignment}`}` : null, ...(clip.doubts ?? []).map((doubt) => `doubtful: ${doubt}`), ...(clip.notes ?? [])];
+    clip.words ? `word times: ${how[clip.alignment] ?? `by ${clip.alignment}`}` : null, ...(clip.doubts ?? []).map((doubt) => `doubtful: ${doubt}`), ...(clip.notes ?? [])];
   find("#facts").textContent = parts.filter(Boolean).join(" · ");
   find("#text").value = clip.text ?? "";
   clip.language ??= page.session.language;

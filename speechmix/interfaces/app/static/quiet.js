@@ -33,7 +33,7 @@ function toggle(word, again) {
 function draw(again) {
   const words = page.clip.words ?? [];
   find("#quiet-words").replaceChildren(...words.map(([text], word) => make("button", {
-    type: "button", text, className: "chip", "aria-pressed": quiet.has(word), title: `${quiet.has(word) ? "let" : "silence"} ${text}${quiet.has(word) ? " sound again" : ""}`,
+    type: "button", text, className: "chip", "aria-pressed": quiet.has(word), title: `${quiet.has(word) ? "unmute" : "mute"} ${text}`,
     onclick: () => { toggle(word, again); find(`#quiet-words :nth-child(${word + 1})`).focus(); },
   })));
   find("#quiet").hidden = !words.length || !page.clip.recording;
@@ -45,7 +45,7 @@ async function ask(model) {
   stop?.abort();
   const own = (stop = new AbortController());
   recording = null;
-  show(null, quiet.size ? "the model listens …" : "");
+  show(null, quiet.size ? "the model transcribes …" : "");
   if (!quiet.size) return;
   try {
     const answer = await work("silence", { clip: asked(), model, words: [...quiet], fill: find("#fill").value }, {
