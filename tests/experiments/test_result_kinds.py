@@ -21,6 +21,7 @@ from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import compute_kinds, score_clips
 from tests.conftest import trained
 from tests.reliability.kills import snapshot
+from tests.reports.test_tables import documented
 
 QUIET = {"progress": False, "report": lambda line: None}
 CLIPS = bundled.clips()[:4]
@@ -187,6 +188,7 @@ def test_knock_out_in_a_run_is_that_of_the_function(tmp_path):
     for shard in ("1/2", "2/2"):
         compute_kinds(model, clips, tmp_path, ["knock_out"], shard=shard, **QUIET)
     table = pd.read_parquet(tmp_path / "knock_out.parquet")
+    assert set(table) == documented("knock_out")
     for clip in clips:
         found = speechmix.knock_out(model, clip).table
         stored = table[table["clip"] == clip.name]
