@@ -236,6 +236,16 @@ def members_in_reference(text: str) -> list[str]:
     return names
 
 
+def test_errors_of_the_page_of_problems_are_those_of_the_package():
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "speechmix").rglob("*.py")
+    )
+    messages = re.findall(r"^### `(.+)`$", text, re.MULTILINE)
+    assert len(messages) > 8
+    assert [message for message in messages if message.strip(" :'") not in source] == []
+
+
 def test_every_command_is_in_the_reference():
     from speechmix.interfaces.cli.command_line import _parser
 

@@ -17,7 +17,7 @@ from ..inputs.clips.clip import Clip
 from ..interventions.removable_sources import Source, words_as_sources
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.views import make_view
-from .generated_drafts import drafts_of_ids, finished, own_sources
+from .generated_drafts import drafts_of_ids, finished, text_sources
 from .generated_tokens import SourceUnit, Writing, decision_on, logits_on
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def answer_about(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     sources += _of_prompt(asked, ids[: heard.answer])
     written = prepared.generated_text
     drafts, words = drafts_of_ids(asked, ids, heard.answer, ended=written is None or written.ended)
-    sources += own_sources(drafts, words, by_token=by_token)
+    sources += text_sources(drafts, words, by_token=by_token)
     decision = decision_on(
         asked, clip, prepared, {"encoder": in_encoder, "decoder": tuple(among_tokens.values())}
     )

@@ -17,7 +17,7 @@ import numpy as np
 from ..adapters.transformers_types import ModelOutput
 from ..inputs.clips.clip import Clip
 from ..inputs.words.transcript_accuracy import normalize_transcript
-from .contrasts import Contrast, runner_up, where_it_was_said, with_other_words
+from .contrasts import Contrast, contrast_with_wording, runner_up, where_it_was_said
 from .generated_tokens import END
 from .removals import reading_of
 from .transcript_errors import TranscriptError
@@ -136,7 +136,7 @@ def _of_errors(
         if writing.by_frame and error.kind == "deletion" and error.onset is not None:
             contrast = where_it_was_said(writing, error, words)
         else:
-            contrast = with_other_words(writing, words, error.written)
+            contrast = contrast_with_wording(writing, words, error.written)
         yield from _at(writing, units, contrast, error.written, "reference", number)
 
 
@@ -151,7 +151,9 @@ def _of_foil(writing: Writing, units: Sequence[Choice]) -> Iterator[Choice]:
     for index, word in enumerate(writing.words):
         if asked is None or normalize_transcript(word) == asked:
             words = [*writing.words[:index], foil, *writing.words[index + 1 :]]
-            yield from _at(writing, units, with_other_words(writing, words, index), index, "foil")
+            yield from _at(
+                writing, units, contrast_with_wording(writing, words, index), index, "foil"
+            )
 
 
 def _at(

@@ -47,7 +47,7 @@ class Contrast:
     texts: tuple[str, ...] = ()
 
 
-def with_other_words(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
+def contrast_with_wording(writing: Writing, words: Sequence[str], place: int) -> Contrast | None:
     """Where what is written parts from another wording, whose first `place` words are the same."""
     if not writing.by_frame:
         return _in_tokens(writing, words, place)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..interventions.decision import Decision
 
 
-def own_sources(
+def text_sources(
     drafts: Sequence[Draft], words: Sequence[str], *, by_token: bool
 ) -> list[SourceUnit]:
     """What was written before as sources: words, or single tokens."""

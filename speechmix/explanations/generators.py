@@ -29,7 +29,7 @@ from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view import View
 from ..mixing.passes.views import make_view
 from .audio_answers import answer_about
-from .generated_drafts import drafts_of_ids, finished, own_sources
+from .generated_drafts import drafts_of_ids, finished, text_sources
 from .generated_tokens import (
     Draft,
     SourceUnit,
@@ -75,7 +75,7 @@ def writing_of_clip(model: Model, clip: Clip, *, text: str | None, by_token: boo
         prepared.tokens = Tokens.from_ids(ids, model.tokenizer, ahead=1)
         drafts, words = drafts_of_ids(model, ids, n_prefix, ended=ended)
         decision = decision_on(model, clip, prepared, {"encoder": heard, "cross": heard})
-        sources += own_sources(drafts, words, by_token=by_token)
+        sources += text_sources(drafts, words, by_token=by_token)
         logits = logits_on(decision)
     return finished(model, decision, drafts, words, sources, logits, by, spans)
 
@@ -190,7 +190,7 @@ def _translation(model: Model, sentence: Sentence, text: str | None, *, by_token
     decision = decision_on(model, asked, prepared, {"encoder": read, "cross": read})
     sources = [
         *(SourceUnit("read", source) for source in read),
-        *own_sources(drafts, words, by_token=by_token),
+        *text_sources(drafts, words, by_token=by_token),
     ]
     by = "given" if prepared.generated_text is None else prepared.generated_text.by
     return finished(model, decision, drafts, words, sources, logits_on(decision), by)
@@ -230,7 +230,7 @@ def _continuation(
     decision = decision_on(model, sentence, prepared, {"decoder": read})
     sources = [
         *(SourceUnit("read", source) for source in read),
-        *own_sources(drafts, words, by_token=by_token),
+        *text_sources(drafts, words, by_token=by_token),
     ]
     return finished(model, decision, drafts, words, sources, logits_on(decision), by)
 

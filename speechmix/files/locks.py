@@ -90,7 +90,7 @@ def locked(folder: str | PathLike[str], part: str = "", *, wait: float = 0) -> I
     _held[folder, part] = myself
     try:
         with suppress(OSError):  # a full disk must not keep anyone from reading what is there
-            holder_file.write_text(json.dumps(_myself()), encoding="utf-8")
+            holder_file.write_text(json.dumps(_holder_facts()), encoding="utf-8")
         yield
     finally:
         del _held[folder, part]
@@ -178,7 +178,7 @@ def not_written(folder: Path, error: OSError) -> StorageError:
     return StorageError(f"cannot write to {folder}: {what}{where}: {advice}")
 
 
-def _myself() -> dict[str, str | int]:
+def _holder_facts() -> dict[str, str | int]:
     return {
         "process": os.getpid(),
         "host": socket.gethostname(),

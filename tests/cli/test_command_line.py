@@ -15,6 +15,7 @@ import transformers
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
+from speechmix.interfaces.cli.command_line import _parser
 from tests.conftest import build
 
 
@@ -458,3 +459,31 @@ def test_a_model_that_is_not_there_leaves_no_folder(model, tmp_path, capsys):
 def test_a_bundled_model_has_a_name(capsys):
     assert main(["check", "bundled:tiny-french-ctc", "--device", "cpu"]) == 0
     assert "tiny-french-ctc" in capsys.readouterr().out
+
+
+def test_help_of_every_command_fits_on_a_screen_and_help_all_has_every_option(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    (commands,) = _parser()._subparsers._group_actions
+    for name, command in commands.choices.items():
+        text, whole = command.format_help(), command.format_help_all()
+        assert len(text.splitlines()) <= 48, name
+        for action in command._actions:
+            if action.help != "==SUPPRESS==":
+                assert not action.option_strings or action.option_strings[-1] in whole
+                assert (
+                    not action.required
+                    or not action.option_strings
+                    or action.option_strings[-1] in text
+                )
+
+
+def test_help_all_is_printed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "--help-all"])
+    assert ended.value.code == 0
+    assert "--product-dtype" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["score", "--help"])
+    text = capsys.readouterr().out
+    assert "--product-dtype" not in text
+    assert "more options: speechmix score --help-all" in text

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.evaluation.statistics import grouped_means as module
-from speechmix.evaluation.statistics.grouped_means import grouped_means, matrices, numbered
+from speechmix.evaluation.statistics.grouped_means import grouped_means, label_indices, matrices
 from speechmix.evaluation.statistics.twin_comparison import compare_with_twins, whole_stack
 
 TEXTS = ("clip", "model", "init", "group")
@@ -84,7 +84,7 @@ def test_nothing_in_nothing_out(table):
     none = table.iloc[:0]
     assert grouped_means(none, ["clip", "layer"], "contribution").empty
     assert list(matrices(none, ["layer"], rows="clip", columns="init", value="contribution")) == []
-    assert numbered(pd.Series([None, None], dtype="category"))[1].tolist() == [-1, -1]
+    assert label_indices(pd.Series([None, None], dtype="category"))[1].tolist() == [-1, -1]
 
 
 def test_statistics_of_categories_are_those_of_texts(table):

@@ -12,7 +12,7 @@ import torch
 import speechmix
 from speechmix.evaluation.planted import cases, plant
 from speechmix.evaluation.planted.hand_set_models import FAMILIES
-from speechmix.evaluation.planted.hand_set_weights import CHANNELS, basis_of
+from speechmix.evaluation.planted.hand_set_weights import CHANNELS, channel_basis
 from tests.planted import plain
 
 PLACES = [
@@ -155,7 +155,7 @@ def test_layer_norms_are_linear_up_to_one_over_the_square_of_the_constant():
 
 def test_channels_fit_the_basis():
     assert max(CHANNELS.values()) < 16
-    assert basis_of(None).shape == basis_of(7).shape == (32, 64)
+    assert channel_basis(None).shape == channel_basis(7).shape == (32, 64)
 
 
 @pytest.mark.parametrize(

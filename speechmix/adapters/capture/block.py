@@ -247,7 +247,7 @@ class Block:
         """
         trace, attention = self._trace, self.modules.attention
         given = _like(trace.outputs[self.modules.studied], _replaced(attention, contexts))
-        with self._capture.paused(), _stubbed(attention.module, given):
+        with self._capture.paused(), _stub(attention.module, given):
             states = self._run_layer(trace.hidden.expand(len(contexts), -1, -1), trace.kwargs)
         return self._finish(states)
 
@@ -276,13 +276,13 @@ class Block:
                     place > changed
                 ):  # runs for real on the changed rows; its keys and values are as before
                     for projection in (attention.key, attention.value):
-                        stubs.enter_context(_stubbed(projection, trace.projections[projection]))
+                        stubs.enter_context(_stub(projection, trace.projections[projection]))
                     continue
                 before = trace.outputs[place]
                 given = _replaced(attention, context[None])
                 if place < changed:
                     given = first_output(before)[:, rows]
-                stubs.enter_context(_stubbed(attention.module, _like(before, given)))
+                stubs.enter_context(_stub(attention.module, _like(before, given)))
             states = self._run_layer(trace.hidden[:, rows], self._kwargs_of(rows))
         return self._finish(states[0])
 
@@ -324,7 +324,7 @@ def _like(before: ModelOutput, given: Tensor) -> ModelOutput:
 
 
 @contextmanager
-def _stubbed(module: nn.Module, result: ModelOutput) -> Iterator[None]:
+def _stub(module: nn.Module, result: ModelOutput) -> Iterator[None]:
     """Let a module return something given, without running."""
     before = module.__dict__.get("forward")
     module.forward = lambda *args, **kwargs: result

@@ -111,7 +111,7 @@ class WeightsSnapshot:
             self._others == [_state_of_other(other) for other in others]
             and len(parts) == len(self._parts)
             and all(
-                part is before and _unchanged(states, _own_tensors(part))
+                part is before and _is_unchanged(states, _own_tensors(part))
                 for part, (before, states) in zip(parts, self._parts, strict=True)
             )
         )
@@ -133,7 +133,7 @@ def _place(tensor: Tensor) -> int:
     return 0 if tensor.is_meta else tensor.data_ptr()
 
 
-def _unchanged(states: list[tuple[Any, ...]], tensors: list[tuple[str, Tensor | None]]) -> bool:
+def _is_unchanged(states: list[tuple[Any, ...]], tensors: list[tuple[str, Tensor | None]]) -> bool:
     if len(states) != len(tensors):
         return False
     for (name_before, before, place, writes), (name, tensor) in zip(states, tensors, strict=True):

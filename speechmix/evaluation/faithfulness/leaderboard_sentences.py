@@ -14,7 +14,7 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str, noun: str = "clips
     """Return the leaderboard in words: which measure is best and how sure that is, or that none
     beats the baselines."""
     by = f"By {judge} ({metric.replace('_', ' ')}, {_counts(board, noun)})"
-    end = f"{_too_few(board, judge)}{_aside(board, judge)}"
+    end = f"{_too_few(board, judge)}{_excluded_measures(board, judge)}"
     measures = board[is_measure(board, judge)]
     if measures.empty or not np.isfinite(measures["value"]).any():
         return f"{by} no measure could be judged.{end}"
@@ -25,7 +25,7 @@ def sentence(board: pd.DataFrame, *, judge: str, metric: str, noun: str = "clips
             f"{by} no measure can be compared: that needs {FEWEST_GROUPS} groups (all items that "
             "share a pair, sentence or "
             f"word are one group). The first is {_row(first)}; "
-            f"{_baselines(board, first)}.{_aside(board, judge)}"
+            f"{_baselines(board, first)}.{_excluded_measures(board, judge)}"
         )
     first, winners = compared.iloc[0], compared[compared["better"]]
     if winners.empty:
@@ -64,11 +64,11 @@ def _too_few(board: pd.DataFrame, judge: str) -> str:
     )
 
 
-def _aside(board: pd.DataFrame, judge: str) -> str:
+def _excluded_measures(board: pd.DataFrame, judge: str) -> str:
     """The measures that take words away as the judge does."""
     names = list(dict.fromkeys(name for name in board["measure"] if same_removal(name, judge)))
     return (
-        f" Not on trial, for this judge takes words away as they do: {', '.join(names)}."
+        f" Excluded, because the reference perturbation removes words as they do: {', '.join(names)}."
         if names
         else ""
     )

@@ -117,7 +117,7 @@ def register_perturbation(
 
     def add(function: Effects) -> Effects:
         perturbation = Perturbation(name, description, function, **facts)
-        _check(perturbation)
+        _check_perturbation(perturbation)
         PERTURBATIONS[name] = perturbation
         return function
 
@@ -196,7 +196,7 @@ def name_and_fills(name: str) -> tuple[str, tuple[str, ...]]:
     return (match.group(1), tuple(match.group(2).split(", "))) if match else (name, ())
 
 
-def _check(perturbation: Perturbation) -> None:
+def _check_perturbation(perturbation: Perturbation) -> None:
     name, taken = perturbation.name, PERTURBATIONS.get(perturbation.name)
     if not re.fullmatch(r"[\w-]+", name) or (taken is not None and taken.of_the_package):
         raise InputError(

@@ -35,7 +35,7 @@ def position_channel(position: int) -> int:
     return _FIRST_POSITION + position
 
 
-def basis_of(rotation_seed: int | None) -> Tensor:
+def channel_basis(rotation_seed: int | None) -> Tensor:
     """Directions [C, D] of the channels in the hidden states: orthonormal, and orthogonal to the
     all-ones vector.
 
@@ -47,7 +47,7 @@ def basis_of(rotation_seed: int | None) -> Tensor:
 
     Examples
     --------
-    >>> basis = basis_of(1)
+    >>> basis = channel_basis(1)
     >>> bool((basis @ basis.T - torch.eye(N_CHANNELS)).abs().max() < 1e-12), bool(basis.sum(dim=1).abs().max() < 1e-12)
     (True, True)
     """

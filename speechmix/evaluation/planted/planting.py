@@ -35,7 +35,7 @@ from .hand_set_weights import (
     Neuron,
     Noise,
     attention_of,
-    basis_of,
+    channel_basis,
     feed_forward_of,
 )
 
@@ -184,7 +184,7 @@ def plant(
     recipe, home = case_named(case), _family_named(family)
     stack = _stack_of(home, family, stack)
     _check(recipe, family, layer, noise, constant)
-    basis, drawn = basis_of(rotation_seed), torch.Generator().manual_seed(seed)
+    basis, drawn = channel_basis(rotation_seed), torch.Generator().manual_seed(seed)
     contents = {name: _contents(recipe, drawn) for name in home.inputs}
     layers = _layers(recipe, home, stack, layer, Noise(noise, seed))
     module = home.build(Blueprint(layers, basis, constant, recipe.shift))

@@ -179,13 +179,13 @@ def _means(values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
     )
 
 
-def numbered(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
+def label_indices(column: pd.Series, *, sort: bool = False) -> tuple[pd.Index, np.ndarray]:
     """Values of a column in the order of their first rows (or sorted), and for each row which it
     is; -1 where one is missing.
 
     Examples
     --------
-    >>> labels, place = numbered(pd.Series(["b", None, "a", "b"]))
+    >>> labels, place = label_indices(pd.Series(["b", None, "a", "b"]))
     >>> labels.tolist(), place.tolist()
     (['b', 'a'], [0, -1, 1, 0])
     """
@@ -228,11 +228,14 @@ def matrices(
     number, keys = np.zeros(len(means), dtype=np.int64), 1
     labels = []
     for name in by:
-        column_of_labels, place = numbered(means[name])
+        column_of_labels, place = label_indices(means[name])
         labels.append(column_of_labels)
         keys *= len(column_of_labels)
         number = number * len(column_of_labels) + place
-    (row_labels, row), (column_labels, column) = numbered(means[rows]), numbered(means[columns])
+    (row_labels, row), (column_labels, column) = (
+        label_indices(means[rows]),
+        label_indices(means[columns]),
+    )
     values = means[value].to_numpy(dtype=float)
     order = np.argsort(
         number.astype(np.uint16) if keys <= _FEW else number, kind="stable"

@@ -10,6 +10,7 @@ import argparse
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -23,20 +24,72 @@ _ADDRESS = re.compile(
 _TABLES = (".tsv", ".csv", ".jsonl")
 
 
+SCREEN_LINES = 40  # of a help text; a longer one shows the common options, --help-all the rest
+COMMON_OPTIONS = frozenset(
+    """
+    --help --help-all --version --model --models --clips --manifest --examples --text --words --cue
+    --target --foil --language --measure --measures --stack --layer --fill --twins --random-twin
+    --seed --seeds --out --shard --workers --device --ablate --probe --explain --faithfulness
+    --against --written --sentence --judges --label --position --common-voice --corpus --split
+    """.split()
+)
+
+
 class CommandParser(argparse.ArgumentParser):
-    """A parser that refuses an option of one value that is given twice, where argparse takes the
-    last one silently."""
+    """A parser whose help fits on one screen, and that refuses an option of one value that is given
+    twice, where argparse takes the last one silently."""
 
     def __init__(self, *positional: Any, **named: Any):
         self.given: JsonObject = {}  # values of this call's options, by what they are stored as
         super().__init__(*positional, **named)
         self.register("action", None, _StoreOnce)
         self.register("action", "store", _StoreOnce)
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
+
+    def format_help(self) -> str:
+        """Return the common options, if all of them take more than a screen."""
+        whole = self.format_help_all()
+        if len(whole.splitlines()) <= SCREEN_LINES:
+            return whole
+        rare = [
+            action
+            for action in self._actions
+            if action.option_strings
+            and not action.required
+            and action.help is not argparse.SUPPRESS
+            and COMMON_OPTIONS.isdisjoint(action.option_strings)
+        ]
+        former, usage = [(action, action.help) for action in rare], self.usage
+        positionals = [action for action in self._actions if not action.option_strings]
+        names = [
+            f"{action.metavar or action.dest}{' ...' if action.nargs else ''}"
+            for action in positionals
+        ]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        self.usage = " ".join(["%(prog)s [options]", *names])
+        try:
+            text = super().format_help()
+        finally:
+            self.usage = usage
+            for action, help_text in former:
+                action.help = help_text
+        return f"{text}\n{len(rare)} more options: {self.prog} --help-all\n" if rare else text
+
+    def format_help_all(self) -> str:
+        """Return the help of all options."""
+        return super().format_help()
 
     def parse_known_args(self, *positional: Any, **named: Any) -> Any:
         """As `argparse.ArgumentParser`; options of an earlier call are forgotten."""
         self.given.clear()
         return super().parse_known_args(*positional, **named)
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: Any, *_: object) -> None:
+        parser._print_message(parser.format_help_all(), sys.stdout)
+        parser.exit()
 
 
 class _StoreOnce(argparse._StoreAction):

@@ -30,9 +30,8 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
         "--manifest",
         "--corpus",
         "--examples",
-        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a set that "
-        "says as much: STUDY/examples "
-        "(of `speechmix select`), tars of WebDataset, a folder of Lhotse Shar or of datasets",
+        help="TSV, CSV or JSONL with columns path, text, words, cue, target, foil; or a corpus: "
+        "STUDY/examples, WebDataset, Lhotse Shar, datasets",
     )
     group.add_argument("--text", help="what is said")
     group.add_argument(

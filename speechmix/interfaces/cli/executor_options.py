@@ -42,8 +42,7 @@ def add_shard_option(command: Command) -> None:
         "--shard",
         default="1/1",
         metavar="I/N",
-        help="only the clips of this part, counted from 1 (3/48), beside other processes with "
-        "other parts",
+        help="only this part of the clips, counted from 1 (3/48)",
     )
 
 
@@ -53,8 +52,7 @@ def add_workers_option(command: Command) -> None:
         "--workers",
         default="1",
         metavar="N",
-        help="score by so many processes of this machine, each with a GPU or a share of the cores; "
-        "auto: as many as it has GPUs, or memory and cores for (default: 1)",
+        help="processes on this machine, or auto (default: 1)",
     )
 
 

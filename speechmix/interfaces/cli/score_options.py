@@ -24,21 +24,21 @@ def add_score_options(score: argparse.ArgumentParser) -> None:
     further.add_argument(
         "--ablate",
         action="store_true",
-        help="silence the cue stack by stack, and let models transcribe",
+        help="ablate the cue stack by stack, and transcribe",
     )
     add_explain_option(further)
     further.add_argument(
-        "--probe", action="store_true", help="probe states for the manifest's column number"
+        "--probe", action="store_true", help="probe hidden states for the manifest's column number"
     )
     further.add_argument(
         "--knock-out",
         action="store_true",
-        help="what the decision loses without each word's values in each layer",
+        help="knock out each word in each layer",
     )
     further.add_argument(
         "--faithfulness",
         action="store_true",
-        help="which measure ranks the words that the decision needs?",
+        help="evaluate which measure is faithful",
     )
     further.add_argument(
         "--twin-clips",
@@ -59,9 +59,8 @@ def add_explain_option(
         type=int,
         default=default,
         metavar="N",
-        help="why did trained models write their words? of the first N clips, and of ten times as "
-        "many those whose target is "
-        f"missing in the transcript, on the page of the run (default: {told})",
+        help="explain the transcripts of the first N clips, and wrong ones of ten times as many "
+        f"(default: {told})",
     )
 
 

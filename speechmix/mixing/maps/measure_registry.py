@@ -8,6 +8,7 @@ checks scores. The functions are in `speechmix.mixing.measures.registry`;
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -46,6 +47,21 @@ def _ratio_of(vectors: str) -> MeasureFacts:
 
 
 RATIO_FACTS: dict[str, MeasureFacts] = {facts.name: facts for facts in map(_ratio_of, RATIO_OF)}
+
+
+LEADING_MEASURE = "value_zeroing"  # that `mix` computes by default, and reports lead with
+
+
+def leading_measure(names: Iterable[str]) -> str:
+    """Return the measure that a report of some measures leads with; empty if there is none.
+
+    Examples
+    --------
+    >>> leading_measure(["attention", "value_zeroing"]), leading_measure(["attention", "alti"])
+    ('value_zeroing', 'attention')
+    """
+    names = list(names)
+    return LEADING_MEASURE if LEADING_MEASURE in names else next(iter(names), "")
 
 
 def find_facts(name: object) -> MeasureFacts | None:

@@ -203,7 +203,7 @@ def _normed_rows(own: list[Tensor], behind: list[Tensor]) -> list[Tensor]:
     for layer, row in zip(own, behind[1:], strict=True):
         relevances = relevances + layer @ relevances
         added = relevances - identity
-        rows.append(row @ (_by_sums(added, added.sum(dim=-1, keepdim=True)) + identity).T)
+        rows.append(row @ (_divide_by_sums(added, added.sum(dim=-1, keepdim=True)) + identity).T)
     return rows
 
 
@@ -214,7 +214,7 @@ def _through_encoder(heard: Tensor, weighted: list[Tensor], layers: Sequence[int
         sums = torch.ones_like(heard)
         for layer in weighted[first:]:
             sums = sums + layer @ sums
-        shares = _by_sums(heard, sums - 1)
+        shares = _divide_by_sums(heard, sums - 1)
         row = shares
         for layer in reversed(weighted[first:]):
             row = row + row @ layer
@@ -222,7 +222,7 @@ def _through_encoder(heard: Tensor, weighted: list[Tensor], layers: Sequence[int
     return rows
 
 
-def _by_sums(values: Tensor, sums: Tensor) -> Tensor:
+def _divide_by_sums(values: Tensor, sums: Tensor) -> Tensor:
     """Values over sums; zero where a sum is: a row to which nothing was added stays the
     identity."""
     return torch.where(

@@ -1,4 +1,4 @@
-"""carried_parts(): a logit taken apart by vectors that are carried through the whole model
+"""carry_parts(): a logit taken apart by vectors that are carried through the whole model
 (DecompX).
 
 In: a view, and which logits. Out: the part [P, S] of each source and of what is outside them [P],
@@ -67,7 +67,7 @@ def check_carried(model: Model) -> None:
         raise InputError(f"decompx: {model.name} {what}")
 
 
-def carried_parts(
+def carry_parts(
     model: Model, view: View, inputs: Mapping[str, Tensor], objectives: Sequence[Objective]
 ) -> CarriedParts:
     """Run a model with its head, and carry the vectors of its sources along."""

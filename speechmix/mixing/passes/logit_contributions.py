@@ -4,7 +4,7 @@ foil; parts that add up.
 In: a `Model` with its head, one clip, text or prepared inputs, and a registered measure of scope
 "logit". For ALTI-Logit two passes of the unmodified model: the first tells the states that are read
 and the logits, the second takes the attention blocks apart while it runs (`by_layers`), one layer
-at a time. DecompX carries vectors through one pass (`carried_parts`), LRP sends relevance back
+at a time. DecompX carries vectors through one pass (`carry_parts`), LRP sends relevance back
 through one (`relevance_parts`). Out: `LogitContributions`.
 """
 

@@ -14,7 +14,7 @@ from ..measures.registry import implement
 from ..measures.relevance_pass import check_lrp_covers
 from ..measures.token_objectives import Objective
 from .alti_logit_passes import PartsByLayer, by_layers, writing_stack
-from .decompx_logit import carried_parts, check_carried
+from .decompx_logit import carry_parts, check_carried
 from .logit_pass import LogitPass
 from .lrp_logit import relevance_parts
 
@@ -34,7 +34,7 @@ def alti_logit(
 def decompx(run: LogitPass, objectives: Sequence[Objective]) -> list[LogitTerms]:
     """Return DecompX's contributions, in one row for all layers."""
     by_source, outside, logits = to_host(
-        list(carried_parts(run.model, run.view, run.inputs, objectives))
+        list(carry_parts(run.model, run.view, run.inputs, objectives))
     )
     return [
         {

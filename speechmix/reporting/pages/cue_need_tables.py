@@ -11,6 +11,7 @@ import pandas as pd
 
 from ...evaluation.cue_need import need_by_layer, need_of_cue
 from ...evaluation.statistics.grouped_means import TableRow
+from ...mixing.maps.measure_registry import leading_measure
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
 from .table_format import format_interval, format_p
@@ -153,8 +154,7 @@ def controls_table(
 
 def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
     """Rows of Value Zeroing (of the first measure without it) that have a trained model."""
-    measures = list(headline["measure"].unique())
-    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
+    measure = leading_measure(headline["measure"].unique())
     return headline[(headline["measure"] == measure) & headline["trained"].notna()]
 
 

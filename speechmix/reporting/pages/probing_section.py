@@ -20,6 +20,7 @@ from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
 from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import leading_measure
 from ..plots.panels import model_name
 from ..plots.probe_and_mixing import probe_and_mixing
 from ..plots.probe_curves import probe_figure
@@ -112,11 +113,7 @@ def _items(
         mixing = mixing[mixing["side"] == part] if len(mixing) else mixing
         caption = ("" if part == "all" else f"{str(part).capitalize()} cue. ") + _FIGURE
         if len(mixing) and set(_with_cross(rows)["stack"]) & set(mixing["stack"]):
-            measure = (
-                "value_zeroing"
-                if "value_zeroing" in set(mixing["measure"])
-                else mixing["measure"].iloc[0]
-            )
+            measure = leading_measure(mixing["measure"].unique())
             figure, small = (
                 probe_and_mixing(rows, mixing, measure=measure, narrow=narrow)
                 for narrow in (False, True)

@@ -16,6 +16,7 @@ import pandas as pd
 from ...evaluation.statistics.grouped_means import taken
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
+from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots import panels
 from ..plots.cell_panels import difference_cells, mean_cells
@@ -123,11 +124,7 @@ def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[tuple[st
 def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str, Drawing]:
     axis = "depth" if _depths(part) > 1 else "layer"
     drawings = _drawings_of_all_clips(part, claimed, axis)
-    measure = (
-        "value_zeroing"
-        if "value_zeroing" in set(part["measure"].unique())
-        else part["measure"].iloc[0]
-    )
+    measure = leading_measure(part["measure"].unique())
     for name in PARTS:
         labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
         if labelled.any() and 1 < part[name][labelled].nunique() <= _MOST_PARTS:
@@ -220,8 +217,7 @@ def need_pictures(study: Study) -> list[Picture]:
     drops = drops_by_layer(study.ablations)
     table, is_studied = study.table, study.table["control"] != "yes"
     pictures: list[Picture] = []
-    measures = set(table["measure"][is_studied].unique())
-    measure = "value_zeroing" if "value_zeroing" in measures else sorted(measures)[0]
+    measure = leading_measure(sorted(table["measure"][is_studied].unique()))
     is_drawn = is_studied & table["contribution"].notna()
     sides = table["side"][is_drawn].unique()
     suffixes = side_suffixes(sides)

@@ -24,6 +24,7 @@ from ...evaluation.statistics.twin_comparison import (
     whole_stack,
 )
 from ...interventions.ablation import CONTROL
+from ...mixing.maps.measure_registry import LEADING_MEASURE
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_tables import DECIDING, select_target_rows
@@ -132,7 +133,7 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
             "side": cells["side"].astype(str),
             "model": pd.factorize(cells["model"])[0],
             "stack": cells["stack"].map({"encoder": 0, "decoder": 1, "cross": 2}).fillna(3),
-            "measure": cells["measure"].astype(str).where(cells["measure"] != "value_zeroing", ""),
+            "measure": cells["measure"].astype(str).where(cells["measure"] != LEADING_MEASURE, ""),
             "layer": cells["layer"],
         }
     )
@@ -207,11 +208,8 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
     if headline.empty:
         return headline
     value = "difference" if "difference" in headline else "trained"
-    rows = (
-        headline[headline.measure == "value_zeroing"]
-        if (headline.measure == "value_zeroing").any()
-        else headline
-    )
+    leading = headline.measure == LEADING_MEASURE
+    rows = headline[leading] if leading.any() else headline
     rows = rows.assign(_value=rows[value].fillna(rows[["trained", "random"]].max(axis=1)))
     return (
         rows.sort_values("_value", ascending=False)

@@ -16,6 +16,7 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...evaluation.statistics.rank_test import TWINS_NEEDED
 from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.panels import model_name
 from .table_format import format_interval, format_p, format_strength
@@ -134,9 +135,7 @@ def result_sentences(headline: pd.DataFrame, *, most: int = 12) -> list[str]:
     headline : DataFrame
         Of whole stacks (`Study.headline`).
     """
-    measures = list(headline.measure.unique())
-    measure = "value_zeroing" if "value_zeroing" in measures else measures[0] if measures else ""
-    rows = headline[headline.measure == measure]
+    rows = headline[headline.measure == leading_measure(headline.measure.unique())]
     return [_sentence(row) for row in rows.head(most).to_dict("records")]
 
 

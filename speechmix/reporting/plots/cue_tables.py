@@ -16,7 +16,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import distinct, numbered
+from ...evaluation.statistics.grouped_means import distinct, label_indices
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
@@ -52,7 +52,7 @@ def select_target_rows(table: pd.DataFrame, which: str) -> pd.DataFrame:
     of_which = table["rows"].eq(which).to_numpy()
     if of_which.all() or not of_which.any():
         return table
-    (_, clip), (stacks, stack) = numbered(table["clip"]), numbered(table["stack"])
+    (_, clip), (stacks, stack) = label_indices(table["clip"]), label_indices(table["stack"])
     place = clip * len(stacks) + stack
     has_such = np.zeros(place.max() + 1, dtype=bool)
     has_such[place[of_which]] = True
@@ -150,7 +150,7 @@ def select_cue_rows(
     columns["unit"] = rows["clip"] if lacks_group else rows["group"]
     if lacks_group and "group" in rows:
         columns["unit"] = rows["group"].astype(object).fillna(rows["clip"].astype(object))
-    _, model = numbered(rows["model"])
+    _, model = label_indices(rows["model"])
     order = _order_by(rows["init"].ne("trained").to_numpy() + 2 * model, rows["layer"].to_numpy())
     if order is None:
         return pd.DataFrame(

@@ -104,7 +104,7 @@ class LocalWorkers:
             try:
                 _run(workers, clips, job.report, show)
             finally:
-                _stop(workers)
+                _stop_workers(workers)
         _refuse_dead(workers, clips, models, RunFolder(job.out))
         run = Run(job.out, done=sum(worker.scored for worker in workers))
         run.skipped += distinct_reasons(row for worker in workers for row in worker.skipped)
@@ -204,7 +204,7 @@ def _started_again(worker: _Worker, report: Callable[[str], None]) -> Connection
     return worker.start() if again else None
 
 
-def _stop(workers: Sequence[_Worker]) -> None:
+def _stop_workers(workers: Sequence[_Worker]) -> None:
     """Have workers that are still at work write what they have, and wait until they have ended."""
     processes = [worker.process for worker in workers if worker.process is not None]
     try:

@@ -68,7 +68,7 @@ def _lines_of_file(path: Path) -> Iterator[JsonObject]:
     _readable_header(path)
     last: JsonObject = {}
     count = 0
-    for number, text in enumerate(_texts(path), start=1):
+    for number, text in enumerate(_raw_lines(path), start=1):
         if number == 1:
             continue
         ended = "end" in last
@@ -92,7 +92,7 @@ def _lines_of_file(path: Path) -> Iterator[JsonObject]:
         )
 
 
-def _texts(path: Path) -> Iterator[bytes]:
+def _raw_lines(path: Path) -> Iterator[bytes]:
     """Lines of a file as they are, some at a time; between them it is closed: a thousand shards are
     too many to hold open."""
     place = 0
@@ -183,7 +183,7 @@ def _whys(path: Path) -> Iterator[str]:
     """Why each item of an output that was just written was dropped, "" if it was kept; lines
     without a "why" are not parsed."""
     for part in shards_needed(path, WHOLE):
-        for text in _texts(shard_file(path, part)):
+        for text in _raw_lines(shard_file(path, part)):
             if text.startswith(b'{"key": '):
                 yield (line_of(text) or {}).get("why", "") if b'"why": ' in text else ""
 

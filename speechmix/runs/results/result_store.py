@@ -119,7 +119,7 @@ class Results:
         self._new_bytes = 0
         self._scores, self._maps = ScoreFiles(folder.scores), self._map_files()
         for path in part_paths(self._place) if paths is None else paths:
-            self._take_in(path)
+            self._add_part_file(path)
         self._began = self._written = time.monotonic()
 
     def go_over_to(self, shard: Shard) -> None:
@@ -130,12 +130,12 @@ class Results:
         stored_paths = {part.path for part in self._parts}
         for path in part_paths(self._place):
             if path.name.startswith(shard.prefix) and path not in stored_paths:
-                self._take_in(path)
+                self._add_part_file(path)
 
     def _map_files(self) -> MapFiles:
         return MapFiles(self.folder.maps, self._place.name)
 
-    def _take_in(self, path: Path) -> None:
+    def _add_part_file(self, path: Path) -> None:
         """Know the rows of a part that is there; one that is damaged, or whose scores or maps are,
         is none."""
         if self._shard.is_anothers(path.name):
@@ -147,9 +147,9 @@ class Results:
             self._report(f"{path} is damaged and made again ({error})")
             path.unlink(missing_ok=True)
             return
-        self._know(part, names)
+        self._index_part(part, names)
 
-    def _know(self, part: Part, names: pa.Table) -> None:
+    def _index_part(self, part: Part, names: pa.Table) -> None:
         number = len(self._parts)
         self._parts.append(part)
         self._rows.append(names.num_rows)
@@ -210,7 +210,7 @@ class Results:
                 table_of(self._new),
             )
             part = self._written_part(keys, [table], self._scores, self._maps, [versions()])
-            self._know(part, table)
+            self._index_part(part, table)
         self._new, self._new_bytes, self._written = [], 0, time.monotonic()
 
     def _written_part(
@@ -347,7 +347,7 @@ class Results:
                 ]
                 computed_by = {version for source in sources for version in source.versions}
                 part = self._written_part(keys, self.tables(keys), scores, maps, computed_by)
-            self._know(part, part.read(KEY))
+            self._index_part(part, part.read(KEY))
         return part
 
     def _copy_scores(self, keys: Sequence[Key], scores: ScoreFiles) -> None:

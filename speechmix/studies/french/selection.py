@@ -219,7 +219,7 @@ def _examples(
     keep_doubtful: bool,
 ) -> Iterator[JsonObject]:
     """Pairs that may become examples; the others are counted with their reason."""
-    for line, transcripts in _with_transcripts(study, models, counts):
+    for line, transcripts in _lines_with_transcripts(study, models, counts):
         compared = {
             model: compare_transcript(line["text"], check_spelling["transcript"])
             for model, check_spelling in transcripts.items()
@@ -244,7 +244,7 @@ def _examples(
                 counts.drop_pair(example["name"], why, reason)
 
 
-def _with_transcripts(
+def _lines_with_transcripts(
     study: Path, models: list[str], counts: SelectionCounts | None
 ) -> Iterator[tuple[JsonObject, dict[str, JsonObject]]]:
     """Lines with word times, each with its transcripts; lines that a model could not transcribe are

@@ -144,10 +144,8 @@ def test_what_takes_words_away_as_the_judge_does_is_the_oracle_and_on_no_trial()
     assert other.loc["occlusion (zeros)", "note"] == "too few groups"
     assert other.loc["occlusion (zeros)", "value"] < 1
     assert is_measure(own.reset_index(), "silence (zeros)").sum() == 1
-    assert "takes words away as they do: occlusion (zeros)." in trial.sentence(
-        judge="silence (zeros)"
-    )
-    assert "takes words away" not in trial.sentence(judge="silence (noise)")
+    assert "removes words as they do: occlusion (zeros)." in trial.sentence(judge="silence (zeros)")
+    assert "removes words as they do" not in trial.sentence(judge="silence (noise)")
 
 
 def test_whose_removal_is_the_judges():

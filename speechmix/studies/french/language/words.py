@@ -194,7 +194,7 @@ class WordKinds(dict[str, WordKind]):
             return
         persons: set[str] = set()
         for reading in readings:
-            bits = _bits(reading.gender, reading.number)
+            bits = _gender_number_bits(reading.gender, reading.number)
             if kind.key in ("espèce", "espèces"):
                 bits = ANY  # un espèce de is heard as often as une
             if reading.pos == "NOUN" and len(kind.key) > 1:
@@ -242,7 +242,7 @@ class WordKinds(dict[str, WordKind]):
             kind.noun = 0.05
 
 
-def _bits(gender: str, number: str) -> int:
+def _gender_number_bits(gender: str, number: str) -> int:
     return sum(
         bit
         for name, bit in _BITS.items()
