@@ -163,7 +163,7 @@ def claims_from_one_pass(
     try:
         claims = dict[str, Claim]()
         for name in of_logits:
-            numbers = [_logits_of(writing, choice) for choice in choices]
+            numbers = [_choice_logits(writing, choice) for choice in choices]
             maps, parts = maps_and_parts(
                 writing.model, writing.inputs, of_layers, name, numbers, spans=_spans(writing)
             )
@@ -227,14 +227,14 @@ def _removal(
 
 def _to_logit(measure: str, writing: Writing, choices: Sequence[Choice]) -> Claim:
     """Parts of the logits of all tokens of a word, added up."""
-    numbers = [_logits_of(writing, choice) for choice in choices]
+    numbers = [_choice_logits(writing, choice) for choice in choices]
     columns, totals = input_attributions(
         writing.model, writing.inputs, measure, numbers, spans=_spans(writing)
     )
     return Claim(measure, by_source(writing, columns), LOGIT, totals)
 
 
-def _logits_of(writing: Writing, choice: Choice) -> list[Logit]:
+def _choice_logits(writing: Writing, choice: Choice) -> list[Logit]:
     """Which logits explain a choice, as objectives: each token's, or one less its foil's."""
     if choice.contrast is not None:
         return [(choice.contrast.position, choice.contrast.id, choice.contrast.foil)]
@@ -245,7 +245,7 @@ def _gradient(measure: str, writing: Writing, choices: Sequence[Choice]) -> Clai
     """Measures of one number, taken at the states that enter the first layer of each stack."""
     at_once = not measure_facts(measure).at_one_position
     numbers = [
-        [_number_of(writing, choice)] if at_once else _logits_of(writing, choice)
+        [_number_of(writing, choice)] if at_once else _choice_logits(writing, choice)
         for choice in choices
     ]
     columns, _ = input_attributions(

@@ -51,14 +51,14 @@ class Explanation(ExplanationNumbers):
             if choice.against == against and word in (choice.unit, choice.label)
         ]
         if len(places) != 1:
-            there = ", ".join(
+            available = ", ".join(
                 f"{choice.unit} {choice.label!r}"
                 for choice in self.choices
                 if choice.against == against
             )
             raise InputError(
                 f"expected one of the written words, or its number, found {word!r}; there are "
-                f"{there or 'none'}"
+                f"{available or 'none'}"
             )
         return places[0]
 

@@ -31,13 +31,13 @@ def page_of(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
     body = body_of(explanation, sound=sound)
     return (
         "<!doctype html>\n<html "
-        f'lang="en"><head>{_head(explanation.item)}</head><body>{body}</body></html>\n'
+        f'lang="en"><head>{_html_head(explanation.item)}</head><body>{body}</body></html>\n'
     )
 
 
 def body_of(explanation: ExplanationNumbers, *, sound: bool = True) -> str:
     """The same as a part of another page, as notebooks show it."""
-    view = {**view_of(explanation, sound=sound), "head": _head(explanation.item)}
+    view = {**view_of(explanation, sound=sound), "head": _html_head(explanation.item)}
     data = json.dumps(view, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<div class="why-view"><style>{view_file("explanation.css")}</style>'
@@ -52,7 +52,7 @@ def view_file(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8").strip()
 
 
-def _head(item: str) -> str:
+def _html_head(item: str) -> str:
     digest = base64.b64encode(hashlib.sha256(view_file("explanation.js").encode()).digest()).decode(
         "ascii"
     )

@@ -119,8 +119,8 @@ class JobStatus:
 
     def text(self) -> str:
         """What the command prints."""
-        finished = self.count - len(self.missing)
-        text = f"{self.name}: {finished} of {self.count} shards done, {self.failed} failed"
+        done_count = self.count - len(self.missing)
+        text = f"{self.name}: {done_count} of {self.count} shards done, {self.failed} failed"
         if self.missing:
             return f"{text}; missing: {index_list(self.missing)}"
         return text if self.has_tables else f"{text}; tables: not written: start any shard again"
@@ -169,7 +169,7 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
         marker = markers.get(shard)
         clips = _clips_by_model(parts, shard)
         if marker is None:
-            of_shard = _state_of_unmarked(folder, shard, has_results=bool(clips))
+            of_shard = _state_without_marker(folder, shard, has_results=bool(clips))
         else:
             of_shard = (
                 OUTDATED
@@ -254,7 +254,7 @@ def _paths(marker: Marker) -> list[str]:
     return [*marker.clips, *(path for _, paths in marker.models for path in paths)]
 
 
-def _state_of_unmarked(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:
+def _state_without_marker(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:
     """State of a shard that does not say that it is done."""
     part = "" if shard.count == 1 else shard.label
     if is_held(folder.path if shard.count == 1 else folder.shards, part):

@@ -96,10 +96,10 @@ def test_invariant_nouns_are_a_control_without_a_foil():
 
 PARSER = """
 from speechmix.studies.french.parser_interface import Link
-from speechmix.studies.french.words_parser import plain_tokens
+from speechmix.studies.french.words_parser import split_into_tokens
 
 def parse(text):
-    tokens = plain_tokens(text)
+    tokens = split_into_tokens(text)
     return tokens, [Link("next", at, at + 1) for at in range(len(tokens) - 1)]
 
 parse.relations = ("next",)

@@ -20,7 +20,7 @@ from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.map_headers import labels_as_text
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results.map_files import tensor_name
-from speechmix.runs.results.map_shards import digests_as_stored
+from speechmix.runs.results.map_shards import score_digests
 from speechmix.runs.results.part_files import Owner
 from speechmix.runs.results.result_store import Key, Results
 from speechmix.runs.results.run_folder import COMPLETE, RunFolder
@@ -228,7 +228,7 @@ def _put(results: Results, clip: str, maps: list[MixingMap]) -> None:
             | {
                 "dtype": "float64",
                 "shape": found.scores.shape,
-                "digests": digests_as_stored(found.scores, "float64"),
+                "digests": score_digests(found.scores, "float64"),
             }
             for found in of_measure
         ]

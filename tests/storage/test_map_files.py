@@ -17,8 +17,8 @@ from speechmix.runs.kinds import contributions as store
 from speechmix.runs.results import map_files, map_shards
 from speechmix.runs.results.map_shards import (
     ShardWriter,
-    digests_as_stored,
     read_tensor,
+    score_digests,
     shard_with,
 )
 from speechmix.runs.score_clips import score_clips
@@ -276,7 +276,7 @@ class TestShards:
         assert len(paths) >= 2
         for name, scores in tensors.items():
             path = shard_with(name, paths, "here")
-            stored = read_tensor(path, name, digests_as_stored(scores, "float32"))
+            stored = read_tensor(path, name, score_digests(scores, "float32"))
             np.testing.assert_array_equal(stored, scores)
         with pytest.raises(InputError, match="expected the scores 'd'"):
             shard_with("d", paths, "here")
@@ -297,7 +297,7 @@ class TestShards:
                     stored = read_tensor(
                         shard_with(name, [other], "here"),
                         name,
-                        digests_as_stored(scores, "float32"),
+                        score_digests(scores, "float32"),
                     )
                     np.testing.assert_array_equal(stored, scores)
                 except InputError:
@@ -330,7 +330,7 @@ class TestShards:
         with pytest.raises(
             InputError, match=r"scores up to 65,504, which float16 holds, found 70000"
         ):
-            digests_as_stored(np.full((1, 1, 1), 70_000.0, np.float32), "float16")
+            score_digests(np.full((1, 1, 1), 70_000.0, np.float32), "float16")
 
 
 class TestAnalysts:

@@ -98,7 +98,7 @@ def lengths(decision: Decision, stack: str) -> np.ndarray:
     )
 
 
-def nearness(decision: Decision, stack: str) -> np.ndarray:
+def nearness_scores(decision: Decision, stack: str) -> np.ndarray:
     """Order by position: how near each word is to the target, [W]; the nearest has the highest
     number.
 
@@ -223,11 +223,11 @@ def scores_by_layers(
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
         if name in aggregations and stack != "cross" and _is_of_layers(measure):
             aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
-    by_strength = mixing_map.mixing_strength is not None and composed_by_strength(measure)
+    weighted_by_strength = mixing_map.mixing_strength is not None and composed_by_strength(measure)
     if (
         STRENGTH_ROLLOUT in aggregations
         and stack != "cross"
-        and by_strength
+        and weighted_by_strength
         and _is_of_layers(measure)
     ):
         aggregated[STRENGTH_ROLLOUT] = shares_of(mixing_map.rollout(residual="strength"))[-1]
@@ -239,7 +239,7 @@ def orders(decision: Decision, stack: str) -> list[WordScores]:
     """The orders of words that need no model: by length and by position."""
     return [
         WordScores(stack, "length", "", None, lengths(decision, stack)),
-        WordScores(stack, "position", "", None, nearness(decision, stack)),
+        WordScores(stack, "position", "", None, nearness_scores(decision, stack)),
     ]
 
 

@@ -91,7 +91,7 @@ class Task:
                 f"expected clips or sentences with a label in their meta, found {kind}"
             )
         name = label if isinstance(label, str) else getattr(label, "__name__", "label")
-        labels = [_label_of(item, label) for item in items]
+        labels = [_read_label(item, label) for item in items]
         table = item_table(items)
         if not any(labels):
             raise InputError(
@@ -152,7 +152,7 @@ class Task:
         return np.array([word or own for word, own in zip(words, self.types, strict=True)])
 
 
-def _label_of(item: Clip | Sentence, label: LabelOption) -> str:
+def _read_label(item: Clip | Sentence, label: LabelOption) -> str:
     value = item.meta.get(label) if isinstance(label, str) else label(item)
     return "" if value is None else str(value).strip()
 

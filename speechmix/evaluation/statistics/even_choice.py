@@ -10,14 +10,14 @@ import numpy as np
 Chosen = TypeVar("Chosen")
 
 
-def choose_evenly(values: Sequence[Chosen], most: int) -> list[Chosen]:
-    """Choose up to `most` of the values, as evenly as can be, always the first and the last.
+def choose_evenly(values: Sequence[Chosen], count: int) -> list[Chosen]:
+    """Choose up to `count` of the values, as evenly as can be, always the first and the last.
 
     Examples
     --------
     >>> choose_evenly(range(24), 5)
     [0, 6, 12, 17, 23]
     """
-    if len(values) <= most:
+    if len(values) <= count:
         return list(values)
-    return [values[int(i + 0.5)] for i in np.linspace(0, len(values) - 1, most)]
+    return [values[int(i + 0.5)] for i in np.linspace(0, len(values) - 1, count)]

@@ -21,7 +21,7 @@ from ...files.table_files import Cells, RowError
 from ..audio.byte_ranges import Stretch
 from ..clips.manifest_rows import row_of_cells
 from ..clips.rows import Origin, Rejected, Row, row_name
-from .tar_members import CutOffTar, members
+from .tar_members import TruncatedTarError, members
 
 # Of Lhotse, which is not imported for their types.
 Cut: TypeAlias = Any
@@ -117,7 +117,7 @@ def _member_ranges(tar: Path, problems: list[Rejected]) -> Places:
             stem, dot, ending = member.name.rpartition(".")
             if f"{dot}{ending}" not in _DESCRIPTIONS:
                 places[stem].append(None if f"{dot}{ending}" == _NO_RECORDING else member.place)
-    except CutOffTar as error:
+    except TruncatedTarError as error:
         problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
     return places
 

@@ -27,7 +27,7 @@ _COMPRESSED = {
 _LONGEST_MARK = 10
 
 
-class CutOffTar(InputError):
+class TruncatedTarError(InputError):
     """A tar that ends before it should; the members before were whole."""
 
 
@@ -77,7 +77,7 @@ def members(tar: Path) -> Iterator[Member]:
     ------
     InputError
         If it cannot be read, is no tar, or is compressed.
-    CutOffTar
+    TruncatedTarError
         Behind the last whole member, if it was cut off.
 
     Examples
@@ -92,15 +92,15 @@ def members(tar: Path) -> Iterator[Member]:
             _refuse_compressed(tar, file.read(_LONGEST_MARK))
             file.seek(0)
             if not end:
-                raise CutOffTar(f"{tar}: expected a tar, found 0 bytes: fetch it again")
-            with tarfile.open(fileobj=file, mode="r:") as opened:
-                yield from _whole_members(tar, opened, end)
-                file.seek(opened.offset)
+                raise TruncatedTarError(f"{tar}: expected a tar, found 0 bytes: fetch it again")
+            with tarfile.open(fileobj=file, mode="r:") as archive:
+                yield from _whole_members(tar, archive, end)
+                file.seek(archive.offset)
                 if file.read(tarfile.BLOCKSIZE) != bytes(
                     tarfile.BLOCKSIZE
                 ):  # a whole one ends in blocks of zeros
-                    raise CutOffTar(
-                        f"{tar}: it is damaged or was cut off behind {opened.offset:,} bytes: "
+                    raise TruncatedTarError(
+                        f"{tar}: it is damaged or was cut off behind {archive.offset:,} bytes: "
                         "fetch it again"
                     )
     except (tarfile.TarError, OSError, OverflowError) as error:
@@ -109,21 +109,25 @@ def members(tar: Path) -> Iterator[Member]:
         ) from error
 
 
-def _whole_members(tar: Path, opened: tarfile.TarFile, end: int) -> Iterator[Member]:
+def _whole_members(tar: Path, archive: tarfile.TarFile, end: int) -> Iterator[Member]:
     """Members whose bytes are all there."""
     while True:
         try:
-            entry = opened.next()
+            entry = archive.next()
         except (tarfile.ReadError, ValueError) as error:  # of a number in a header too
-            raise CutOffTar(f"{tar}: it was cut off ({error}): fetch it again") from error
+            raise TruncatedTarError(f"{tar}: it was cut off ({error}): fetch it again") from error
         if entry is None:
             return
-        vars(opened).update(members=[])  # else a list of all of them grows
+        vars(archive).update(members=[])  # else a list of all of them grows
         if entry.size < 0:  # it would lead back, and round for ever
-            raise CutOffTar(f"{tar}: the header of {entry.name[:200]!r} is damaged: fetch it again")
+            raise TruncatedTarError(
+                f"{tar}: the header of {entry.name[:200]!r} is damaged: fetch it again"
+            )
         if entry.isreg() and not entry.issparse():
             if entry.offset_data + entry.size > end:
-                raise CutOffTar(f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again")
+                raise TruncatedTarError(
+                    f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again"
+                )
             yield Member(_readable(entry.name), Stretch(str(tar), entry.offset_data, entry.size))
 
 

@@ -20,7 +20,7 @@ from ..clips.manifest_rows import TEXTS, row_of_cells
 from ..clips.rows import Origin, Rejected, Row, row_name
 from .columns import text_among
 from .corpus_names import CorpusSource
-from .tar_members import CutOffTar, Member, members
+from .tar_members import Member, TruncatedTarError, members
 
 _TARS = (".tar", ".tar.gz", ".tgz")
 SOUNDS = ("wav", "flac", "mp3", "ogg", "opus")
@@ -128,7 +128,7 @@ def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, object]]:
                 member.name.startswith("__") and member.name.endswith("__")
             ):  # the library's own notes
                 yield {"fname": member.name, "data": member, "__url__": str(tar)}
-    except CutOffTar as error:
+    except TruncatedTarError as error:
         problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
 
 

@@ -42,18 +42,18 @@ def describe_accuracy(transcript: str, text: str | None) -> str:
     >>> describe_accuracy("merci", "les livres de Jean")
     'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
     """
-    written = f"writes: {transcript}" if transcript else "writes nothing"
+    sentence = f"writes: {transcript}" if transcript else "writes nothing"
     words = normalize_transcript(text or "").split()
     if not words:
-        return written
+        return sentence
     differing = min(
         Levenshtein.distance(words, normalize_transcript(transcript).split()), len(words)
     )
     if not differing:
-        return f"{written} (as given)"
+        return f"{sentence} (as given)"
     count = f"{differing} of {len(words)} words differ{'s' if differing == 1 else ''}"
     fails = character_error_rate(text or "", transcript) > TRANSCRIBES
-    return f"{written} ({count}{': it does NOT transcribe this clip' if fails else ''})"
+    return f"{sentence} ({count}{': it does NOT transcribe this clip' if fails else ''})"
 
 
 def normalize_transcript(text: str) -> str:

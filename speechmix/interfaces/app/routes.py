@@ -39,7 +39,7 @@ _KINDS = {
     ".html": "text/html; charset=utf-8",
 }
 _WATCH_SECONDS = 20.0
-_MOST_DIGITS = 18  # of a version of the queue
+_MAX_VERSION_DIGITS = 18  # of a version of the queue
 _PICTURE = (12.0, 2.6)  # inches
 _DIRECT: dict[str, Callable[..., saving.SavedFile]] = {
     "textgrid": saving.clip_textgrid,
@@ -104,7 +104,7 @@ class App:
             case "POST", "api", "clips":
                 return _json(runs.open_run_clip(self.session, _asked(request).get("name")))
             case "POST", "api", "save":
-                return self._saved(request)
+                return self._save_file(request)
             case "POST", "api", "jobs":
                 return self._start_job(request)
             case "GET", "api", "jobs":
@@ -154,7 +154,7 @@ class App:
         with self.session.drawing:
             return Response(sound_picture(clip, width=_PICTURE[0], height=_PICTURE[1]), "image/png")
 
-    def _saved(self, request: Request) -> Response:
+    def _save_file(self, request: Request) -> Response:
         asked = _asked(request)
         form = asked.get("form")
         if not isinstance(form, str) or form not in _DIRECT:
@@ -175,7 +175,7 @@ class App:
 
     def _watched(self, request: Request) -> Response:
         since = request.query.get("since", "")
-        is_version = since.isdecimal() and len(since) < _MOST_DIGITS
+        is_version = since.isdecimal() and len(since) < _MAX_VERSION_DIGITS
         version, jobs = self.turns.watch(int(since) if is_version else 0, _WATCH_SECONDS)
         return _json({"version": version, "jobs": [_told(standing) for standing in jobs]})
 

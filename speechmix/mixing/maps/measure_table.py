@@ -9,16 +9,16 @@ from .measure_facts import MeasureFacts
 # frame do not grow.
 _OF_CHANGE = {"cosine": 2.0, "correlation": 2.0}
 _OF_CHANGE |= dict.fromkeys(("euclidean", "manhattan", "unit_euclidean", "unit_manhattan"), 1.0)
-_OF_MEANS = {"": 0.0}
+_LENGTH_EXPONENT_OF_MEANS = {"": 0.0}
 
 RESIDUAL_HAS_NO_HEAD = (
     ", because the residual stream (or the norm behind it) belongs to no single head; ask for "
     "heads='mean', or for "
     "attention_norm per head"
 )
-_DIFFERENTIATES = ": it differentiates the whole {what}; ask for heads='mean'"
+_GRADIENT_REFUSAL = ": it differentiates the whole {what}; ask for heads='mean'"
 _REMOVES = ": it removes sources from the input; ask for heads='mean'"
-_LAYER, _MODEL = _DIFFERENTIATES.format(what="layer"), _DIFFERENTIATES.format(what="model")
+_LAYER, _MODEL = _GRADIENT_REFUSAL.format(what="layer"), _GRADIENT_REFUSAL.format(what="model")
 
 _VALUE_ZEROING = "Mohebbi et al. 2023, Quantifying Context Mixing in Transformers, EACL"
 KOBAYASHI_2021 = (
@@ -66,7 +66,7 @@ PACKAGE_MEASURES = (
         "attention weights",
         "Bahdanau et al. 2015, Neural Machine Translation by Jointly Learning to Align and "
         "Translate, ICLR",
-        length_exponent=_OF_MEANS,
+        length_exponent=_LENGTH_EXPONENT_OF_MEANS,
         residual="out",
     ),
     MeasureFacts(
@@ -75,7 +75,7 @@ PACKAGE_MEASURES = (
         "Ranjan et al. 2026, Listening with Attention: Entropy-Guided Explainability for "
         "Transformer-Based Audio Models, "
         "Interspeech (its idea; the weights are this package's)",
-        length_exponent=_OF_MEANS,
+        length_exponent=_LENGTH_EXPONENT_OF_MEANS,
         residual="out",
         no_heads=": heads are joined by their entropy; ask for heads='mean', or for attention per "
         "head",
@@ -84,7 +84,7 @@ PACKAGE_MEASURES = (
         "attention_norm",
         "length of the attention-weighted, projected value vectors",
         "Kobayashi et al. 2020, Attention is Not Only a Weight, EMNLP",
-        length_exponent=_OF_MEANS,
+        length_exponent=_LENGTH_EXPONENT_OF_MEANS,
         residual="out",
     ),
     MeasureFacts(

@@ -164,7 +164,7 @@ def score_tiers(
     chosen = layers_of_maps(layers, maps.values()) if maps else "all"
     tiers = {"words": list(words)}
     for mixing_map in maps.values():
-        intervals, shares, of_words = _given(mixing_map, words, target, duration)
+        intervals, shares, of_words = _word_shares(mixing_map, words, target, duration)
         best_layer = _best_layer(mixing_map, shares, of_words, cue)
         for layer, row in zip(mixing_map.layers, shares, strict=True) if intervals else ():
             best = chosen == "best" and layer == best_layer
@@ -210,7 +210,7 @@ def layers_of_maps(layers: Layers, maps: Iterable[MixingMap]) -> str | tuple[int
     return asked
 
 
-def _given(
+def _word_shares(
     mixing_map: MixingMap, words: Sequence[Word], target: int, duration: float
 ) -> tuple[list[Sequence[tuple[float, float]]], np.ndarray, list[int | None]]:
     """Times of the sources (all pieces), their shares in the target [L, sources], and of which

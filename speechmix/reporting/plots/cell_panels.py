@@ -77,10 +77,10 @@ def difference_cells(
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
         minuend, subtrahend = (
-            _pivot(part[_is_called(part[column], name)], measures) for name in (first, second)
+            _pivot(part[_has_name(part[column], name)], measures) for name in (first, second)
         )
-        gap = minuend - subtrahend.reindex(minuend.index)
-        if gap.notna().any(axis=None):
+        difference = minuend - subtrahend.reindex(minuend.index)
+        if difference.notna().any(axis=None):
             labels = dict(zip(keys, map(str, key), strict=True))
             place = (
                 labels.get("model", f"{first} - {second}"),
@@ -88,8 +88,8 @@ def difference_cells(
                 labels.get("init", "difference"),
             )
             grids[place] = (
-                [int(layer) for layer in gap.index],
-                np.ma.masked_invalid(gap.to_numpy(dtype=float)),
+                [int(layer) for layer in difference.index],
+                np.ma.masked_invalid(difference.to_numpy(dtype=float)),
             )
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
@@ -114,7 +114,7 @@ def _inits(column: pd.Series) -> list[str]:
     return sorted(column.unique(), key=lambda init: (init != "trained", init))
 
 
-def _is_called(column: pd.Series, name: str) -> pd.Series:
+def _has_name(column: pd.Series, name: str) -> pd.Series:
     """Where a column has what is called so: a number, say, by its digits."""
     return column.isin([value for value in column.unique() if str(value) == name])
 

@@ -96,8 +96,8 @@ class RayExecutor(BlockExecutor):
         resources = ray.cluster_resources()
         gpus = self.gpus if self.gpus is not None else float(resources.get("GPU", 0) > 0)
         room = max(int(resources.get("GPU", 0) / gpus if gpus else resources.get("CPU", 1)), 1)
-        most = self.workers or room
-        blocks = blocks_of(clips, self.block_size(len(clips), min(most, room)))
+        max_workers = self.workers or room
+        blocks = blocks_of(clips, self.block_size(len(clips), min(max_workers, room)))
         # Blocks are made here, of few clips each: Ray itself makes one of a short list, which one
         # death would throw back to its beginning. A pool of fixed size hangs when one of its actors
         # is lost for good (ray issue
@@ -105,7 +105,7 @@ class RayExecutor(BlockExecutor):
         pool = ray.data.ActorPoolStrategy(
             min_size=1,
             max_size=self.workers or max(len(blocks), 1),
-            initial_size=min(most, room, max(len(blocks), 1)),
+            initial_size=min(max_workers, room, max(len(blocks), 1)),
             max_tasks_in_flight_per_actor=_IN_FLIGHT,
         )
         dataset: Dataset = ray.data.from_arrow(blocks).map_batches(

@@ -26,7 +26,7 @@ from ...mixing.passes.mix import mix
 from ...mixing.passes.request import MixRequest
 from ..out_of_memory import OutOfMemory, memory_errors_named
 from ..results.map_files import MAPS, goes_to_shards, rows_of_maps, tensor_name
-from ..results.map_shards import digests_as_stored
+from ..results.map_shards import score_digests
 from ..results.result_store import Key, Results
 from ..results.tidy_tables import share_rows
 from .generated_texts import generated_ids
@@ -255,7 +255,7 @@ def _labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps: Map
         in_shards: JsonObject = {}
         if maps.in_shards:
             provenance["kept_as"] = maps.options.dtype or scores.dtype.name
-            in_shards["digests"] = digests_as_stored(scores, provenance["kept_as"])
+            in_shards["digests"] = score_digests(scores, provenance["kept_as"])
         labels = labels_as_text(replace(mixing_map, provenance=provenance))
         described.append({**labels, "dtype": str(scores.dtype), "shape": scores.shape, **in_shards})
     return json.dumps(described, ensure_ascii=False)

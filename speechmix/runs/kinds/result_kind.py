@@ -206,9 +206,9 @@ def version_entry(version: int, measures: Iterable[str] = ()) -> dict[str, objec
     >>> version_entry(1, ["attention"]), version_entry(2)
     ({}, {'revision': 2})
     """
-    revised = {name: revision for name in measures if (revision := revision_of(name)) > 1}
+    revisions = {name: revision for name in measures if (revision := revision_of(name)) > 1}
     entries: dict[str, object] = {"revision": version} if version > 1 else {}
-    return entries | ({"measure_revisions": revised} if revised else {})
+    return entries | ({"measure_revisions": revisions} if revisions else {})
 
 
 def stored_contents(parts: Iterable[Part], kind: str) -> Iterator[tuple[Owner, str, Any]]:

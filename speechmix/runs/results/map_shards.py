@@ -135,7 +135,7 @@ def as_stored(layer: np.ndarray, dtype: str) -> np.ndarray:
     return stored
 
 
-def digests_as_stored(scores: np.ndarray, dtype: str) -> list[str]:
+def score_digests(scores: np.ndarray, dtype: str) -> list[str]:
     """Digest of each layer as `ShardWriter` writes it; raises what `as_stored` raises."""
     return [digest_of(as_stored(layer, dtype)) for layer in scores]
 

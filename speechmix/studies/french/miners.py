@@ -15,7 +15,7 @@ from .language.lexicon import Lexicon
 from .language.text import tokenize
 from .parser_interface import Parser, find_parser
 from .template_tables import BESIDE, Template
-from .words_parser import plain_tokens
+from .words_parser import split_into_tokens
 
 
 class Miner(NamedTuple):
@@ -84,7 +84,7 @@ def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> N
         keys = [
             token.key
             for token in (
-                tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else plain_tokens(cue)
+                tokenize(f"a{cue}" if cue[:1] == "-" else cue) if french else split_into_tokens(cue)
             )
         ]
         if keys[-1:] != [cue] or len(keys) > 1 + (cue[:1] == "-"):

@@ -76,8 +76,8 @@ class _ParserFunction:
 
     Examples
     --------
-    >>> from speechmix.studies.french.words_parser import plain_tokens
-    >>> parser = _ParserFunction(lambda text: (plain_tokens(text), [Link("compound", 0, 1)]))
+    >>> from speechmix.studies.french.words_parser import split_into_tokens
+    >>> parser = _ParserFunction(lambda text: (split_into_tokens(text), [Link("compound", 0, 1)]))
     >>> parser.parse("Hand book")[1][0].relation
     'compound'
     """
@@ -119,13 +119,13 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
     """
     from .language.parser import LexiconParser
     from .spacy_parser import SpacyParser
-    from .words_parser import plain_tokens
+    from .words_parser import split_into_tokens
 
     if name == "lexicon":
         return (
             LexiconParser(lexicon)
             if language == "fr"
-            else _ParserFunction(lambda text: (plain_tokens(text), []), ("",))
+            else _ParserFunction(lambda text: (split_into_tokens(text), []), ("",))
         )
     kind, _, of_kind = str(name).partition(":")
     if not kind or not of_kind:

@@ -26,7 +26,7 @@ from ...runs.journal.stage_lines import (
     said_reasons,
 )
 
-_OF_CLIPS = ("mine", "align")  # stages without a model of their own
+_STAGES_WITHOUT_MODEL = ("mine", "align")  # stages without a model of their own
 
 
 def shard_row(
@@ -38,7 +38,7 @@ def shard_row(
     for index in sorted(files.done | files.unfinished):
         file = shard_file(output, Shard(index, files.count))
         try:
-            readable = lines(file) if index in files.done else _lines_so_far(file)
+            readable = lines(file) if index in files.done else _complete_lines(file)
             shard_kept, shard_dropped = kept_and_dropped(readable)
         except InputError:
             damaged.add(index)
@@ -52,7 +52,9 @@ def shard_row(
     command = command_of(output)
     return {
         "stage": command,
-        "model": options_of(output).get("model", output.stem) if command not in _OF_CLIPS else "",
+        "model": options_of(output).get("model", output.stem)
+        if command not in _STAGES_WITHOUT_MODEL
+        else "",
         "shards_done": expected - len(missing),
         "shards": expected,
         "clips_done": n_kept,
@@ -77,7 +79,7 @@ def outdated_shards(output: Path, files: StageFiles) -> set[int]:
     return {index for index in made if made[index] != last}
 
 
-def _lines_so_far(file: Path) -> Iterator[JsonObject]:
+def _complete_lines(file: Path) -> Iterator[JsonObject]:
     """Whole lines of a file that is not finished."""
     try:
         with file.with_name(f"{file.name}{UNFINISHED}").open("rb") as unfinished:

@@ -14,12 +14,12 @@ from .language.text import Token
 _TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]+|_+")
 
 
-def plain_tokens(text: str) -> list[Token]:
+def split_into_tokens(text: str) -> list[Token]:
     """Cut a sentence into words and signs.
 
     Examples
     --------
-    >>> [token.key for token in plain_tokens("It’s over there, isn't it?")]
+    >>> [token.key for token in split_into_tokens("It’s over there, isn't it?")]
     ["it's", 'over', 'there', ',', "isn't", 'it', '?']
     """
     return [
