@@ -62,7 +62,7 @@ def silence(
 
     Examples
     --------
-    >>> clip = Clip.from_array(np.ones(16_000), 16_000, word_indices=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)], cue="les")
+    >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)], cue="les")
     >>> float(silence(clip).audio(16_000)[4_800])
     0.0
     """

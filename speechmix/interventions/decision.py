@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from torch import Tensor
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.features import run_encoder, wrap_encoder_states
 from ..adapters.editing.shared_encoder import heard_once
-from ..adapters.generation.audio_tokens import AudioTokens
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
 from ..adapters.transformers_types import ModelOutput
@@ -37,13 +36,7 @@ from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
 from ..mixing.passes.view import Item
 from ..mixing.passes.views import make_view
-from .removable_sources import (
-    Source,
-    audio_and_answer_sources,
-    join_sources,
-    tokens_as_sources,
-    words_as_sources,
-)
+from .removable_sources import Source, frame_spans, join_sources, removable_sources
 from .removals import RowIndices
 from .runner import run_inputs
 
@@ -127,7 +120,7 @@ class Decision:
         if is_masked and isinstance(item, Sentence):
             item, objective = masked_target(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
-        view = make_view(model, item, MixRequest(units=units, spans=_frame_spans(model, item)))
+        view = make_view(model, item, MixRequest(units=units, spans=frame_spans(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
             raise InputError(
                 f"{view.item.name} has no words with times: give words=, or align it with "
@@ -136,37 +129,16 @@ class Decision:
         stacks = tuple(model.stacks)
         view.prepare(stacks)
         if objective is None:
-            is_choice = (
-                view.item is not None and view.item.foil is not None and not model.classifies
-            )
+            has_foil = view.item is not None and view.item.foil is not None
+            is_choice = has_foil and not model.classifies
             objective = "contrast" if is_choice else "log_probability"
-        resolved_objective = objective_of(objective, model, view.item, view.prepared)
-        if (
-            is_masked and resolved_objective.details["kind"] == "logit"
-        ):  # of one spelling: how likely it is
-            details = resolved_objective.details
-            resolved_objective = of_tokens(
-                "log_probability",
-                model,
-                details["position"],
-                details["token"],
-                label=details["label"],
-            )
-        words = None if view.item is None else [word.text for word in view.item.words or ()]
-        find_sources = (
-            tokens_as_sources
-            if units == "token" and words is not None
-            else partial(words_as_sources, words=words)
-        )
-        sources = {stack: find_sources(view.sources(stack)) for stack in stacks}
-        audio_tokens = view.prepared.audio_tokens
-        if audio_tokens is not None and audio_tokens.answer is not None and words is not None:
-            sources["decoder"] = audio_and_answer_sources(
-                view.sources("decoder"), words, audio_tokens.answer
-            )
-        elif audio_tokens is not None and not sources["encoder"]:
-            sources["encoder"] = _audio_frame_sources(model, view.prepared.inputs, audio_tokens)
-        return cls(model, view.item, view.prepared, resolved_objective, sources, units)
+        objective_function = objective_of(objective, model, view.item, view.prepared)
+        details = objective_function.details
+        if is_masked and details["kind"] == "logit":  # of one spelling: how likely it is
+            position, token, label = (details[name] for name in ("position", "token", "label"))
+            objective_function = of_tokens("log_probability", model, position, token, label=label)
+        sources = removable_sources(model, view, units)
+        return cls(model, view.item, view.prepared, objective_function, sources, units)
 
     @property
     def name(self) -> str:
@@ -181,9 +153,9 @@ class Decision:
     def read_positions(self) -> list[int]:
         """Positions whose logits the margin is made of; none if it is that of a whole text."""
         details = self.objective.details
-        return (
-            [details["position"]] if "position" in details else list(details.get("positions", ()))
-        )
+        if "position" in details:
+            return [details["position"]]
+        return list(details.get("positions", ()))
 
     @property
     def deciding_rows(self) -> list[int]:
@@ -300,24 +272,3 @@ class Decision:
         return tuple(
             group[0] if len(group) == 1 else join_sources(group) for group in source_groups if group
         )
-
-
-def _frame_spans(model: Model, item: Item) -> list[tuple[int, int]] | None:
-    """Every frame of prepared audio by itself; None for other items, whose words or tokens are the
-    sources."""
-    if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
-        return None
-    sound_input, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
-    n_samples = sound_input.shape[-1] if rows is None else rows[0] * sound_input.shape[1] + rows[1]
-    return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
-
-
-def _audio_frame_sources(
-    model: Model, inputs: Mapping[str, Tensor], audio_tokens: AudioTokens
-) -> tuple[Source, ...]:
-    """Every frame that became positions of an audio language model's decoder; the projector may
-    have filled its last step."""
-    count = audio_tokens.n_windows * audio_tokens.frames
-    if model.family.feature_rows is not None:
-        count = min(count, inputs["input_features"].shape[1])
-    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))

@@ -5,10 +5,20 @@ In: the spans of a stack. Out: `Source`s, each with its positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
 
 from ..inputs.words.spans import Span
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.generation.audio_tokens import AudioTokens
+    from ..adapters.model import Model
+    from ..mixing.passes.view import Item, View
 
 
 @dataclass(frozen=True)
@@ -94,3 +104,52 @@ def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:
         for span in spans
         if span.word is not None
     )
+
+
+def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[Source, ...]]:
+    """List the sources of each stack of a model that can be removed from a prepared item.
+
+    Parameters
+    ----------
+    model : Model
+    view : View
+        Prepared for all stacks.
+    units : {"word", "token"}
+    """
+    words = None if view.item is None else [word.text for word in view.item.words or ()]
+    sources = {
+        stack: tokens_as_sources(view.sources(stack))
+        if units == "token" and words is not None
+        else words_as_sources(view.sources(stack), words)
+        for stack in model.stacks
+    }
+    audio_tokens = view.prepared.audio_tokens
+    if audio_tokens is not None and audio_tokens.answer is not None and words is not None:
+        sources["decoder"] = audio_and_answer_sources(
+            view.sources("decoder"), words, audio_tokens.answer
+        )
+    elif audio_tokens is not None and not sources["encoder"]:
+        sources["encoder"] = _audio_frame_sources(model, view.prepared.inputs, audio_tokens)
+    return sources
+
+
+def frame_spans(model: Model, item: Item) -> list[tuple[int, int]] | None:
+    """Return each frame of prepared audio as a span; None for other items, whose words or tokens
+    are the sources."""
+    if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
+        return None
+    sound_input, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
+    n_samples = sound_input.shape[-1] if rows is None else rows[0] * sound_input.shape[1] + rows[1]
+    return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
+
+
+def _audio_frame_sources(
+    model: Model, inputs: Mapping[str, Tensor], audio_tokens: AudioTokens
+) -> tuple[Source, ...]:
+    """Return each frame that became a position of an audio language model's decoder as a source.
+
+    The projector may have padded its last step."""
+    count = audio_tokens.n_windows * audio_tokens.frames
+    if model.family.feature_rows is not None:
+        count = min(count, inputs["input_features"].shape[1])
+    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))

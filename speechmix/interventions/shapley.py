@@ -112,7 +112,7 @@ def shapley(
     Examples
     --------
     >>> values = speechmix.shapley(model, clip)                                           # doctest: +SKIP
-    >>> values.table["drop"].sum(), values.margin - values.provenance["empty_margin"]          # doctest: +SKIP
+    >>> values.table["drop"].sum(), values.margin - values.provenance["nothing"]          # doctest: +SKIP
     (17.1, 17.1)
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
