@@ -36,7 +36,7 @@ from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
 from ..mixing.passes.view import Item
 from ..mixing.passes.views import make_view
-from .removable_sources import Source, frame_spans, join_sources, removable_sources
+from .removable_sources import Source, audio_frame_spans, join_sources, removable_sources
 from .removals import RowIndices
 from .runner import run_inputs
 
@@ -120,7 +120,7 @@ class Decision:
         if is_masked and isinstance(item, Sentence):
             item, objective = masked_target(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
-        view = make_view(model, item, MixRequest(units=units, spans=frame_spans(model, item)))
+        view = make_view(model, item, MixRequest(units=units, spans=audio_frame_spans(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
             raise InputError(
                 f"{view.item.name} has no words with times: give words=, or align it with "

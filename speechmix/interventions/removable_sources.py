@@ -133,7 +133,7 @@ def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[S
     return sources
 
 
-def frame_spans(model: Model, item: Item) -> list[tuple[int, int]] | None:
+def audio_frame_spans(model: Model, item: Item) -> list[tuple[int, int]] | None:
     """Return each frame of prepared audio as a span; None for other items, whose words or tokens
     are the sources."""
     if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
