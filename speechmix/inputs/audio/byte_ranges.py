@@ -83,9 +83,9 @@ def parse_location(path: str | PathLike[str]) -> ByteRange | ParquetCell | None:
     Examples
     --------
     >>> parse_location("shard-000000.tar::20480+51234")
-    Stretch(file='shard-000000.tar', offset=20480, size=51234)
+    ByteRange(file='shard-000000.tar', offset=20480, size=51234)
     >>> parse_location("train.parquet::audio#17")
-    Cell(file='train.parquet', column='audio', row=17)
+    ParquetCell(file='train.parquet', column='audio', row=17)
     >>> parse_location("a.wav") is None
     True
     """

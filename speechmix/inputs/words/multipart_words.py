@@ -130,7 +130,7 @@ def split_into_pieces(words: Sequence[Word]) -> list[Word]:
 
     Examples
     --------
-    >>> [word.text for word in split_into_pieces([Word("livres", 0, 3, piece_words=((0, 1), (2, 3)))])]
+    >>> [word.text for word in split_into_pieces([Word("livres", 0, 3, pieces=((0, 1), (2, 3)))])]
     ['livres', 'livres']
     """
     if not any(word.pieces for word in words):

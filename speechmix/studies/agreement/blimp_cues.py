@@ -32,7 +32,7 @@ def cue_by_construction(kind: str, words: list[str], target: int) -> tuple[int, 
     --------
     >>> cue_by_construction("head of the subject", "A niece of most senators has left .".split(), 5)
     (1,)
-    >>> cue_by_construction("antecedent", "A seeded_uniform of girls cure themselves .".split(), 5)
+    >>> cue_by_construction("antecedent", "A lot of girls cure themselves .".split(), 5)
     (0, 1, 2, 3)
     """
     lower = [word.lower() for word in words]
