@@ -18,7 +18,7 @@ from ...inputs.audio.byte_ranges import file_signature
 from ...inputs.audio.loading import audio_fingerprint
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.rows import RejectedRow, Row
-from ...inputs.corpora.corpus_reading import recording_file
+from ...inputs.corpora.corpus_reading import write_recording
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import GAP, resolve_words_and_roles
 from ...inputs.words.timed_words import Word
@@ -168,4 +168,4 @@ def audio_path(study: Path, row: Row) -> str:
     or not at all."""
     if row.path is not None:
         return os.path.abspath(os.path.join(row.root, row.path))
-    return str(recording_file(row, study / "audio"))
+    return str(write_recording(row, study / "audio"))
