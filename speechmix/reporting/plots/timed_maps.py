@@ -175,6 +175,7 @@ def difference_map(
         one,
         scores=100.0 * (one.layer(layer) - other.layer(layer))[None],
         layers=(layer,),
+        mixing_strength=None,  # a difference has none
         targets=_naming_both(one.targets, other.targets),
         sources=_naming_both(one.sources, other.sources),
     )
