@@ -41,7 +41,8 @@ eager attention. Differences of 1e-7 are rounding, in models whose norms or soft
 | `model_type` | stacks | layers | Value Zeroing | attention |
 |---|---|---|---|---|"""
 
-FOOT = """ For another model, see [Use a new architecture](howto/new_architecture.md).
+FOOT = """
+For another model, see [Use a new architecture](howto/new_architecture.md).
 
 - **Conformers.** Value Zeroing includes everything that reaches the target in the layer: through its own attention,
   and through the attention of its neighbours and the convolution after it. Attention, its norms and ALTI describe
