@@ -29,7 +29,7 @@ class CellPanels:
     they are said."""
 
     grids: Mapping[PanelKey, Grid]
-    sides: Mapping[str, Sequence[str]]  # inits by stack
+    inits_by_stack: Mapping[str, Sequence[str]]  # inits by stack
     measures: Sequence[str]
     limits: tuple[float, float]
     title: str
@@ -45,8 +45,8 @@ def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
     for key, part in means.groupby(["model", "stack", "init"], sort=False, observed=True):
         model, stack, init = map(str, key)
         grids[model, stack, init] = mean_grid(part, measures)
-    sides = {
-        stack: _inits(rows.loc[rows["stack"] == stack, "init"])
+    inits_by_stack = {
+        stack: _ordered_inits(rows.loc[rows["stack"] == stack, "init"])
         for stack in ordered_values(rows, "stack")
     }
     limits = (
@@ -58,7 +58,7 @@ def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
             None, [f"cue contribution, mean over {clip_count_text(rows)}", target_rows_title(rows)]
         )
     )
-    return CellPanels(grids, sides, measures, limits, title)
+    return CellPanels(grids, inits_by_stack, measures, limits, title)
 
 
 def difference_cells(
@@ -77,49 +77,50 @@ def difference_cells(
     keys = [name for name in ("model", "stack", "init") if name != column]
     for key, part in means.groupby(keys, sort=False, observed=True):
         minuend, subtrahend = (
-            _pivot(part[_has_name(part[column], name)], measures) for name in (first, second)
+            _pivot_by_layer(part[_matches_name(part[column], name)], measures)
+            for name in (first, second)
         )
         difference = minuend - subtrahend.reindex(minuend.index)
         if difference.notna().any(axis=None):
             labels = dict(zip(keys, map(str, key), strict=True))
-            place = (
+            panel_key = (
                 labels.get("model", f"{first} - {second}"),
                 labels["stack"],
                 labels.get("init", "difference"),
             )
-            grids[place] = (
+            grids[panel_key] = (
                 [int(layer) for layer in difference.index],
                 np.ma.masked_invalid(difference.to_numpy(dtype=float)),
             )
     if not grids:
         raise InputError(f"{first!r} and {second!r} have no layer of a stack and measure in common")
-    sides: dict[str, list[str]] = {}
+    inits_by_stack: dict[str, list[str]] = {}
     for _, stack, init in grids:
-        sides.setdefault(stack, [])
-        sides[stack] += [init] if init not in sides[stack] else []
-    names = [panels.model_name(name) for name in (first, second)]
+        inits_by_stack.setdefault(stack, [])
+        inits_by_stack[stack] += [init] if init not in inits_by_stack[stack] else []
+    condition_names = [panels.model_name(name) for name in (first, second)]
     return CellPanels(
         grids,
-        sides,
+        inits_by_stack,
         measures,
         map_cells.limits_around_zero([values for _, values in grids.values()]),
-        f"cue contribution, {names[0]} - {names[1]} ({clip_count_text(rows)})",
+        f"cue contribution, {condition_names[0]} - {condition_names[1]} ({clip_count_text(rows)})",
         label="difference (percentage points)",
         cmap=map_cells.DIFFERENCE_COLORS,
-        bold=_claimed(claims),
+        bold=_claimed_cells(claims),
     )
 
 
-def _inits(column: pd.Series) -> list[str]:
+def _ordered_inits(column: pd.Series) -> list[str]:
     return sorted(column.unique(), key=lambda init: (init != "trained", init))
 
 
-def _has_name(column: pd.Series, name: str) -> pd.Series:
+def _matches_name(column: pd.Series, name: str) -> pd.Series:
     """Where a column has what is called so: a number, say, by its digits."""
     return column.isin([value for value in column.unique() if str(value) == name])
 
 
-def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+def _pivot_by_layer(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
     pivot = part.pivot_table(
         index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
     )
@@ -129,11 +130,11 @@ def _pivot(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
 
 def mean_grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
     """Layers, and the mean over units as [layers, measures]."""
-    pivot = _pivot(part, measures)
+    pivot = _pivot_by_layer(part, measures)
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 
-def _claimed(claims: pd.DataFrame | None) -> set[_Cell]:
+def _claimed_cells(claims: pd.DataFrame | None) -> set[_Cell]:
     """(model, stack, layer, measure) of which a difference is claimed."""
     if claims is None or "claim" not in claims:
         return set()

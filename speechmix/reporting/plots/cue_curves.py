@@ -49,7 +49,7 @@ def layer_curves(
         By default a new figure, with title and legend, and a strip of mixing strengths where they
         are known.
     x : {"layer", "depth"}
-        Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
+        Layers clip_count_text from 0, or relative depth: 0 in the first layer, 1 in the last.
     band : {"interval", "clips", "none"}
         With "interval", a trained model has the 95 % interval of its mean over groups of clips
         (none below `intervals.FEWEST_GROUPS`), and two untrained twins or more have a
@@ -68,22 +68,20 @@ def layer_curves(
         If a column is missing, no row is left, or the table holds several stacks or measures.
     """
     _check_axis(x)
-    rows = _one_panel(table, value)
+    rows = _select_panel_rows(table, value)
     panel = panel_curves(rows, band=band, value=value)
     colors = colors or model_colors(rows)
     figure = strip = None
     if ax is None:
         figure = panels.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
-        [ax], [strip] = _axes_of(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
+        [ax], [strip] = _make_axes(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
     draw_curve_panel(ax, panel, x=x, label=label, colors=colors)
     if strip is not None:
         draw_strip(strip, panel, x=x, colors=colors)
         strip.set_xlabel(ax.get_xlabel(), size=LABEL_SIZE)
         ax.set_xlabel("")
     if figure is not None:
-        title = (
-            f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.counted})"
-        )
+        title = f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.clip_count_text})"
         ax.set_title(title, size=TITLE_SIZE, parse_math=False)
         notes = [BAND_NOTES[band], STRIP_NOTE if panel.strengths else ""]
         add_curve_legend(
@@ -129,7 +127,7 @@ def cue_figure(
     table : DataFrame
         Columns model, init, clip, stack, layer, measure, contribution (0 to 1). Seeds are averaged
         for each clip, clips for each `group` where there is such a column. Up to 10 clips (groups)
-        are drawn one by one as well.
+        are selected_rows one by one as well.
     stacks, measures : sequence of str, optional
         Which panels, in this order; all of the table by default.
     rows : str
@@ -141,7 +139,7 @@ def cue_figure(
         Draw the published curves of XLSR-53 and Whisper-medium beside them
         (`published_contributions`), dotted.
     target_rows : {"target", "deciding"}, optional
-        As in `cue_heat_map`; the title says which rows are drawn.
+        As in `cue_heat_map`; the title says which rows are selected_rows.
     narrow : bool
         All panels below each other: as wide as a column of a paper, or a phone.
 
@@ -156,22 +154,24 @@ def cue_figure(
     """
     _check_axis(x)
     target_rows = target_rows or (ALL_ROWS if published else DECIDING)
-    drawn = select_cue_rows(table, stacks=stacks, measures=measures, target_rows=target_rows)
-    if rows not in drawn:
+    selected_rows = select_cue_rows(
+        table, stacks=stacks, measures=measures, target_rows=target_rows
+    )
+    if rows not in selected_rows:
         raise InputError(
             f"rows={rows!r} is no column of the table; it has {', '.join(map(str, table.columns))}"
         )
-    if rows != "measure" and drawn["measure"].nunique() > 1:
+    if rows != "measure" and selected_rows["measure"].nunique() > 1:
         raise InputError(
-            f"rows={rows!r} draws one measure, found {', '.join(drawn['measure'].unique())}: "
+            f"rows={rows!r} draws one measure, found {', '.join(selected_rows['measure'].unique())}: "
             "choose one"
         )
     stacks, values = (
-        ordered_values(drawn, "stack", stacks),
-        ordered_values(drawn, rows, measures if rows == "measure" else None),
+        ordered_values(selected_rows, "stack", stacks),
+        ordered_values(selected_rows, rows, measures if rows == "measure" else None),
     )
     curves = cue_curves(
-        drawn, stacks=stacks, values=values, rows=rows, band=band, published=published
+        selected_rows, stacks=stacks, values=values, rows=rows, band=band, published=published
     )
     return draw_cue_figure(curves, x=x, band=band, narrow=narrow)
 
@@ -185,21 +185,23 @@ def draw_cue_figure(
     width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
     height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
     figure = panels.new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
-    axes, strips = _axes_of(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
-    for number, (name, stack) in enumerate(itertools.product(values, stacks)):
-        ax, strip, panel = axes[number], strips[number], curves.panels[name, stack]
-        bottom = ax if strip is None else strip
+    axes, strips = _make_axes(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
+    for panel_index, (name, stack) in enumerate(itertools.product(values, stacks)):
+        ax, strip, panel = axes[panel_index], strips[panel_index], curves.panels[name, stack]
+        lowest_axes = ax if strip is None else strip
         if panel is not None:
             draw_curve_panel(ax, panel, x=x, colors=curves.colors)
             if strip is not None:
                 draw_strip(
-                    strip, panel, x=x, colors=curves.colors, labelled=number % n_columns == 0
+                    strip, panel, x=x, colors=curves.colors, labelled=panel_index % n_columns == 0
                 )
-        told = "no clips" if panel is None else panel.counted
-        ax.set_title(f"{measure_label(name)}, {stack} ({told})", size=TITLE_SIZE, parse_math=False)
+        count_text = "no clips" if panel is None else panel.clip_count_text
+        ax.set_title(
+            f"{measure_label(name)}, {stack} ({count_text})", size=TITLE_SIZE, parse_math=False
+        )
         ax.set(xlabel="", ylabel="")
-        if number >= len(axes) - n_columns and panel is not None:
-            bottom.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
+        if panel_index >= len(axes) - n_columns and panel is not None:
+            lowest_axes.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
@@ -220,7 +222,7 @@ def draw_cue_figure(
     return figure
 
 
-def _axes_of(
+def _make_axes(
     figure: Figure, n_lines: int, n_columns: int, height: float, *, with_strips: bool
 ) -> tuple[list[Axes], list[Axes | None]]:
     """Axes of curves, which share y, line by line; and those of the strips below them, if there are
@@ -237,15 +239,15 @@ def _check_axis(x: str) -> None:
         raise InputError(f"x should be 'layer' or 'depth', found {x!r}")
 
 
-def _one_panel(table: pd.DataFrame, value: str) -> pd.DataFrame:
+def _select_panel_rows(table: pd.DataFrame, value: str) -> pd.DataFrame:
     """Rows of a table of one stack and measure."""
     rows = select_cue_rows(table, value=value)
-    several = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
-    if several:
-        listed = "; ".join(
-            f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in several
+    mixed_columns = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
+    if mixed_columns:
+        mixed_values = "; ".join(
+            f"{name}: {', '.join(map(str, rows[name].unique()))}" for name in mixed_columns
         )
         raise InputError(
-            f"layer_curves draws one stack and measure, found {listed}: choose, or use cue_figure"
+            f"layer_curves draws one stack and measure, found {mixed_values}: choose, or use cue_figure"
         )
     return rows

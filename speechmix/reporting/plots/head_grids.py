@@ -22,8 +22,8 @@ from . import map_cells, panels, unit_labels
 from .map_figures import check_drawable, label_axis, map_title
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 
-_MOST_LAYERS, _MOST_HEADS, _MOST_LETTERS = 12, 16, 12
-_ALL_PANELS = (11.0, 11.0)  # inches, of all panels together
+_MAX_LAYERS, _MAX_HEADS, _MAX_LABEL_LETTERS = 12, 16, 12
+_PANELS_SIZE = (11.0, 11.0)  # inches, of all panels together
 _GAP = 0.07  # inches between panels
 
 
@@ -67,29 +67,29 @@ def head_grid(
     check_drawable(mixing_map)
     if not mixing_map.has_heads:
         mixing_map.head(0)  # raises, and says what to ask for
-    layers = choose_evenly(mixing_map.layers, _MOST_LAYERS) if layers is None else list(layers)
+    layers = choose_evenly(mixing_map.layers, _MAX_LAYERS) if layers is None else list(layers)
     heads = (
-        choose_evenly(range(mixing_map.scores.shape[1]), _MOST_HEADS)
+        choose_evenly(range(mixing_map.scores.shape[1]), _MAX_HEADS)
         if heads is None
         else list(heads)
     )
     if not layers or not heads:
         raise InputError("layers or heads is empty: name at least one, or leave it out for all")
-    values = _shares(mixing_map, layers, heads)
-    limits = map_cells.color_limits([array for of_layer in values for array in of_layer])
+    values = _head_shares(mixing_map, layers, heads)
+    limits = map_cells.color_limits([array for layer_values in values for array in layer_values])
     grid = _Grid.of(mixing_map, len(layers), len(heads))
     figure = grid.figure()
     axes = figure.subplots(len(layers), len(heads), squeeze=False, gridspec_kw=grid.margins)
-    for row, (line, of_layer, layer) in enumerate(zip(axes, values, layers, strict=True)):
-        for column, (ax, array, head) in enumerate(zip(line, of_layer, heads, strict=True)):
+    for row, (row_axes, layer_values, layer) in enumerate(zip(axes, values, layers, strict=True)):
+        for column, (ax, array, head) in enumerate(zip(row_axes, layer_values, heads, strict=True)):
             cells = map_cells.draw_cells(ax, array, limits=limits)
-            x_unit, y_unit = _label(ax, mixing_map, grid)
+            x_unit, y_unit = _label_panel(ax, mixing_map, grid)
             ax.tick_params(left=column == 0, labelleft=column == 0)
             ax.tick_params(bottom=row == len(layers) - 1, labelbottom=row == len(layers) - 1)
             ax.set_title(f"head {head}" if row == 0 else "", size=LABEL_SIZE, pad=3)
-        line[0].set_ylabel(f"layer {layer}", size=LABEL_SIZE)
+        row_axes[0].set_ylabel(f"layer {layer}", size=LABEL_SIZE)
         if (deciding := deciding_row(mixing_map)) is not None:
-            map_cells.mark_row(line[-1], deciding)
+            map_cells.mark_row(row_axes[-1], deciding)
     column_name, row_name = unit_labels.side_names(mixing_map)
     figure.supxlabel(
         label_axis(column_name, x_unit),
@@ -106,30 +106,38 @@ def head_grid(
         size=TITLE_SIZE,
         parse_math=False,
     )
-    arrays = [array for of_layer in values for array in of_layer]
-    place = figure.add_axes(grid.bar)
-    inches = grid.bar[3] * figure.get_figheight()
+    arrays = [array for layer_values in values for array in layer_values]
+    color_bar_axes = figure.add_axes(grid.bar)
+    bar_height = grid.bar[3] * figure.get_figheight()
     map_cells.add_color_bar(
-        figure, cells, None, values=arrays, label=SHARE_LABEL, inches=inches, place=place
+        figure,
+        cells,
+        None,
+        values=arrays,
+        label=SHARE_LABEL,
+        inches=bar_height,
+        bar_axes=color_bar_axes,
     )
     return figure
 
 
-def _shares(
+def _head_shares(
     mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]
 ) -> list[list[np.ma.MaskedArray]]:
     """Shares of each row in percent, by layer and head."""
-    of_heads = [map_cells.displayed_shares(mixing_map.head(head)) for head in heads]
+    shares_by_head = [map_cells.displayed_shares(mixing_map.head(head)) for head in heads]
     for layer in layers:
         mixing_map.layer(layer)  # raises if there is none
-    return [[shares[mixing_map.layers.index(layer)] for shares in of_heads] for layer in layers]
+    return [
+        [shares[mixing_map.layers.index(layer)] for shares in shares_by_head] for layer in layers
+    ]
 
 
-def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
+def _label_panel(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
     """Units on both sides, what the cue gives the target outlined; returns what the axes count."""
     ax.set_aspect("auto")
     provenance, deciding = mixing_map.provenance, deciding_row(mixing_map)
-    always = {} if deciding is None else {deciding: TARGET_COLOR}
+    highlighted_rows = {} if deciding is None else {deciding: TARGET_COLOR}
     map_cells.outline_cells(
         ax,
         mixing_map.targets,
@@ -138,9 +146,16 @@ def _label(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
         target=provenance.get("target"),
     )
     return (
-        unit_labels.label_units(ax, "x", mixing_map.sources, inches=grid.width, most=_MOST_LETTERS),
         unit_labels.label_units(
-            ax, "y", mixing_map.targets, inches=grid.height, most=_MOST_LETTERS, always=always
+            ax, "x", mixing_map.sources, inches=grid.width, most=_MAX_LABEL_LETTERS
+        ),
+        unit_labels.label_units(
+            ax,
+            "y",
+            mixing_map.targets,
+            inches=grid.height,
+            most=_MAX_LABEL_LETTERS,
+            always=highlighted_rows,
         ),
     )
 
@@ -163,11 +178,13 @@ class _Grid:
         """Panels in the proportions of the map, if moderate, as large as all of them may be."""
         ratio = min(max(len(mixing_map.targets) / len(mixing_map.sources), 0.4), 2.5)
         width = min(
-            max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _ALL_PANELS[0] / columns
+            max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _PANELS_SIZE[0] / columns
         )
-        height = min(width * ratio, _ALL_PANELS[1] / rows, 2.4)
-        left = unit_labels.label_room(mixing_map.targets, most=_MOST_LETTERS) + 0.5
-        below = unit_labels.label_room(mixing_map.sources, most=_MOST_LETTERS, inches=width) + 0.3
+        height = min(width * ratio, _PANELS_SIZE[1] / rows, 2.4)
+        left = unit_labels.label_room(mixing_map.targets, most=_MAX_LABEL_LETTERS) + 0.5
+        below = (
+            unit_labels.label_room(mixing_map.sources, most=_MAX_LABEL_LETTERS, inches=width) + 0.3
+        )
         return cls(rows, columns, width, height, left, below)
 
     @property

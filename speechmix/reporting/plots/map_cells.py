@@ -25,20 +25,20 @@ from .panels import CELL_COLOR, LABEL_SIZE, MARK, TARGET_COLOR, TICK_SIZE
 # none of them holds.
 SHARE_COLORS, SPECTROGRAM_COLORS = "magma_r", "gray_r"
 DIFFERENCE_COLORS = "RdBu_r"  # signed: zero is white, told apart by colour-blind readers
-MISSING = "0.78"
-_MOST_SHARP_CELLS = 20_000
+MISSING_COLOR = "0.78"
+_MAX_SHARP_CELLS = 20_000
 # Ink of numbers on cells with shares, whose scale a dark page reverses: on cells that are light on
 # paper, on those that are light when reversed (a page makes this ink dark there), and on those
 # between, which are dark on both.
-_ON_LIGHT, _ON_DARK, _BETWEEN = "#0a0a0a", "#fefefe", "#ffffff"
-_ON_LIGHT_ALWAYS = "#0b0b0b"  # on light cells of a scale that stays
+_ON_LIGHT_CELL, _ON_DARK_CELL, _ON_MEDIUM_CELL = "#0a0a0a", "#fefefe", "#ffffff"
+_ON_FIXED_LIGHT_CELL = "#0b0b0b"  # on light cells of a scale that stays
 
 
 def color_map(name: str) -> Colormap:
     """Colour map by name, with missing values in grey."""
     from matplotlib import colormaps
 
-    return colormaps[name].with_extremes(bad=MISSING)
+    return colormaps[name].with_extremes(bad=MISSING_COLOR)
 
 
 def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
@@ -63,19 +63,19 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
     """
     arrays = [np.ma.filled(array, 0.0) for array in values]
     rows = [array[np.count_nonzero(array, axis=-1) > 1] for array in arrays]
-    scaled = [array for array in rows if array.size] or arrays
-    top = max((float(array.max(initial=0.0)) for array in scaled), default=0.0)
-    return min(float(array.min(initial=0.0)) for array in arrays), top or 1.0
+    scaled_rows = [array for array in rows if array.size] or arrays
+    largest = max((float(array.max(initial=0.0)) for array in scaled_rows), default=0.0)
+    return min(float(array.min(initial=0.0)) for array in arrays), largest or 1.0
 
 
 def limits_around_zero(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
     """Limits of the colour scale that several maps of differences share: as far below zero as
     above."""
-    most = (
+    largest = (
         max((float(np.abs(array).max()) for array in values if np.ma.count(array)), default=0.0)
         or 1.0
     )
-    return -most, most
+    return -largest, largest
 
 
 def draw_cells(
@@ -89,7 +89,7 @@ def draw_cells(
         extent=(0, columns, rows, 0),
         # Few cells are kept as they are in vector files; many are averaged where a pixel holds
         # several.
-        interpolation="none" if values.size <= _MOST_SHARP_CELLS else "auto",
+        interpolation="none" if values.size <= _MAX_SHARP_CELLS else "auto",
         cmap=color_map(cmap),
         vmin=limits[0],
         vmax=limits[1],
@@ -110,8 +110,8 @@ def write_numbers(
     cells: ScalarMappable,
     values: np.ma.MaskedArray,
     *,
-    bold: np.ndarray | None = None,
-    places: int = 1,
+    is_bold: np.ndarray | None = None,
+    decimals: int = 1,
 ) -> None:
     """Write the number into each cell, dark on light and light on dark."""
     for (row, column), value in np.ndenumerate(np.ma.filled(values, np.nan)):
@@ -119,24 +119,24 @@ def write_numbers(
             ax.text(
                 column + 0.5,
                 row + 0.52,
-                f"{round(value, places) + 0.0:.{places}f}",
+                f"{round(value, decimals) + 0.0:.{decimals}f}",
                 size=TICK_SIZE,
                 ha="center",
                 va="center",
-                fontweight="bold" if bold is not None and bold[row, column] else "normal",
-                color=_ink(cells, value),
+                fontweight="bold" if is_bold is not None and is_bold[row, column] else "normal",
+                color=_number_color(cells, value),
             )
 
 
-def _ink(cells: ScalarMappable, value: float) -> str:
+def _number_color(cells: ScalarMappable, value: float) -> str:
     """Colour of a number on its cell."""
-    place = np.asarray(cells.norm(np.array([value])))
-    light, light_reversed = (
-        _is_light(cmap(place)[0]) for cmap in (cells.cmap, cells.cmap.reversed())
+    scale_position = np.asarray(cells.norm(np.array([value])))
+    is_light, is_light_reversed = (
+        _is_light(cmap(scale_position)[0]) for cmap in (cells.cmap, cells.cmap.reversed())
     )
     if cells.cmap.name != SHARE_COLORS:
-        return _ON_LIGHT_ALWAYS if light else _BETWEEN
-    return _ON_LIGHT if light else _ON_DARK if light_reversed else _BETWEEN
+        return _ON_FIXED_LIGHT_CELL if is_light else _ON_MEDIUM_CELL
+    return _ON_LIGHT_CELL if is_light else _ON_DARK_CELL if is_light_reversed else _ON_MEDIUM_CELL
 
 
 def _is_light(color: Iterable[float]) -> bool:
@@ -152,34 +152,36 @@ def add_color_bar(
     values: Collection[np.ma.MaskedArray],
     label: str,
     inches: float,
-    place: Axes | None = None,
+    bar_axes: Axes | None = None,
 ) -> None:
-    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells
+    """Colour bar with label and unit; an arrow where values lie has_larger_values it, a word on grey cells
     where there are any.
 
     `inches` is the height of the axes beside it; the bar is at most 4 inches long. It takes its
-    room from `axes`, or fills `place`, axes of its own.
+    room from `axes`, or fills `bar_axes`, axes of its own.
     """
-    length = min(inches, 4.0)
-    beyond = any(
+    bar_length = min(inches, 4.0)
+    has_larger_values = any(
         array.count() and float(array.max()) > cells.get_clim()[1] * (1 + 1e-9) for array in values
     )
-    missing = any(np.ma.getmaskarray(array).any() for array in values)
-    taken = {
+    has_missing_values = any(np.ma.getmaskarray(array).any() for array in values)
+    placement = {
         "ax": axes,
         "pad": 0.02,
         "fraction": 0.08,
-        "aspect": length / 0.13,
-        "shrink": length / inches,
+        "aspect": bar_length / 0.13,
+        "shrink": bar_length / inches,
     }
     bar = figure.colorbar(
         cells,
-        extend="max" if beyond else "neither",
-        extendfrac=0.12 / length,
-        **(taken if place is None else {"cax": place}),
+        extend="max" if has_larger_values else "neither",
+        extendfrac=0.12 / bar_length,
+        **(placement if bar_axes is None else {"cax": bar_axes}),
     )
     bar.set_label(
-        label + ("; grey: no value" if missing else ""), size=LABEL_SIZE, parse_math=False
+        label + ("; grey: no value" if has_missing_values else ""),
+        size=LABEL_SIZE,
+        parse_math=False,
     )
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     bar.outline.set_linewidth(0.6)
@@ -197,8 +199,8 @@ def outline_cells(
     words lie apart."""
     if cue is None or target is None:
         return
-    rows = _runs([i for i, span in enumerate(targets) if span.word == target])
-    columns = _runs([j for j, span in enumerate(sources) if span.word in cue_words(cue)])
+    rows = _merge_indices([i for i, span in enumerate(targets) if span.word == target])
+    columns = _merge_indices([j for j, span in enumerate(sources) if span.word in cue_words(cue)])
     for (top, bottom), (left, right) in itertools.product(rows, columns):
         ax.add_patch(
             Rectangle(
@@ -213,18 +215,18 @@ def outline_cells(
         )
 
 
-def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring places as half-open ranges.
+def _merge_indices(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbouring indices as half-open ranges.
 
     Examples
     --------
-    >>> _runs([2, 3, 4, 7])
+    >>> _merge_indices([2, 3, 4, 7])
     [(2, 5), (7, 8)]
     """
     ranges: list[tuple[int, int]] = []
-    for place in places:
-        start = ranges.pop()[0] if ranges and ranges[-1][1] == place else place
-        ranges.append((start, place + 1))
+    for index in indices:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == index else index
+        ranges.append((start, index + 1))
     return ranges
 
 

@@ -28,7 +28,7 @@ from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 
-_MOST_PANELS = 12
+_MAX_PANELS = 12
 
 
 def heat_map(
@@ -91,11 +91,13 @@ def heat_map(
         width, height = (
             min(max(0.2 * len(side), 1.4), 6.6) for side in (mixing_map.sources, mixing_map.targets)
         )
-        size = _around(mixing_map, width, height)
-        ax = pyplot.figure(figsize=size, layout="constrained", facecolor="white").add_subplot()
+        figure_size = _figure_size(mixing_map, width, height)
+        ax = pyplot.figure(
+            figsize=figure_size, layout="constrained", facecolor="white"
+        ).add_subplot()
     else:
-        place = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
-        width, height = place.width, place.height
+        window = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
+        width, height = window.width, window.height
     if signed:
         limits, cmap = map_cells.limits_around_zero([values]), map_cells.DIFFERENCE_COLORS
     else:
@@ -106,8 +108,8 @@ def heat_map(
     column_name, row_name = unit_labels.side_names(mixing_map)
     ax.set_xlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     ax.set_ylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
-    of_layer = panels.layer_title(mixing_map, layer, "\nmixing strength")
-    title = f"{panels.map_subtitle(mixing_map)}, {of_layer}"
+    layer_text = panels.layer_title(mixing_map, layer, "\nmixing strength")
+    title = f"{panels.map_subtitle(mixing_map)}, {layer_text}"
     ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     map_cells.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
@@ -135,7 +137,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         If the map does not have one of the layers, or has no units.
     """
     check_drawable(mixing_map)
-    layers = choose_evenly(mixing_map.layers, _MOST_PANELS) if layers is None else list(layers)
+    layers = choose_evenly(mixing_map.layers, _MAX_PANELS) if layers is None else list(layers)
     if not layers:
         raise InputError(
             f"layers is empty: name at least one of {list(mixing_map.layers)}, or leave it out for "
@@ -147,10 +149,10 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
         [mixing_map.layers.index(layer) for layer in layers]
     ]
     limits = map_cells.color_limits(list(values))
-    columns, width, height = _panels(mixing_map, len(layers))
+    columns, width, height = _panel_layout(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
     figure = panels.new_figure(
-        *_around(mixing_map, width, height, columns=columns, rows=rows, most=16)
+        *_figure_size(mixing_map, width, height, columns=columns, rows=rows, max_letters=16)
     )
     axes = figure.subplots(rows, columns, squeeze=False)
     for index, ax in enumerate(axes.flat):
@@ -165,8 +167,8 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     column_name, row_name = unit_labels.side_names(mixing_map)
     figure.supxlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     figure.supylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
-    parts = map_title(mixing_map).splitlines()
-    title = "\n".join(panels.wrap_text(part, 0.75 * figure.get_figwidth()) for part in parts)
+    title_parts = map_title(mixing_map).splitlines()
+    title = "\n".join(panels.wrap_text(part, 0.75 * figure.get_figwidth()) for part in title_parts)
     figure.set_figheight(
         figure.get_figheight() + 0.16 * title.count("\n")
     )  # each line more has its room
@@ -223,31 +225,33 @@ def map_title(mixing_map: MixingMap) -> str:
         parts.append(panels.model_title(provenance))
     if provenance.get("clip"):
         parts.append(panels.shorten_text(provenance["clip"], 40))
-    told = panels.fed_text(provenance)
-    return " · ".join(parts) + (f"\n{told}" if told and mixing_map.stack != "encoder" else "")
+    fed_text = panels.fed_text(provenance)
+    return " · ".join(parts) + (
+        f"\n{fed_text}" if fed_text and mixing_map.stack != "encoder" else ""
+    )
 
 
-def _around(
+def _figure_size(
     mixing_map: MixingMap,
     width: float,
     height: float,
     *,
     columns: int = 1,
     rows: int = 1,
-    most: int = 22,
+    max_letters: int = 22,
 ) -> tuple[float, float]:
     """Size of a figure, in inches, whose panels are this large: room for labels, titles and the
     colour bar is added."""
-    left = unit_labels.label_room(mixing_map.targets, most=most) + 0.3
-    below = unit_labels.label_room(mixing_map.sources, most=most, inches=width) + 0.3
-    whole = (
-        columns * (width + 0.12) + left + 0.85,
-        rows * (height + 0.27) + below + (0.3 if rows * columns > 1 else 0.1),
+    left_margin = unit_labels.label_room(mixing_map.targets, most=max_letters) + 0.3
+    bottom_margin = unit_labels.label_room(mixing_map.sources, most=max_letters, inches=width) + 0.3
+    figure_size = (
+        columns * (width + 0.12) + left_margin + 0.85,
+        rows * (height + 0.27) + bottom_margin + (0.3 if rows * columns > 1 else 0.1),
     )
-    return max(whole[0], 3.2), max(whole[1], 2.0)
+    return max(figure_size[0], 3.2), max(figure_size[1], 2.0)
 
 
-def _panels(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
+def _panel_layout(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
     """Columns of the grid, and width and height of a panel in inches, in the proportions of the map
     if moderate."""
     ratio = len(mixing_map.targets) / len(mixing_map.sources)

@@ -20,29 +20,29 @@ from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from . import map_cells, panels, unit_labels
-from .clip_curves import Key, clip_curve_table, draw_clip_curves
-from .layer_choice import _peak, choose_layers
+from .clip_curves import MeasureAndStack, clip_curve_table, draw_clip_curves
+from .layer_choice import choose_layers, peak_layer
 from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
 from .sound_panels import draw_sound, sound_height, word_roles
 
-_Draw = Callable[[SubFigure], None]
+_DrawFunction = Callable[[SubFigure], None]
 
-_MOST_LETTERS = 16
-_MOST_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
-_MOST_COLUMNS_WIDTH = 9.6  # inches, of all columns of maps
-_TITLE_ROOM = 0.42  # inches, of a stack's heading and the layers' titles
+_MAX_LABEL_LETTERS = 16
+_MAX_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
+_MAX_COLUMNS_WIDTH = 9.6  # inches, of all columns of maps
+_TITLE_HEIGHT = 0.42  # inches, of a stack's heading and the layers' titles
 
 
 @dataclass(frozen=True)
-class _Row:
+class _MapRow:
     """A row of panels: one map in some layers."""
 
-    key: Key
+    key: MeasureAndStack
     map: MixingMap
     layers: list[int]
     peak: int | None  # the layer in which the cue gives most, if it was looked for
-    first: bool  # of its stack: has the titles
-    labelled: bool  # the last before other sources follow: has the words below
+    is_first_of_stack: bool  # of its stack: has the titles
+    has_labels: bool  # the last before other sources follow: has the words below
 
     @property
     def values(self) -> list[np.ma.MaskedArray]:
@@ -52,11 +52,11 @@ class _Row:
 
 def clip_figure(
     clip: Clip,
-    maps: Mapping[Key, MixingMap],
+    maps: Mapping[MeasureAndStack, MixingMap],
     *,
     layers: Sequence[int] | None = None,
-    contributions: Mapping[Key, np.ndarray] | None = None,
-    twins: Sequence[Mapping[Key, MixingMap]] = (),
+    contributions: Mapping[MeasureAndStack, np.ndarray] | None = None,
+    twins: Sequence[Mapping[MeasureAndStack, MixingMap]] = (),
 ) -> Figure:
     """Draw a clip with its maps.
 
@@ -70,16 +70,16 @@ def clip_figure(
     maps : mapping of (measure, stack) to MixingMap
         As `speechmix.mix` returns it; may be empty.
     layers : sequence of int, optional
-        Counted from 0. By default the same in all stacks: first, middle and last, and, if cue and
+        Counted from 0. By default the same in all stacks: is_first_of_stack, middle and last, and, if cue and
         target are known, the one of each stack in which the cue contribution by Value Zeroing
         peaks, which its title says. Stacks that do not have the same layers have a choice of their
         own.
     contributions : mapping of (measure, stack) to ndarray [L], optional
         Cue contribution, 0 to 1, in each layer of the map. By default computed from the maps if
         both words are known: of the deciding row where there is one, else of the target rows; the
-        panel's title says which.
+        panel_width's title says which.
     twins : sequence of such mappings
-        Maps of the same clip in untrained models, whose cue contribution is drawn as a thin line
+        Maps of the same clip in twin_contributions models, whose cue contribution is drawn as a thin line
         beside each curve.
 
     Returns
@@ -103,39 +103,51 @@ def clip_figure(
     >>> [line.get_ydata().tolist() for line in figure.axes[-1].lines]
     [[75.0], [50.0]]
     """
-    named_rows: dict[str, str] = {}
+    row_names: dict[str, str] = {}
     if contributions is None:
-        contributions, named_rows = clip_curve_table(clip, maps)
-    rows = _rows(
-        {key: _words_of(mixing_map) for key, mixing_map in maps.items()}, layers, contributions
+        contributions, row_names = clip_curve_table(clip, maps)
+    rows = _make_rows(
+        {key: _without_pauses(mixing_map) for key, mixing_map in maps.items()},
+        layers,
+        contributions,
     )
     n_columns = max((len(row.layers) for row in rows), default=0)
     sources = max((len(row.map.sources) for row in rows), default=0)
     targets = max((len(row.map.targets) for row in rows), default=0)
-    panel = min(max(panels.LINE_PITCH * sources, 1.5), 2.4, _MOST_COLUMNS_WIDTH / max(n_columns, 1))
+    panel_width = min(
+        max(panels.LINE_PITCH * sources, 1.5), 2.4, _MAX_COLUMNS_WIDTH / max(n_columns, 1)
+    )
     # Many rows get lower, so that the figure stays about twice as tall as wide.
     height = max(
-        min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MOST_ROWS_HEIGHT / max(len(rows), 1)), 0.8
+        min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MAX_ROWS_HEIGHT / max(len(rows), 1)), 0.8
     )
-    width = max(7.5, n_columns * (panel + 0.12) + 2.0)
-    parts: list[tuple[float, _Draw]] = [
-        (sound_height(clip, width - 1.5), lambda part: draw_sound(part, clip, width - 1.5))
+    width = max(7.5, n_columns * (panel_width + 0.12) + 2.0)
+    figure_parts: list[tuple[float, _DrawFunction]] = [
+        (
+            sound_height(clip, width - 1.5),
+            lambda subfigure: draw_sound(subfigure, clip, width - 1.5),
+        )
     ]
     if rows:
-        parts.append(
+        figure_parts.append(
             (
-                _maps_height(rows, panel, height),
-                lambda part: _draw_maps(part, rows, clip, panel, height),
+                _maps_height(rows, panel_width, height),
+                lambda subfigure: _draw_maps(subfigure, rows, clip, panel_width, height),
             )
         )
     if contributions:
-        untrained = [clip_curve_table(clip, maps_of_twin)[0] for maps_of_twin in twins]
-        order = list(dict.fromkeys([row.key for row in rows] + list(contributions)))
-        contributions = {key: contributions[key] for key in order if key in contributions}
-        parts.append(
-            (1.9, lambda part: draw_clip_curves(part, maps, contributions, untrained, named_rows))
+        twin_contributions = [clip_curve_table(clip, maps_of_twin)[0] for maps_of_twin in twins]
+        key_order = list(dict.fromkeys([row.key for row in rows] + list(contributions)))
+        contributions = {key: contributions[key] for key in key_order if key in contributions}
+        figure_parts.append(
+            (
+                1.9,
+                lambda subfigure: draw_clip_curves(
+                    subfigure, maps, contributions, twin_contributions, row_names
+                ),
+            )
         )
-    heights = [inches for inches, _ in parts]
+    heights = [inches for inches, _ in figure_parts]
     figure = panels.new_figure(width, sum(heights) + 0.2)
     models = {
         panels.model_title(row.map.provenance): None
@@ -144,102 +156,115 @@ def clip_figure(
     }
     title = " · ".join([panels.shorten_text(clip.name, 60), *models])
     figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
-    places = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for place, (_, draw) in zip(places, parts, strict=True):
-        draw(place)
+    subfigures = figure.subfigures(len(figure_parts), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for subfigure, (_, draw) in zip(subfigures, figure_parts, strict=True):
+        draw(subfigure)
     return figure
 
 
-def _maps_height(rows: Sequence[_Row], width: float, height: float) -> float:
+def _maps_height(rows: Sequence[_MapRow], width: float, height: float) -> float:
     """Inches that all rows of maps take with labels and titles, panels being this large."""
-    below = [
-        unit_labels.label_room(row.map.sources, most=_MOST_LETTERS, inches=width)
+    label_heights = [
+        unit_labels.label_room(row.map.sources, most=_MAX_LABEL_LETTERS, inches=width)
         for row in rows
-        if row.labelled
+        if row.has_labels
     ]
     return (
-        len(rows) * (height + 0.1) + sum(below) + _TITLE_ROOM * sum(row.first for row in rows) + 0.3
+        len(rows) * (height + 0.1)
+        + sum(label_heights)
+        + _TITLE_HEIGHT * sum(row.is_first_of_stack for row in rows)
+        + 0.3
     )
 
 
-def _words_of(mixing_map: MixingMap) -> MixingMap:
+def _without_pauses(mixing_map: MixingMap) -> MixingMap:
     words = mixing_map.without("silence", "padding")
     return words if words.scores.size else mixing_map
 
 
-def _rows(
-    maps: Mapping[Key, MixingMap],
+def _make_rows(
+    maps: Mapping[MeasureAndStack, MixingMap],
     layers: Sequence[int] | None,
-    contributions: Mapping[Key, np.ndarray],
-) -> list[_Row]:
+    contributions: Mapping[MeasureAndStack, np.ndarray],
+) -> list[_MapRow]:
     """Rows in an order in which maps of a stack, and stacks with the same sources, are
     neighbours."""
     stacks = list(dict.fromkeys(stack for _, stack in maps))
-    words = {
+    sources_by_stack = {
         stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks
     }
     stacks = sorted(
         stacks,
-        key=lambda stack: next(i for i, other in enumerate(stacks) if words[other] == words[stack]),
+        key=lambda stack: next(
+            i
+            for i, other in enumerate(stacks)
+            if sources_by_stack[other] == sources_by_stack[stack]
+        ),
     )
     keys = [key for stack in stacks for key in maps if key[1] == stack]
-    peaks = {stack: _peak(maps, stack, contributions) for stack in stacks} if layers is None else {}
+    peaks = (
+        {stack: peak_layer(maps, stack, contributions) for stack in stacks}
+        if layers is None
+        else {}
+    )
     layers_of = choose_layers(maps, stacks, layers, peaks)
     return [
-        _Row(
+        _MapRow(
             key=key,
             map=maps[key],
             layers=layers_of[key[1]],
             peak=peaks.get(key[1]),
-            first=index == 0 or keys[index - 1][1] != key[1],
-            labelled=index + 1 == len(keys) or maps[keys[index + 1]].sources != maps[key].sources,
+            is_first_of_stack=index == 0 or keys[index - 1][1] != key[1],
+            has_labels=index + 1 == len(keys) or maps[keys[index + 1]].sources != maps[key].sources,
         )
         for index, key in enumerate(keys)
     ]
 
 
-def _draw_maps(part: SubFigure, rows: list[_Row], clip: Clip, width: float, height: float) -> None:
+def _draw_maps(
+    subfigure: SubFigure, rows: list[_MapRow], clip: Clip, width: float, height: float
+) -> None:
     """One row of panels for each measure and stack, all on one colour scale."""
-    shown = [array for row in rows for array in row.values]
-    limits = map_cells.color_limits(shown)
-    axes = part.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
-    for row, line in zip(rows, axes, strict=True):
-        for ax in line[len(row.layers) :]:
+    all_values = [array for row in rows for array in row.values]
+    limits = map_cells.color_limits(all_values)
+    axes = subfigure.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
+    for row, row_axes in zip(rows, axes, strict=True):
+        for ax in row_axes[len(row.layers) :]:
             ax.set_axis_off()
-        for column, (ax, values) in enumerate(zip(line, row.values, strict=False)):
+        for column, (ax, values) in enumerate(zip(row_axes, row.values, strict=False)):
             cells = map_cells.draw_cells(ax, values, limits=limits)
             ax.set_aspect("auto")
             _label_panel(ax, row, clip, width, height)
-            ax.tick_params(labelleft=column == 0, labelbottom=row.labelled)
-            if row.first:
+            ax.tick_params(labelleft=column == 0, labelbottom=row.has_labels)
+            if row.is_first_of_stack:
                 layer = row.layers[column]
                 ax.set_title(
                     f"\nlayer {layer}{', peak' if layer == row.peak else ''}",
                     size=LABEL_SIZE,
                     pad=3,
                 )
-        if row.first:
-            _write_heading(line[0], row.map)
-        line[0].set_ylabel(
+        if row.is_first_of_stack:
+            _write_heading(row_axes[0], row.map)
+        row_axes[0].set_ylabel(
             f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
         )
-    part.supxlabel(_legend(rows, clip), size=LABEL_SIZE)
+    subfigure.supxlabel(_legend_text(rows, clip), size=LABEL_SIZE)
     map_cells.add_color_bar(
-        part, cells, axes, values=shown, label=SHARE_LABEL, inches=len(rows) * height
+        subfigure, cells, axes, values=all_values, label=SHARE_LABEL, inches=len(rows) * height
     )
 
 
-def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -> None:
+def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float) -> None:
     """Words and tokens on both sides, a line around what the cue gives the target, a mark beside
     the deciding row."""
-    marked = {word: color for word, (_, color) in word_roles(clip).items()}
+    role_colors = {word: color for word, (_, color) in word_roles(clip).items()}
     # Where labels are thinned, the cue comes first among the sources and the target among the
     # targets.
-    target_first = dict(reversed(marked.items()))
+    target_first = dict(reversed(role_colors.items()))
     deciding = deciding_row(row.map)
-    always = {} if deciding is None else {deciding: TARGET_COLOR}
+    row_colors = {} if deciding is None else {deciding: TARGET_COLOR}
     unit_labels.label_units(
-        ax, "x", row.map.sources, inches=width, highlight=marked, most=_MOST_LETTERS
+        ax, "x", row.map.sources, inches=width, highlight=role_colors, most=_MAX_LABEL_LETTERS
     )
     unit_labels.label_units(
         ax,
@@ -247,8 +272,8 @@ def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -
         row.map.targets,
         inches=height,
         highlight=target_first,
-        always=always,
-        most=_MOST_LETTERS,
+        always=row_colors,
+        most=_MAX_LABEL_LETTERS,
     )
     map_cells.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
     if deciding is not None:
@@ -256,7 +281,7 @@ def _label_panel(ax: Axes, row: _Row, clip: Clip, width: float, height: float) -
 
 
 def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
-    """Above the first panel of a stack: its name, and what a row and a column is."""
+    """Above the is_first_of_stack panel of a stack: its name, and what a row and a column is."""
     column, row = unit_labels.side_names(mixing_map)
     heading = ax.annotate(
         f"{mixing_map.stack}: row = {row}, column = {column}",
@@ -271,15 +296,15 @@ def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
     heading.set_in_layout(False)  # it runs on over the other panels, above their titles
 
 
-def _legend(rows: Sequence[_Row], clip: Clip) -> str:
+def _legend_text(rows: Sequence[_MapRow], clip: Clip) -> str:
     """What outline and mark stand for, and which layers are drawn where they were not asked for."""
-    told = []
+    notes = []
     if clip.cue_words and clip.target is not None:
-        told.append("outlined: what the cue gives the target")
+        notes.append("outlined: what the cue gives the target")
     if any(deciding_row(row.map) is not None for row in rows):
-        told.append(
+        notes.append(
             "\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: its token tells target from foil"
         )
     if any(row.peak is not None for row in rows):
-        told.append("peak: the cue gives most, by value zeroing")
-    return "; ".join(told)
+        notes.append("peak: the cue gives most, by value zeroing")
+    return "; ".join(notes)

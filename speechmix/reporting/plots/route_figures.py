@@ -17,7 +17,7 @@ from matplotlib.path import Path
 
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
-from .coloured_tokens import GIVES, TAKES
+from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def routes_figure(routes: Routes) -> Figure:
     figure = panels.new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
     ax = figure.subplots()
     for share, way in zip(routes.shares, routes.ways, strict=True):
-        color = GIVES if way[-1][0] == "encoder" or len(routes.units) == 1 else TAKES
+        color = (
+            POSITIVE_COLOR if way[-1][0] == "encoder" or len(routes.units) == 1 else NEGATIVE_COLOR
+        )
         xs = np.arange(len(levels))
         _draw_ribbon(ax, xs, [heights[way[level]] for level in levels], _WIDEST * share, color)
     for node in nodes:

@@ -66,7 +66,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     values = [np.ma.masked_invalid(grid.to_numpy(dtype=float)) for grid in grids]
     for ax, grid, array, table in zip(axes, grids, values, tables, strict=True):
         cells = map_cells.draw_cells(ax, array, limits=(-1.0, 1.0), cmap=DIFFERENCE_COLORS)
-        map_cells.write_numbers(ax, cells, array, places=2)
+        map_cells.write_numbers(ax, cells, array, decimals=2)
         ax.set(aspect="auto")
         ax.xaxis.tick_top()
         columns = [measure_label(name) for name in grid.columns]
