@@ -124,7 +124,7 @@ def _report(model, table: pd.DataFrame, options) -> None:
                 statistic=statistic,
                 outliers=outliers if diagonal else None,
                 note=note,
-                beside=beside,
+                draw_published=beside,
             )
             write_figure(figure, out / f"{statistic}_{name}.png", dpi=150)
         pearson = part[part["statistic"] == "pearson"].pivot(

@@ -43,7 +43,7 @@ def draw_clip_figures(
     ----------
     folder : RunFolder
     parts : sequence of Part
-        Of all models. A random twin has a figure of its own only if its trained_names model is not there.
+        Of all models. A random twin has a figure of its own only if its trained model is not there.
     clips : sequence of Clip
         Those of the parts.
     clips_to_draw : collection of str
@@ -95,7 +95,7 @@ def _update_figure(
     *,
     is_requested: bool,
 ) -> None:
-    """Draw one figure, if it is is_requested and not there; one that cache_key something else is removed in
+    """Draw one figure, if it is wanted and not there; one that shows something else is removed in
     any case."""
     if not is_requested and not path.is_file():
         return

@@ -78,7 +78,7 @@ def export_tiers(
     Raises
     ------
     InputError
-        If the run has no such clip or no maps of its words, no model has anything of what was model_maps
+        If the run has no such clip or no maps of its words, no model has anything of what was asked
         for, or `out` is a file's name. A model that has nothing of it is passed over.
     """
     if out is not None and Path(out).suffix.lower() in (".textgrid", ".eaf"):

@@ -189,10 +189,10 @@ def test_from_the_scores_to_the_page(clip, tmp_path):
         None,
         stored,
         heading="",
-        facts="",
+        summary="",
         start={},
         seconds=clip.duration,
-        most_bytes=10**6,
+        max_bytes=10**6,
     )
     assert [word["role"] for word in card.words] == ["cue", "cue", "target"]
     assert card.data["cue"] == [0, 1]  # what the page's script reads

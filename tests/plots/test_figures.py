@@ -421,7 +421,9 @@ def test_a_decoders_rows_are_called_written_and_its_deciding_row_is_labelled_and
     for image in maps_of(figure):
         ticks = dict(zip(image.axes.get_yticks(), labels(image.axes.yaxis), strict=True))
         assert ticks[8.5] == "s"
-        (mark,) = [line for line in image.axes.lines if line.get_marker() == plots.panels.MARK]
+        (mark,) = [
+            line for line in image.axes.lines if line.get_marker() == plots.panels.ROW_MARKER
+        ]
         assert mark.get_ydata() == [8.5]
     assert len(ticks) == (10 if measures == 1 else 4)
     assert "deciding row" in figure.subfigs[1].get_supxlabel()

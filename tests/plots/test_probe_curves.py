@@ -78,7 +78,7 @@ def test_what_is_read_stands_above_what_is_mixed():
     above, below = figure.axes
     assert above.get_xlim() == below.get_xlim()
     assert np.allclose(lines(below)["-"], [10, 20, 60, 20, 10])
-    assert [ax.get_title() for ax in figure.axes] == ["encoder: read", "encoder: mixed"]
+    assert [ax.get_title() for ax in figure.axes] == ["encoder: probed", "encoder: mixed"]
     assert below.get_ylabel() == "value zeroing (%)"
     assert png_bytes(figure)
     decoder = synthetic_probes(stack="decoder")[0]

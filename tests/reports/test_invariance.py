@@ -68,7 +68,7 @@ def cells_of(table: pd.DataFrame, clips: pd.DataFrame | None = None) -> pd.DataF
 
 def said(cells: pd.DataFrame) -> list[str]:
     stacks = stack_rows(cells)
-    return [*result_sentences(stacks, most=99), *short_answers(stacks, pd.DataFrame())]
+    return [*result_sentences(stacks, max_sentences=99), *short_answers(stacks, pd.DataFrame())]
 
 
 @pytest.fixture(scope="module")

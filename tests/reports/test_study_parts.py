@@ -13,7 +13,7 @@ from speechmix.reporting.pages import run_page
 from speechmix.reporting.pages.page_sections import PageContent, PageSection
 from speechmix.reporting.pages.run_page import SECTIONS, report
 from speechmix.reporting.pages.study_results import Study
-from speechmix.reporting.pages.study_sections import LENGTH_ALONE, models_part
+from speechmix.reporting.pages.study_sections import LENGTH_ALONE, model_items
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 def test_the_table_of_models_has_each_with_its_weights_and_clips(run):
     out, models = run
-    table = models_part(speechmix.open_run(out))[0]
+    table = model_items(speechmix.open_run(out))[0]
     expected = [
         (model.name, model.init, "" if model.seed is None else str(model.seed), model.fingerprint)
         for model in models

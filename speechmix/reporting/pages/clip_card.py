@@ -21,8 +21,8 @@ from ...inputs.words.timed_words import Word
 from ...runs.results.stored_clips import Maps, provenance_of
 from ..plots import panels
 from ..plots.sound_panels import sound_picture
-from .drawn_maps import drawn_maps
-from .transcription import WrittenText
+from .map_encoding import encode_maps
+from .transcription import ModelTranscript
 
 
 class WordPiece(TypedDict):
@@ -42,15 +42,15 @@ class ClipCard:
     name: str
     heading: str
     text: str | None
-    facts: str
+    summary: str
     words: list[dict[str, object]]
     ticks: list[dict[str, object]]
     data: dict[str, object]
     sound: str = ""
     picture: str = ""
-    silent: str = ""
+    silence_reason: str = ""
     language: str | None = None
-    written: Sequence[WrittenText] = ()
+    transcripts: Sequence[ModelTranscript] = ()
     anchor: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class ClipCard:
     @property
     def differs(self) -> bool:
         """Whether a model wrote something else than what was said."""
-        return any(one.differs for one in self.written)
+        return any(one.has_differences for one in self.transcripts)
 
 
 def clip_anchor(name: str) -> str:
@@ -73,11 +73,11 @@ def clip_card(
     maps: Maps,
     *,
     heading: str,
-    facts: str,
+    summary: str,
     start: Mapping[str, Any],
     seconds: float,
-    most_bytes: int,
-    written: Sequence[WrittenText] = (),
+    max_bytes: int,
+    transcripts: Sequence[ModelTranscript] = (),
 ) -> ClipCard:
     """Put a clip's card together.
 
@@ -88,21 +88,21 @@ def clip_card(
         None if the audio cannot be found: the card then has words and maps alone.
     maps : dict
         From `runs.results.stored_clips.maps_of_clip`.
-    heading, facts : str
+    heading, summary : str
     start : mapping
         What to show first: model, stack, measure (names as on the page), layer.
     seconds : float
         Length of the clip.
-    most_bytes : int
+    max_bytes : int
         About how large the card may be.
-    written : sequence of WrittenText
+    transcripts : sequence of ModelTranscript
         What models wrote about the clip.
     """
     provenance = provenance_of(maps)
-    words = _pieces([Word(*word) for word in provenance.get("words") or ()])
+    words = _list_pieces([Word(*word) for word in provenance.get("words") or ()])
     cue, target = provenance.get("cue"), provenance.get("target")
     sound = picture = ""
-    silent = (
+    silence_reason = (
         "The audio was not found, so there is nothing to hear. Name its folder with "
         "`speechmix report RUN --audio FOLDER`."
     )
@@ -110,35 +110,37 @@ def clip_card(
         seconds = clip.duration
         picture = base64.b64encode(sound_picture(clip)).decode("ascii")
         sound = base64.b64encode(wav(clip)).decode("ascii")
-        if len(sound) > most_bytes / 2:
-            sound, silent = (
+        if len(sound) > max_bytes / 2:
+            sound, silence_reason = (
                 "",
                 f"The sound ({seconds:.0f} s) is left out: the page would grow too large to be "
                 "sent.",
             )
-    drawn = drawn_maps(maps, seconds, start.get("layer"), most_bytes - len(sound) - len(picture))
+    drawn_maps_data = encode_maps(
+        maps, seconds, start.get("layer"), max_bytes - len(sound) - len(picture)
+    )
     data = {
-        "maps": drawn,
+        "maps": drawn_maps_data,
         "words": words,
         "cue": cue,
         "target": target,
         "seconds": seconds,
         "start": dict(start),
     }
-    facts = " · ".join(part for part in (facts, *_fed_texts(maps)) if part)
+    summary = " · ".join(part for part in (summary, *_fed_texts(maps)) if part)
     return ClipCard(
         name,
         heading,
         provenance.get("text"),
-        facts,
-        _placed(words, cue, target, seconds),
-        _ticks(seconds),
+        summary,
+        _place_words(words, cue, target, seconds),
+        _time_ticks(seconds),
         data,
         sound=sound,
         picture=picture,
-        silent=silent,
+        silence_reason=silence_reason,
         language=clip.language if clip else None,
-        written=written,
+        transcripts=transcripts,
     )
 
 
@@ -153,7 +155,7 @@ def _fed_texts(maps: Maps) -> list[str]:
     return [f"decoder fed the {text}" for text in dict.fromkeys(fed_texts) if text]
 
 
-def _pieces(words: Sequence[Word]) -> list[WordPiece]:
+def _list_pieces(words: Sequence[Word]) -> list[WordPiece]:
     """What is written along the sound: each piece of each word, and which word it is of."""
     pieces: list[WordPiece] = [
         {"text": part.text, "start": start, "end": end, "word": index}
@@ -163,7 +165,7 @@ def _pieces(words: Sequence[Word]) -> list[WordPiece]:
     return sorted(pieces, key=lambda piece: piece["start"]) if len(pieces) > len(words) else pieces
 
 
-def _placed(
+def _place_words(
     words: Sequence[WordPiece],
     cue: int | Sequence[int] | None,
     target: int | None,
@@ -184,7 +186,7 @@ def _placed(
     ]
 
 
-def _ticks(seconds: float) -> list[dict[str, object]]:
+def _time_ticks(seconds: float) -> list[dict[str, object]]:
     from matplotlib.ticker import MaxNLocator
 
     times = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, seconds)

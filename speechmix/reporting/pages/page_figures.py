@@ -22,12 +22,15 @@ from ...files.names import distinct_file_names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_IMAGE = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
-_NEAR = 6  # of 255: how far a colour may be from one of the scale's
-_LETTERS = {"#0a0a0a": "on-light-cell", "#fefefe": "on-dark-cell"}  # as `plots.panels` writes them
+_IMAGE_PATTERN = re.compile(r'(<image\b[^>]*?base64,)([^"]*)("[^>]*?/>)')
+_COLOR_TOLERANCE = 6  # of 255: how far a colour may be from one of the scale's
+_LETTER_CLASSES = {
+    "#0a0a0a": "on-light-cell",
+    "#fefefe": "on-dark-cell",
+}  # as `plots.panels` writes them
 # Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark
 # screen.
-_NAMES = {
+_COLOR_NAMES = {
     "#000000": "ink",
     "#333333": "ink",
     "#4c4c4c": "soft",
@@ -36,7 +39,7 @@ _NAMES = {
     "#e6e6e6": "grid",
     "#0072b2": "blue",
 }
-_ON_PAPER = {
+_PAPER_COLORS = {
     "on-dark-cell": "#fff",
     "on-light-cell": "#0a0a0a",
     "ink": "#000",
@@ -45,7 +48,7 @@ _ON_PAPER = {
     "blue": "#0072b2",
     "paper": "#fff",
 }
-_ON_A_DARK_SCREEN = {
+_DARK_COLORS = {
     "on-dark-cell": "#0a0a0a",
     "on-light-cell": "#fff",
     "ink": "#e6e6e6",
@@ -73,31 +76,31 @@ def page_svg(figure: Figure) -> bytes:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(_IMAGE, _for_both_screens, text)
+    text = re.sub(_IMAGE_PATTERN, _add_dark_image, text)
     # White areas are paper; letters on cells are chosen for both scales.
     text = re.sub(r'(<(?:path|use)\b[^>]*?style="[^"]*?fill: )#ffffff', r"\1var(--paper)", text)
-    for color, name in _NAMES.items():
+    for color, name in _COLOR_NAMES.items():
         text = text.replace(f": {color}", f": var(--{name})")
-    for color, name in _LETTERS.items():
+    for color, name in _LETTER_CLASSES.items():
         text = re.sub(rf'(<text\b[^>]*?style="[^"]*?fill: ){color}', rf"\1var(--{name})", text)
     start, end = text.split(">", 1)
-    return f"{start}><style>{_styles()}</style>{end}".encode()
+    return f"{start}><style>{_color_styles()}</style>{end}".encode()
 
 
-def _for_both_screens(image: re.Match[str]) -> str:
+def _add_dark_image(image: re.Match[str]) -> str:
     """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed
     scale; others once."""
-    before, content, after = image.groups()
-    reversed_content = _reversed_scale(base64.b64decode(content))
+    head, content, tail = image.groups()
+    reversed_content = _reverse_scale(base64.b64decode(content))
     if reversed_content is None:
         return image[0]
-    other = re.sub(
-        r' id="[^"]*"', "", f"{before}{base64.b64encode(reversed_content).decode('ascii')}{after}"
+    dark_image = re.sub(
+        r' id="[^"]*"', "", f"{head}{base64.b64encode(reversed_content).decode('ascii')}{tail}"
     )
-    return f'<g class="paper">{image[0]}</g><g class="screen">{other}</g>'
+    return f'<g class="paper">{image[0]}</g><g class="screen">{dark_image}</g>'
 
 
-def _reversed_scale(content: bytes) -> bytes | None:
+def _reverse_scale(content: bytes) -> bytes | None:
     """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays.
     None for other colours."""
     from PIL import Image
@@ -107,20 +110,24 @@ def _reversed_scale(content: bytes) -> bytes | None:
     scale = (255 * color_map(SHARE_COLORS)(np.arange(256))[:, :3]).round()
     with Image.open(io.BytesIO(content)) as picture:
         pixels = np.asarray(picture.convert("RGBA"))
-    found, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
-    distances = np.abs(found[:, None, :3] - scale).max(
+    unique_colors, color_index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
+    distances = np.abs(unique_colors[:, None, :3] - scale).max(
         axis=-1
     )  # [colours of the image, colours of the scale]
-    of_scale = distances.min(axis=-1) <= _NEAR
+    is_scale_color = distances.min(axis=-1) <= _COLOR_TOLERANCE
     if (
-        not of_scale[(np.ptp(found[:, :3], axis=-1) > _NEAR) & (found[:, 3] > 0)].all()
-        or not of_scale.any()
+        not is_scale_color[
+            (np.ptp(unique_colors[:, :3], axis=-1) > _COLOR_TOLERANCE) & (unique_colors[:, 3] > 0)
+        ].all()
+        or not is_scale_color.any()
     ):
         return None
-    turned = found.copy()
-    turned[of_scale, :3] = scale[::-1][distances[of_scale].argmin(axis=-1)]
+    reversed_colors = unique_colors.copy()
+    reversed_colors[is_scale_color, :3] = scale[::-1][distances[is_scale_color].argmin(axis=-1)]
     buffer = io.BytesIO()
-    Image.fromarray(turned[index.reshape(pixels.shape[:2])]).save(buffer, format="PNG")
+    Image.fromarray(reversed_colors[color_index.reshape(pixels.shape[:2])]).save(
+        buffer, format="PNG"
+    )
     return buffer.getvalue()
 
 
@@ -139,10 +146,10 @@ def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
     return {"all": "", **{side: f"_{stem}_cue" for side, stem in stems.items()}}
 
 
-def _styles() -> str:
+def _color_styles() -> str:
     paper, screen = (
         "".join(f"--{name}: {color};" for name, color in colors.items())
-        for colors in (_ON_PAPER, _ON_A_DARK_SCREEN)
+        for colors in (_PAPER_COLORS, _DARK_COLORS)
     )
     dark = (
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {screen} "

@@ -32,9 +32,9 @@ class PageContent:
     study : Study
     cards : sequence of ClipCard
         Clips to hear; the first is on the first screen.
-    needs : sequence of Picture
+    need_figures : sequence of Picture
         Contribution above need, for each side of the cue; the first is on the first screen.
-    unreadable : sequence of str
+    unreadable_maps : sequence of str
         What could not be read of the maps of these clips.
     published, audio, clips
         As of `run_page.write_page`.
@@ -42,8 +42,8 @@ class PageContent:
 
     study: Study
     cards: Sequence[ClipCard] = ()
-    needs: Sequence[Picture] = ()
-    unreadable: Sequence[str] = ()
+    need_figures: Sequence[Picture] = ()
+    unreadable_maps: Sequence[str] = ()
     published: bool | str = False
     audio: str | PathLike[str] | None = None
     clips: Sequence[Clip] = ()
@@ -71,7 +71,7 @@ class PageParts(Protocol):
         """Return the parts with their titles; nothing where there is nothing to say."""
 
 
-def _always(content: PageContent) -> bool:
+def _is_always_available(content: PageContent) -> bool:
     return True
 
 
@@ -97,7 +97,7 @@ class PageSection:
 
     title: str
     render: Callable[[PageContent], Sequence[Item]]
-    is_available: Callable[[PageContent], bool] = _always
+    is_available: Callable[[PageContent], bool] = _is_always_available
 
     def parts(self, content: PageContent) -> list[Part]:
         """Return the section under its title; nothing where there is nothing to say."""

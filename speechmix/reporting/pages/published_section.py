@@ -21,7 +21,7 @@ from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.cue_tables import describe_target_rows
 from ..plots.published_figures import (
-    ALL_ROWS,
+    AS_PUBLISHED_ROWS,
     published_beside,
     published_probing,
     published_sources,
@@ -31,19 +31,19 @@ from .page_figures import side_suffixes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Beside the published figures"
-_HOW_KNOWN = (
+PUBLISHED_TITLE = "Beside the published figures"
+_EVIDENCE = (
     "The published numbers were not printed: they were read off pictures, and are no better than "
     "that (below, for each). They "
     "are means over at most a thousand clips of Common Voice, of trained models and of one "
     "untrained twin each; clips and "
     "models here are others."
 )
-_FIGURE = (
+_FIGURE_CAPTION = (
     "Dotted or in whole numbers: published, read off a picture. Trained and untrained models "
     "on one scale, {rows}."
 )
-_PROBING = (
+_PROBING_CAPTION = (
     "Figure 4 as published, on a scale of its own (accuracy of a probe for number, no "
     "contribution), read off a picture to "
     "0.5 points: logistic regression, folds not grouped by sentence or lemma. Bands: where only a "
@@ -59,11 +59,11 @@ def requested_rows(published: bool | str) -> str:
     >>> requested_rows(True), requested_rows("deciding")
     ('target', 'deciding')
     """
-    return published if isinstance(published, str) else ALL_ROWS
+    return published if isinstance(published, str) else AS_PUBLISHED_ROWS
 
 
 def published_figures(
-    table: pd.DataFrame, *, target_rows: str = ALL_ROWS, narrow: bool = False
+    table: pd.DataFrame, *, target_rows: str = AS_PUBLISHED_ROWS, narrow: bool = False
 ) -> dict[str, Figure]:
     """Curves and heat maps with the published ones beside, for each side of the cue; and Figure 4.
 
@@ -75,25 +75,25 @@ def published_figures(
     narrow : bool
         For a small screen: panels below each other.
     """
-    drawn: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     suffixes = side_suffixes(table["side"].unique())
     for side, part in table.groupby("side", sort=False, observed=True):
         suffix = suffixes[str(side)]
         if part["contribution"].notna().any() and len(published_beside(part)):
-            drawn[f"published_contribution{suffix}"] = cue_figure(
+            figures[f"published_contribution{suffix}"] = cue_figure(
                 part, x="depth", published=True, target_rows=target_rows, narrow=narrow
             )
-            drawn[f"published_heat_map{suffix}"] = cue_heat_map(
+            figures[f"published_heat_map{suffix}"] = cue_heat_map(
                 part, published=True, target_rows=target_rows, narrow=narrow
             )
-    return {**drawn, "published_probing": _probing_figure(narrow=narrow)}
+    return {**figures, "published_probing": _probing_figure(narrow=narrow)}
 
 
 def _probing_figure(*, narrow: bool = False) -> Figure:
     """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each
     other if narrow)."""
     curves = published_probing()
-    figure = panels.new_figure(*((panels.NARROW, 5.2) if narrow else (7.2, 3.4)))
+    figure = panels.new_figure(*((panels.NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
     axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     colors = dict(zip(curves["model"].unique(), panels.LINE_COLORS, strict=False))
     for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
@@ -120,14 +120,14 @@ def _probing_figure(*, narrow: bool = False) -> Figure:
 def published_caption(name: str, table: pd.DataFrame) -> str:
     """What a published figure shows."""
     if name == "published_probing":
-        return _PROBING
-    own = describe_target_rows(table) or "the target word"
-    like = (
+        return _PROBING_CAPTION
+    own_rows = describe_target_rows(table) or "the target word"
+    comparison = (
         "as the published"
-        if own == ROW_NAMES[ALL_ROWS] or not describe_target_rows(table)
+        if own_rows == ROW_NAMES[AS_PUBLISHED_ROWS] or not describe_target_rows(table)
         else "the published of the target rows: not like with like"
     )
-    return _FIGURE.format(rows=f"one's own of {own}, {like}")
+    return _FIGURE_CAPTION.format(rows=f"one's own of {own_rows}, {comparison}")
 
 
 def published_notes(options: Mapping[str, object]) -> list[str]:
@@ -138,14 +138,16 @@ def published_notes(options: Mapping[str, object]) -> list[str]:
     options : mapping
         Of the run's `mix`.
     """
-    otherwise = []
+    differences = []
     if options.get("heads", "mean") != "each":
-        otherwise.append(
+        differences.append(
             "heads are averaged before rows are normalised, published after (heads='each')"
         )
     if options.get("rounding", "disjoint") != "paper":
-        otherwise.append(
+        differences.append(
             "a frame belongs to one word, published to both at an edge (rounding='paper')"
         )
-    done = f" Here otherwise than published: {'; '.join(otherwise)}." if otherwise else ""
-    return [_HOW_KNOWN + done, *published_sources()]
+    difference_text = (
+        f" Here otherwise than published: {'; '.join(differences)}." if differences else ""
+    )
+    return [_EVIDENCE + difference_text, *published_sources()]

@@ -18,7 +18,7 @@ import pandas as pd
 from ...evaluation.statistics.grouped_means import TableRow, taken
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
-from ..plots.published_figures import ALL_ROWS
+from ..plots.published_figures import AS_PUBLISHED_ROWS
 from .clip_groups import grouped_clips
 from .cue_need_tables import need_table, trained_ablations
 from .study_tables import (
@@ -86,7 +86,7 @@ class Study:
         target."""
         contributions = self.run.contributions
         return (
-            study_table(contributions, self.clips, target_rows=ALL_ROWS)
+            study_table(contributions, self.clips, target_rows=AS_PUBLISHED_ROWS)
             if len(contributions)
             else contributions
         )
@@ -166,19 +166,19 @@ class Study:
     @cached_property
     def ranked_clips(self) -> dict[str, list[str]]:
         """Clips but the control's, from least to most difference in the main row of each side."""
-        ranked = {}
+        ranked_clips = {}
         is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
-        others = (
+        studied_rows = (
             taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
         )
         for side, row in self.main_rows.items():
-            values = clip_values(others, row) if is_control.any() else self.clip_values[side]
-            order = (
+            values = clip_values(studied_rows, row) if is_control.any() else self.clip_values[side]
+            differences = (
                 values["difference"]
                 .fillna(values["trained"])
                 .fillna(values["random"])
                 .dropna()
                 .sort_values()
             )
-            ranked[side] = [str(name) for name in order.index]
-        return ranked
+            ranked_clips[side] = [str(name) for name in differences.index]
+        return ranked_clips

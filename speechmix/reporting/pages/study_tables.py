@@ -29,7 +29,7 @@ from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_tables import DECIDING, select_target_rows
 from ..plots.distributions import best_layers
-from .table_format import without_single_side
+from .table_format import drop_single_side
 
 KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
@@ -74,12 +74,12 @@ def study_table(
     for name, default in (("side", "all"), ("control", "no")):
         values = clips[name].replace("", "all") if name in columns else default
         columns_of_clips = columns_of_clips.assign(**{name: values})
-    table = select_target_rows(_beside_clips(contributions, columns_of_clips), target_rows)
+    table = select_target_rows(_merge_clip_columns(contributions, columns_of_clips), target_rows)
     table.index = pd.RangeIndex(len(table))
     return table
 
 
-def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
+def _merge_clip_columns(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
     """Rows of clips that are in both tables, with the clips' columns; categories where the table
     has categories."""
     columns = [name for name in table if name not in ("side", "control")]
@@ -87,14 +87,14 @@ def _beside_clips(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
         return table[columns].merge(clips, on="clip")
     row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
     row = row_of_clip[table["clip"].cat.codes]
-    beside = taken(table, columns, row >= 0)
+    merged = taken(table, columns, row >= 0)
     for name in clips:
         if name != "clip":
-            beside[name] = pd.Categorical(clips[name]).take(row[row >= 0])
-    return beside
+            merged[name] = pd.Categorical(clips[name]).take(row[row >= 0])
+    return merged
 
 
-def without_control(table: pd.DataFrame) -> pd.DataFrame:
+def drop_control_clips(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of clips about whose target the cue decides something."""
     return table[table.control != "yes"]
 
@@ -113,19 +113,19 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Columns of `compare_with_twins`, by `KEYS` and layer; one test over all rows of a model.
     """
-    percent = in_percent(table)
+    percent = percent_table(table)
     if percent.empty:
         return pd.DataFrame(
             columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"]
         )
     stacks = whole_stack(percent)
-    both = pd.concat(
-        [part.astype(_plain_types(part)) for part in (percent, stacks)], ignore_index=True
+    layers_and_stacks = pd.concat(
+        [part.astype(_object_types(part)) for part in (percent, stacks)], ignore_index=True
     )
-    return _ordered(compare_with_twins(both, by=[*KEYS, "layer"], group="group"))
+    return _sort_cells(compare_with_twins(layers_and_stacks, by=[*KEYS, "layer"], group="group"))
 
 
-def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
+def _sort_cells(cells: pd.DataFrame) -> pd.DataFrame:
     """Rows in an order that does not depend on that of clips: sides, models as they come, stacks,
     Value Zeroing first."""
     ranks = pd.DataFrame(
@@ -141,7 +141,7 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
 
 
-def _plain_types(table: pd.DataFrame) -> dict[Hashable, type]:
+def _object_types(table: pd.DataFrame) -> dict[Hashable, type]:
     return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
@@ -157,14 +157,16 @@ def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
     layers = layer_rows(cells)
     for name, claim in (("more_in", "more"), ("less_in", "less")):
         claimed = (
-            layers[layers["claim"] == claim].groupby(list(KEYS), sort=False)["layer"].agg(_ranges)
+            layers[layers["claim"] == claim]
+            .groupby(list(KEYS), sort=False)["layer"]
+            .agg(_format_ranges)
         )
         places = pd.MultiIndex.from_frame(stacks[list(KEYS)])
         stacks[name] = claimed.reindex(places).fillna("").to_numpy() if len(claimed) else ""
     return stacks
 
 
-def in_percent(table: pd.DataFrame) -> pd.DataFrame:
+def percent_table(table: pd.DataFrame) -> pd.DataFrame:
     """What the statistics need, without the control's clips; copies of a clip under its first
     name."""
     names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
@@ -183,15 +185,15 @@ def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame()
     rows = []
     for key, part in statistics.groupby(list(KEYS), sort=False):
-        differing = {
-            "more than untrained": _ranges(part[part.claim == "more"].layer),
-            "less than untrained": _ranges(part[part.claim == "less"].layer),
+        claimed_layers = {
+            "more than untrained": _format_ranges(part[part.claim == "more"].layer),
+            "less than untrained": _format_ranges(part[part.claim == "less"].layer),
         }
-        rows.append({**dict(zip(KEYS, key, strict=True)), **differing, "layers": len(part)})
-    return without_single_side(pd.DataFrame(rows))
+        rows.append({**dict(zip(KEYS, key, strict=True)), **claimed_layers, "layers": len(part)})
+    return drop_single_side(pd.DataFrame(rows))
 
 
-def _ranges(layers: Iterable[int]) -> str:
+def _format_ranges(layers: Iterable[int]) -> str:
     """Layers as ranges: "0, 3 to 5"; "none" if there is none."""
     ranges: list[list[int]] = []
     for layer in sorted(set(map(int, layers))):
@@ -199,7 +201,7 @@ def _ranges(layers: Iterable[int]) -> str:
             ranges[-1][1:] = [layer]
         else:
             ranges.append([layer])
-    return ", ".join(" to ".join(map(str, ends)) for ends in ranges) or "none"
+    return ", ".join(" to ".join(map(str, first_and_last)) for first_and_last in ranges) or "none"
 
 
 def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
@@ -208,8 +210,8 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
     if headline.empty:
         return headline
     value = "difference" if "difference" in headline else "trained"
-    leading = headline.measure == LEADING_MEASURE
-    rows = headline[leading] if leading.any() else headline
+    is_leading_measure = headline.measure == LEADING_MEASURE
+    rows = headline[is_leading_measure] if is_leading_measure.any() else headline
     rows = rows.assign(_value=rows[value].fillna(rows[["trained", "random"]].max(axis=1)))
     return (
         rows.sort_values("_value", ascending=False)
@@ -228,18 +230,18 @@ def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
     """
     names = [name for name in _CLIP_COLUMNS if name in table]
     table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
-    moving = _moving_layers(table)
+    moving_rows = _moving_layers(table)
     layer = (
-        int(best_layers(moving).iloc[0])
-        if moving.contribution.notna().any()
+        int(best_layers(moving_rows).iloc[0])
+        if moving_rows.contribution.notna().any()
         else int(table.layer.iloc[0])
     )
-    needed = [
+    needed_columns = [
         name
         for name in ("clip", "init", "seed", "layer", "contribution", STRENGTH)
         if name in table
     ]
-    means = grouped_means(whole_stack(table[needed]), ["clip", "init"], "contribution")
+    means = grouped_means(whole_stack(table[needed_columns]), ["clip", "init"], "contribution")
     means = means.astype({"clip": object, "init": object})
     values = means.pivot(index="clip", columns="init", values="contribution").reindex(
         pd.unique(means["clip"])
@@ -256,8 +258,8 @@ def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
     if STRENGTH not in table:
         return table
     strength = table[table["init"] == "trained"].groupby("layer")[STRENGTH].mean()
-    moving = table[table["layer"].isin(strength.index[strength >= STRENGTH_FLOOR])]
-    return moving if len(moving) else table
+    moving_rows = table[table["layer"].isin(strength.index[strength >= STRENGTH_FLOOR])]
+    return moving_rows if len(moving_rows) else table
 
 
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
@@ -288,9 +290,9 @@ def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
     shares = table.groupby([*keys, "ablated"], sort=False).right.mean().mul(100).round(1)
     counts = table.groupby(keys, sort=False)["clip"].nunique().rename("clips")
     result = shares.unstack("ablated").join(counts).reset_index()
-    order = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
+    ablated_columns = [name for name in ("none", "encoder", "decoder", "cross") if name in result]
     headings = {
         "none": "nothing ablated",
-        **{name: f"cue ablated in {name}" for name in order if name != "none"},
+        **{name: f"cue ablated in {name}" for name in ablated_columns if name != "none"},
     }
-    return result[[*keys, *order, "clips"]].rename(columns=headings)
+    return result[[*keys, *ablated_columns, "clips"]].rename(columns=headings)

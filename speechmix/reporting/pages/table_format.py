@@ -7,7 +7,7 @@ import pandas as pd
 from ...evaluation.statistics.twin_comparison import STRENGTH
 
 # What the page calls the columns of the tables that it writes.
-_NAMES = {
+_COLUMN_NAMES = {
     "random": "untrained",
     "length_matched": "length-matched",
     "share_of_length": "share of length",
@@ -17,7 +17,7 @@ _NAMES = {
     "more_in": "more in layers",
     "less_in": "less in layers",
 }
-_ROUNDED = (
+_ROUNDED_COLUMNS = (
     "trained",
     "untrained",
     "difference",
@@ -32,7 +32,7 @@ _ROUNDED = (
 def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table as people read it: rounded, an interval in one column, no column that says
     nothing."""
-    table = without_single_side(table).copy()
+    table = drop_single_side(table).copy()
     if "positive" in table:
         table["positive"] *= 100
     if STRENGTH in table:
@@ -53,7 +53,7 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
         table["p"] = table["p"].map(format_p)
     if "effect" in table:
         table["effect"] = table["effect"].map(lambda d: "" if d != d else f"{d:.2f}")
-    table = table.rename(columns=_NAMES)
+    table = table.rename(columns=_COLUMN_NAMES)
     table = table.drop(
         columns=[
             name
@@ -61,7 +61,7 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
             if name in table and (table[name] == "").all()
         ]
     )
-    return table.round({name: 1 for name in table if name in _ROUNDED})
+    return table.round({name: 1 for name in table if name in _ROUNDED_COLUMNS})
 
 
 def format_strength(value: float) -> str:
@@ -104,5 +104,5 @@ def format_p(p: float) -> str:
     return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def without_single_side(table: pd.DataFrame) -> pd.DataFrame:
+def drop_single_side(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

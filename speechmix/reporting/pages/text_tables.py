@@ -21,13 +21,14 @@ def markdown_table(table: pd.DataFrame) -> str:
     | :--- | ---: |
     | a\\|b | 22.7 |
     """
-    right = [dtype.kind in "iuf" for dtype in table.dtypes]
+    is_number = [dtype.kind in "iuf" for dtype in table.dtypes]
     lines = [
         [escape_markdown(str(name)) for name in table],
-        ["---:" if number else ":---" for number in right],
+        ["---:" if is_number else ":---" for is_number in is_number],
     ]
     lines += [
-        [escape_markdown(_cell(value)) for value in row] for row in table.itertuples(index=False)
+        [escape_markdown(_format_cell(value)) for value in row]
+        for row in table.itertuples(index=False)
     ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -49,25 +50,25 @@ def escape_markdown(text: str) -> str:
 
 def latex_table(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> str:
     """A booktabs table (`\\\\usepackage{booktabs}`), special characters escaped."""
-    right = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
-    shown = table.map(_cell)
-    return shown.to_latex(
+    alignment = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
+    formatted = table.map(_format_cell)
+    return formatted.to_latex(
         index=False,
         escape=True,
-        column_format=right,
-        caption=_escaped(caption),
+        column_format=alignment,
+        caption=_escape_latex(caption),
         label=label,
         position="t",
     )
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.1f}"
     return str(value)
 
 
-def _escaped(text: str) -> str:
+def _escape_latex(text: str) -> str:
     words = {"\\": r"\textbackslash ", "~": r"\textasciitilde ", "^": r"\textasciicircum "}
     return "".join(
         words.get(letter) or ("\\" + letter if letter in "&%$#_{}" else letter) for letter in text

@@ -36,7 +36,7 @@ def speech_ablation_figure(
     aggregation: str = "mean",
     narrow: bool = False,
 ) -> ShownFigure:
-    """Draw mean drops by template and line_index.
+    """Draw mean drops by template and number.
 
     Parameters
     ----------
@@ -77,7 +77,9 @@ def speech_ablation_figure(
     ]
     manipulations = _list_manipulations(rows)
     width = (
-        panels.NARROW if narrow else max(0.5 * len(manipulations) * len(ablated_words) + 1.2, 5.0)
+        panels.NARROW_WIDTH
+        if narrow
+        else max(0.5 * len(manipulations) * len(ablated_words) + 1.2, 5.0)
     )
     grid_shape = (
         (len(models_and_sides) * len(ablated_words), 1)
@@ -114,7 +116,9 @@ def speech_ablation_figure(
     unit = "drop (points)" if rows["unit"].iloc[0] == "points" else "drop (nats)"
     figure.supylabel(unit, size=LABEL_SIZE)
     title = f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}"
-    figure.suptitle(panels.wrap_text(title, panels.NARROW) if narrow else title, size=TITLE_SIZE)
+    figure.suptitle(
+        panels.wrap_text(title, panels.NARROW_WIDTH) if narrow else title, size=TITLE_SIZE
+    )
     _add_ablation_legend(figure, styles, rows, columns=2 if narrow else 4)
     return figure
 
@@ -138,7 +142,7 @@ def _add_series(rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
 
 
 def _list_manipulations(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """What was done, as (condition, fill), in the condition_order of the table."""
+    """What was done, as (condition, fill), in the order of the table."""
     condition_order = {name: index for index, name in enumerate(("sound", "tokens", "both"))}
     manipulations = list(
         rows[["condition", "fill"]].drop_duplicates().itertuples(index=False, name=None)

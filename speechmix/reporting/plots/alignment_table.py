@@ -98,7 +98,7 @@ def alignment_figure(
     metric : str
         "dot_product", "average_precision", or another that the means have.
     published : DataFrame, optional
-        From `published_alignment`; both its halves are tables_by_line, if they are of this metric.
+        From `published_alignment`; both its halves are drawn, if they are of this metric.
     note : str
         A line below the figure, e.g. where the sentences come from.
 
@@ -272,7 +272,7 @@ def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str
 def _draw_table(
     ax: Axes, table: _AlignmentTable, room: tuple[float, float], limits: tuple[float, float]
 ) -> ScalarMappable:
-    """Cells with the number in each, dark on is_light and is_light on dark; `room` is rows and columns,
+    """Cells with the number in each, dark on light and light on dark; `room` is rows and columns,
     so that all are alike."""
     cells = map_cells.draw_cells(ax, table.values, limits=limits)
     ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))

@@ -80,7 +80,7 @@ def panel_curves(
 
 def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Mean mixing strength of each layer of each trained model: columns layer, depth, strength;
-    none where it is not known_rows.
+    none where it is not known.
 
     Parameters
     ----------

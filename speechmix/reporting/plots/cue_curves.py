@@ -22,8 +22,8 @@ from . import panels
 from .computed_curves import CueCurves, PanelCurves, cue_curves, model_colors, panel_curves
 from .cue_tables import DECIDING, ordered_values, select_cue_rows
 from .curve_lines import BAND_NOTES, add_curve_legend, draw_line, line_style
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW, TITLE_SIZE
-from .published_figures import ALL_ROWS
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH, TITLE_SIZE
+from .published_figures import AS_PUBLISHED_ROWS
 from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, axes_with_strips, draw_strip, idle_layers
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
@@ -49,7 +49,7 @@ def layer_curves(
         By default a new figure, with title and legend, and a strip of mixing strengths where they
         are known.
     x : {"layer", "depth"}
-        Layers clip_count_text from 0, or relative depth: 0 in the first layer, 1 in the last.
+        Layers counted from 0, or relative depth: 0 in the first layer, 1 in the last.
     band : {"interval", "clips", "none"}
         With "interval", a trained model has the 95 % interval of its mean over groups of clips
         (none below `intervals.FEWEST_GROUPS`), and two untrained twins or more have a
@@ -127,7 +127,7 @@ def cue_figure(
     table : DataFrame
         Columns model, init, clip, stack, layer, measure, contribution (0 to 1). Seeds are averaged
         for each clip, clips for each `group` where there is such a column. Up to 10 clips (groups)
-        are selected_rows one by one as well.
+        are drawn one by one as well.
     stacks, measures : sequence of str, optional
         Which panels, in this order; all of the table by default.
     rows : str
@@ -139,7 +139,7 @@ def cue_figure(
         Draw the published curves of XLSR-53 and Whisper-medium beside them
         (`published_contributions`), dotted.
     target_rows : {"target", "deciding"}, optional
-        As in `cue_heat_map`; the title says which rows are selected_rows.
+        As in `cue_heat_map`; the title says which rows are drawn.
     narrow : bool
         All panels below each other: as wide as a column of a paper, or a phone.
 
@@ -153,7 +153,7 @@ def cue_figure(
         If a column is missing, no row is left, or `rows` asks for several measures at once.
     """
     _check_axis(x)
-    target_rows = target_rows or (ALL_ROWS if published else DECIDING)
+    target_rows = target_rows or (AS_PUBLISHED_ROWS if published else DECIDING)
     selected_rows = select_cue_rows(
         table, stacks=stacks, measures=measures, target_rows=target_rows
     )
@@ -182,7 +182,7 @@ def draw_cue_figure(
     """Draw what `cue_curves` computed; see `cue_figure`."""
     values, stacks = curves.values, curves.stacks
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
-    width = NARROW if narrow else max(3.0 * n_columns + 0.5, 4.2)
+    width = NARROW_WIDTH if narrow else max(3.0 * n_columns + 0.5, 4.2)
     height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
     figure = panels.new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
     axes, strips = _make_axes(figure, n_lines, n_columns, height, with_strips=curves.has_strips)

@@ -24,7 +24,7 @@ from .cell_panels import CellPanels, Grid, PanelKey, difference_cells, mean_cell
 from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
 from .curve_tables import unit_means
 from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
-from .published_figures import ALL_ROWS, PUBLISHED, published_beside
+from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, published_beside
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 
@@ -51,7 +51,7 @@ def measure_heat_map(
     Raises
     ------
     InputError
-        If a column is missing, no row is left, or there are mixed_columns models, inits or stacks.
+        If a column is missing, no row is left, or there are several models, inits or stacks.
     """
     rows = select_cue_rows(table, measures=measures)
     mixed_columns = [name for name in ("model", "init", "stack") if rows[name].nunique() > 1]
@@ -97,7 +97,7 @@ def cue_heat_map(
         Add the published maps of XLSR-53 and Whisper-medium, with the same stacks and measures, on
         the same scale. Their numbers were read off pictures, which the title says.
     target_rows : {"target", "deciding"}, optional
-        Of decoder and cross maps, where the table has combined: the mean over all tokens of the target,
+        Of decoder and cross maps, where the table has both: the mean over all tokens of the target,
         as published, or the one that decides between target and foil. By default the first where
         published maps are added, else the second. The title says which.
     narrow : bool
@@ -112,13 +112,15 @@ def cue_heat_map(
     InputError
         If a column is missing or no row is left.
     """
-    rows = select_cue_rows(table, target_rows=target_rows or (ALL_ROWS if published else DECIDING))
+    rows = select_cue_rows(
+        table, target_rows=target_rows or (AS_PUBLISHED_ROWS if published else DECIDING)
+    )
     if published:
         curves = published_beside(rows)
         combined = pd.concat(
             [rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True
         )
-        rows = select_cue_rows(combined, target_rows=target_rows or ALL_ROWS)
+        rows = select_cue_rows(combined, target_rows=target_rows or AS_PUBLISHED_ROWS)
     return draw_cell_panels(mean_cells(rows, unit_means(rows)), narrow=narrow)
 
 
@@ -212,7 +214,7 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
             layers, values = grids[model, *side]
             bold_cells = {cell[2:] for cell in cell_panels.bold if cell[:2] == (model, side[0])}
             decimals = (
-                0 if str(model).endswith(PUBLISHED) else 1
+                0 if str(model).endswith(PUBLISHED_SUFFIX) else 1
             )  # read off a figure: whole numbers
             cells = _draw_numbered_cells(
                 ax,

@@ -17,7 +17,7 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import distinct, label_indices
-from .published_figures import ALL_ROWS, PUBLISHED_CLIP, published_evidence
+from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
@@ -78,7 +78,7 @@ def describe_target_rows(table: pd.DataFrame) -> str:
 
 
 def target_rows_title(table: pd.DataFrame) -> str:
-    """For a title: which rows one's own_rows contributions are of, whether the published are of the
+    """For a title: which rows one's own contributions are of, whether the published are of the
     same, and how those are known.
 
     Examples
@@ -99,8 +99,8 @@ def target_rows_title(table: pd.DataFrame) -> str:
         return row_names
     comparison = (
         "as published"
-        if own_rows == ROW_NAMES[ALL_ROWS]
-        else f"NOT as published, which is of {ROW_NAMES[ALL_ROWS]}"
+        if own_rows == ROW_NAMES[AS_PUBLISHED_ROWS]
+        else f"NOT as published, which is of {ROW_NAMES[AS_PUBLISHED_ROWS]}"
     )
     return f"{row_names}, {comparison} ({published})"
 
@@ -123,7 +123,7 @@ def select_cue_rows(
     Raises
     ------
     InputError
-        If a column is missing_columns or no row is left.
+        If a column is missing or no row is left.
     """
     needed_columns = (*COLUMNS, value)
     missing_columns = [column for column in needed_columns if column not in table.columns]
@@ -163,7 +163,7 @@ def select_cue_rows(
 
 
 def relative_depth(table: pd.DataFrame) -> pd.Series:
-    """Depth of each row's layer in its stack: 0 in the first, 1 in the last_layer that the table has of
+    """Depth of each row's layer in its stack: 0 in the first, 1 in the last that the table has of
     its model.
 
     Examples
@@ -180,7 +180,7 @@ def relative_depth(table: pd.DataFrame) -> pd.Series:
 def ordered_values(
     table: pd.DataFrame, column: str, requested: Sequence[str] | None = None
 ) -> list[str]:
-    """Values of a column in the order requested for, or in that of the table."""
+    """Values of a column in the order asked for, or in that of the table."""
     present_values = list(table[column].unique())
     return (
         present_values
@@ -190,7 +190,7 @@ def ordered_values(
 
 
 def clip_count_text(table: pd.DataFrame) -> str:
-    """In words, how many clips a table shows; published means are no clips."""
+    """In words, how many clips a panel shows; published means are no clips."""
     is_own = table["clip"].ne(PUBLISHED_CLIP).to_numpy()
     clips = distinct(table if is_own.all() else table[is_own], ["model", "init", "clip"])
     counts = clips.groupby(["model", "init"], observed=True).size()

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from . import panels
 from .panels import INIT_DASHES, LineStyle
-from .published_figures import PUBLISHED
+from .published_figures import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
 BAND_NOTES = {
@@ -48,9 +48,9 @@ def add_curve_legend(
 
 
 def line_style(color: str, model: str, init: str, *, single_layer: bool) -> LineStyle:
-    """Trained solid, random dashed; published thin and dotted; marker_style where there is one layer and so
-    no dash_style."""
-    published = str(model).endswith(PUBLISHED)
+    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
+    no line."""
+    published = str(model).endswith(PUBLISHED_SUFFIX)
     marker_style = {
         "marker": "o",
         "markersize": 5,
@@ -71,7 +71,7 @@ def draw_line(
     style: LineStyle,
     is_idle: np.ndarray,
 ) -> None:
-    """Mean, band and, where there are few, the unit_values clips (groups); is_idle layers in grey."""
+    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
     if units is not None:
         unit_values = units.pivot(index=x_column, columns="unit", values="value").sort_index()
         ax.plot(

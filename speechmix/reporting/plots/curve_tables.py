@@ -97,7 +97,7 @@ def curve_table(
 def _add_twin_limits(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
-    """Curves whose band is, for is_untrained complete_twins, from the lowest to the highest."""
+    """Curves whose band is, for untrained twins, from the lowest to the highest."""
     is_random = table["init"].eq("random").to_numpy()
     if not is_random.any():
         return curves

@@ -85,7 +85,7 @@ def clip_distribution(
     Raises
     ------
     InputError
-        If a column is missing, no row is left, or there are mixed_columns models or stacks.
+        If a column is missing, no row is left, or there are several models or stacks.
     """
     rows = select_cue_rows(table if layer is None else table[table["layer"] == layer])
     mixed_columns = [name for name in ("model", "stack") if rows[name].nunique() > 1]
@@ -196,7 +196,7 @@ def compute_spreads(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpreads:
 
 
 def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
-    """Draw what `compute_spreads` spreads; see `distribution_figure`."""
+    """Draw what `compute_spreads` computed; see `distribution_figure`."""
     panel_keys = [
         panel_key
         for panel_key, spread in spreads.panels.items()
@@ -204,7 +204,7 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     ]
     n_columns = 1 if narrow else len(spreads.stacks)
     width = (
-        panels.NARROW
+        panels.NARROW_WIDTH
         if narrow
         else max((0.75 * len(spreads.measures) + 0.6) * n_columns + 0.8, 4.2)
     )

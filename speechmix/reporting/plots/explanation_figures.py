@@ -96,7 +96,7 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
 
 
 def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure:
-    """One word: a panel of bars_height for each measure, what the word loses without each source, and the
+    """One word: a panel of bars for each measure, what the word loses without each source, and the
     waveform by frame.
 
     Parameters
@@ -108,8 +108,8 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     Returns
     -------
     Figure
-        The effect_axes panel has the median over fills and a line from the lowest to the highest. Below
-        the bars_height there is a waveform for each measure that tells frames apart, coloured by what each
+        The last panel has the median over fills and a line from the lowest to the highest. Below
+        the bars there is a waveform for each measure that tells frames apart, coloured by what each
         frame gives.
     """
     choice = explanation.choices[choice_index]

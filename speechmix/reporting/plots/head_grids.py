@@ -147,15 +147,15 @@ def _label_panel(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str
     )
     return (
         unit_labels.label_units(
-            ax, "x", mixing_map.sources, inches=grid.width, most=_MAX_LABEL_LETTERS
+            ax, "x", mixing_map.sources, inches=grid.width, max_letters=_MAX_LABEL_LETTERS
         ),
         unit_labels.label_units(
             ax,
             "y",
             mixing_map.targets,
             inches=grid.height,
-            most=_MAX_LABEL_LETTERS,
-            always=highlighted_rows,
+            max_letters=_MAX_LABEL_LETTERS,
+            highlighted_units=highlighted_rows,
         ),
     )
 
@@ -181,9 +181,10 @@ class _Grid:
             max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _PANELS_SIZE[0] / columns
         )
         height = min(width * ratio, _PANELS_SIZE[1] / rows, 2.4)
-        left = unit_labels.label_room(mixing_map.targets, most=_MAX_LABEL_LETTERS) + 0.5
+        left = unit_labels.label_room(mixing_map.targets, max_letters=_MAX_LABEL_LETTERS) + 0.5
         below = (
-            unit_labels.label_room(mixing_map.sources, most=_MAX_LABEL_LETTERS, inches=width) + 0.3
+            unit_labels.label_room(mixing_map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
+            + 0.3
         )
         return cls(rows, columns, width, height, left, below)
 

@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from .panels import CELL_COLOR, LABEL_SIZE, MARK, TARGET_COLOR, TICK_SIZE
+from .panels import CELL_COLOR, LABEL_SIZE, ROW_MARKER, TARGET_COLOR, TICK_SIZE
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that
 # none of them holds.
@@ -154,7 +154,7 @@ def add_color_bar(
     inches: float,
     bar_axes: Axes | None = None,
 ) -> None:
-    """Colour bar with label and unit; an arrow where values lie has_larger_values it, a word on grey cells
+    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells
     where there are any.
 
     `inches` is the height of the axes beside it; the bar is at most 4 inches long. It takes its
@@ -216,7 +216,7 @@ def outline_cells(
 
 
 def _merge_indices(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring indices as half-open ranges.
+    """Neighbouring places as half-open ranges.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def mark_row(ax: Axes, row: int, *, color: str = TARGET_COLOR) -> None:
     ax.plot(
         [1.0],
         [row + 0.5],
-        marker=MARK,
+        marker=ROW_MARKER,
         markersize=5,
         color=color,
         transform=ax.get_yaxis_transform(),

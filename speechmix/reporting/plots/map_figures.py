@@ -161,8 +161,8 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
             continue
         cells = map_cells.draw_cells(ax, values[index], limits=limits)
         ax.set_title(panels.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
-        x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, most=16)
-        y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, most=16)
+        x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, max_letters=16)
+        y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, max_letters=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
     column_name, row_name = unit_labels.side_names(mixing_map)
     figure.supxlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
@@ -242,8 +242,10 @@ def _figure_size(
 ) -> tuple[float, float]:
     """Size of a figure, in inches, whose panels are this large: room for labels, titles and the
     colour bar is added."""
-    left_margin = unit_labels.label_room(mixing_map.targets, most=max_letters) + 0.3
-    bottom_margin = unit_labels.label_room(mixing_map.sources, most=max_letters, inches=width) + 0.3
+    left_margin = unit_labels.label_room(mixing_map.targets, max_letters=max_letters) + 0.3
+    bottom_margin = (
+        unit_labels.label_room(mixing_map.sources, max_letters=max_letters, inches=width) + 0.3
+    )
     figure_size = (
         columns * (width + 0.12) + left_margin + 0.85,
         rows * (height + 0.27) + bottom_margin + (0.3 if rows * columns > 1 else 0.1),

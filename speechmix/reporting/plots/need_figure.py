@@ -3,7 +3,7 @@ without it there.
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer
 (`evaluation.cue_need.need_by_layer`). Out: a Figure. For each stack two panels, a colour for each
-model: the trained model over the band from its lowest to its highest untrained_label twin, and the drop
+model: the trained model over the band from its lowest to its highest untrained twin, and the drop
 of the margin with the cue's values zeroed in that layer alone. Where the table has mixing
 strengths, a strip shows them.
 """
@@ -25,7 +25,7 @@ from . import panels
 from .computed_curves import PanelCurves, model_colors, panel_curves
 from .cue_curves import draw_curve_panel
 from .cue_tables import ordered_values, select_cue_rows
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW
+from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH
 from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
 DROP_LABEL = "margin lost (nats)"
@@ -113,7 +113,7 @@ def need_panels(
 
 
 def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
-    """Draw what `need_panels` need; see `contribution_and_need`."""
+    """Draw what `need_panels` computed; see `contribution_and_need`."""
     stacks, colors, drops, x = list(need.curves), need.colors, need.drops, need.x
     n_panels = 1 if drops.empty else 2
     figure = panels.new_figure(
@@ -159,9 +159,9 @@ def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
 def _make_axes(
     figure: Figure, n_stacks: int, n_panels: int, *, narrow: bool, with_strips: bool
 ) -> list[tuple[Axes, Axes | None, Axes | None]]:
-    """Axes of each stack: of contribution, of the strip_axes below it and of need, where they are drawn.
+    """Axes of each stack: of contribution, of the strip below it and of need, where they are drawn.
 
-    Narrow, a stack has a line_height, and need lies to the right of contribution; else a column, and need
+    Narrow, a stack has a line, and need lies to the right of contribution; else a column, and need
     lies below.
     """
     line_height = _NARROW_LINE_HEIGHT if narrow else _LINE_HEIGHT
@@ -202,8 +202,8 @@ def _make_axes(
 def _figure_size(
     stack_count: int, model_count: int, n_panels: int, narrow: bool, *, with_strips: bool
 ) -> tuple[float, float]:
-    """Inches: room for a line of the legend_height for each model and one for all."""
-    width = NARROW if narrow else max(1.75 * stack_count + 0.4, NARROW)
+    """Inches: room for a line of the legend for each model and one for all."""
+    width = NARROW_WIDTH if narrow else max(1.75 * stack_count + 0.4, NARROW_WIDTH)
     legend_height = 0.3 + 0.16 * math.ceil((model_count + 1) / max(int(width / _ENTRY_WIDTH), 1))
     legend_height += (0.32 if narrow else 0.16) * with_strips  # what strips are
     strip_height = STRIP_HEIGHT * with_strips

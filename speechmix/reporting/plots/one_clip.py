@@ -70,16 +70,16 @@ def clip_figure(
     maps : mapping of (measure, stack) to MixingMap
         As `speechmix.mix` returns it; may be empty.
     layers : sequence of int, optional
-        Counted from 0. By default the same in all stacks: is_first_of_stack, middle and last, and, if cue and
+        Counted from 0. By default the same in all stacks: first, middle and last, and, if cue and
         target are known, the one of each stack in which the cue contribution by Value Zeroing
         peaks, which its title says. Stacks that do not have the same layers have a choice of their
         own.
     contributions : mapping of (measure, stack) to ndarray [L], optional
         Cue contribution, 0 to 1, in each layer of the map. By default computed from the maps if
         both words are known: of the deciding row where there is one, else of the target rows; the
-        panel_width's title says which.
+        panel's title says which.
     twins : sequence of such mappings
-        Maps of the same clip in twin_contributions models, whose cue contribution is drawn as a thin line
+        Maps of the same clip in untrained models, whose cue contribution is drawn as a thin line
         beside each curve.
 
     Returns
@@ -165,7 +165,7 @@ def clip_figure(
 def _maps_height(rows: Sequence[_MapRow], width: float, height: float) -> float:
     """Inches that all rows of maps take with labels and titles, panels being this large."""
     label_heights = [
-        unit_labels.label_room(row.map.sources, most=_MAX_LABEL_LETTERS, inches=width)
+        unit_labels.label_room(row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
         for row in rows
         if row.has_labels
     ]
@@ -264,7 +264,12 @@ def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float
     deciding = deciding_row(row.map)
     row_colors = {} if deciding is None else {deciding: TARGET_COLOR}
     unit_labels.label_units(
-        ax, "x", row.map.sources, inches=width, highlight=role_colors, most=_MAX_LABEL_LETTERS
+        ax,
+        "x",
+        row.map.sources,
+        inches=width,
+        highlight=role_colors,
+        max_letters=_MAX_LABEL_LETTERS,
     )
     unit_labels.label_units(
         ax,
@@ -272,8 +277,8 @@ def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float
         row.map.targets,
         inches=height,
         highlight=target_first,
-        always=row_colors,
-        most=_MAX_LABEL_LETTERS,
+        highlighted_units=row_colors,
+        max_letters=_MAX_LABEL_LETTERS,
     )
     map_cells.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
     if deciding is not None:
@@ -281,7 +286,7 @@ def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float
 
 
 def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
-    """Above the is_first_of_stack panel of a stack: its name, and what a row and a column is."""
+    """Above the first panel of a stack: its name, and what a row and a column is."""
     column, row = unit_labels.side_names(mixing_map)
     heading = ax.annotate(
         f"{mixing_map.stack}: row = {row}, column = {column}",

@@ -24,7 +24,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 
 TICK_SIZE, LABEL_SIZE, TITLE_SIZE = 7, 8, 9  # points
-NARROW = 3.7  # inches: a column of a paper, a phone held upright
+NARROW_WIDTH = 3.7  # inches: a column of a paper, a phone held upright
 LAYER_LABEL = "layer (counted from 0)"
 DEPTH_LABEL = "relative depth (0 first layer, 1 last)"
 SHARE_LABEL = "share of row (%)"
@@ -38,7 +38,7 @@ LineStyle = dict[str, Any]  # options of `Axes.plot`
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the
 # question.
 CUE_COLOR, TARGET_COLOR, CELL_COLOR = "#0072B2", "#D55E00", "#009E73"
-MARK = CARETLEFT  # beside the deciding row; its tip touches the cells
+ROW_MARKER = CARETLEFT  # beside the deciding row; its tip touches the cells
 LINE_COLORS = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0072B2", "#D55E00")
 
 # Inches that one line of tick labels takes, and about what one letter of it is wide.
@@ -64,10 +64,10 @@ def write_figure(figure: Figure, path: Path, **options: Any) -> None:
 
     The same figure gives the same bytes: no date is written into it.
     """
-    kind = path.suffix.removeprefix(".")
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-    with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format=kind, metadata=undated, **options)
+    file_format = path.suffix.removeprefix(".")
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format, {})
+    with whole_file(path) as part_path:
+        figure.savefig(part_path, format=file_format, metadata=metadata, **options)
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
@@ -75,8 +75,8 @@ def new_figure(width: float, height: float) -> ShownFigure:
     return ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def shorten_text(text: str, most: int = 22) -> str:
-    """Text on one line, cut in the end if it is longer than `most` letters.
+def shorten_text(text: str, max_letters: int = 22) -> str:
+    """Text on one line, cut in the end if it is longer than `max_letters` letters.
 
     Examples
     --------
@@ -84,12 +84,12 @@ def shorten_text(text: str, most: int = 22) -> str:
     'anticonstit…'
     """
     line = " ".join(str(text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= max_letters else line[: max_letters - 1] + "…"
 
 
-def wrap_text(text: str, inches: float) -> str:
+def wrap_text(text: str, width_inches: float) -> str:
     """Text in lines that fit this width in the size of tick labels."""
-    return "\n".join(textwrap.wrap(text, max(int(inches / LETTER_WIDTH), 20)))
+    return "\n".join(textwrap.wrap(text, max(int(width_inches / LETTER_WIDTH), 20)))
 
 
 def model_name(name: object) -> str:
@@ -107,19 +107,19 @@ def model_title(provenance: Mapping[str, object]) -> str:
     )
 
 
-def fed_text(provenance: Mapping[str, object], most: int = 80) -> str:
+def fed_text(provenance: Mapping[str, object], max_letters: int = 80) -> str:
     """Who wrote what the decoder was fed, and what it is, where that is not the text that was
     given; else nothing."""
-    told, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
-    return f"{told}: {shorten_text(str(text), most)}" if told else ""
+    author, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
+    return f"{author}: {shorten_text(str(text), max_letters)}" if author else ""
 
 
 def map_subtitle(mixing_map: MixingMap) -> str:
     """Measure and stack, whether the map was rolled out, and of which head it is if of one."""
     steps = mixing_map.provenance.get("steps", [])
-    rolled = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
-    heads = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
-    return f"{measure_label(mixing_map.measure)}, {mixing_map.stack}{rolled}{''.join(heads)}"
+    rollout_text = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
+    head_names = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
+    return f"{measure_label(mixing_map.measure)}, {mixing_map.stack}{rollout_text}{''.join(head_names)}"
 
 
 def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> str:

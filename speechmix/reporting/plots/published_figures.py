@@ -15,21 +15,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-PUBLISHED_CLIP, PUBLISHED = (
+PUBLISHED_CLIP, PUBLISHED_SUFFIX = (
     "published mean",
     ", published",
 )  # the clip, and the end of a model's name
-ALL_ROWS = "target"  # of a map: what the published figures are means over
+AS_PUBLISHED_ROWS = "target"  # of a map: what the published figures are means over
 PublishedData: TypeAlias = "dict[str, Any]"  # each figure has its own form
-_FOLDER = Path(__file__).parent / "published"
-_FIGURES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
+_DATA_DIR = Path(__file__).parent / "published"
+_FIGURE_FILES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 
 @cache
 def read_published_data(name: str) -> PublishedData:
     """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution),
     "speech_figure_4" (probing), ..."""
-    data: PublishedData = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    data: PublishedData = json.loads((_DATA_DIR / f"{name}.json").read_text(encoding="utf-8"))
     return data
 
 
@@ -51,27 +51,27 @@ def published_contributions() -> pd.DataFrame:
     (9, 0.24)
     """
     rows = []
-    for name in _FIGURES[:2]:
+    for name in _FIGURE_FILES[:2]:
         content = read_published_data(name)
         for init in ("trained", "random"):
             for stack, measures in content[init].items():
                 for measure, values in measures.items():
-                    depth = len(content["trained"][stack][measure])
-                    values = values if isinstance(values, list) else [values] * depth
+                    layer_count = len(content["trained"][stack][measure])
+                    values = values if isinstance(values, list) else [values] * layer_count
                     rows += [
                         (
-                            _named(content["model"]),
+                            _published_model_name(content["model"]),
                             init,
                             stack,
                             layer,
-                            layer / (depth - 1),
+                            layer / (layer_count - 1),
                             measure,
                             value / 100,
                         )
                         for layer, value in enumerate(values)
                     ]
     columns = ["model", "init", "stack", "layer", "depth", "measure", "contribution"]
-    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=ALL_ROWS)
+    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=AS_PUBLISHED_ROWS)
 
 
 def published_beside(table: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +104,14 @@ def published_probing() -> pd.DataFrame:
                         (np.nan if value is None else value, np.nan, np.nan) for value in values
                     ]
                 rows += [
-                    (_named(model), init, stack, layer, layer / (len(points) - 1), *point)
+                    (
+                        _published_model_name(model),
+                        init,
+                        stack,
+                        layer,
+                        layer / (len(points) - 1),
+                        *point,
+                    )
                     for layer, point in enumerate(points)
                 ]
     columns = ["model", "init", "stack", "layer", "depth", "accuracy", "low", "high"]
@@ -124,20 +131,22 @@ def published_evidence(table: pd.DataFrame) -> str:
     'Whisper-medium: whole % read off a picture, ±1'
     """
     models = set(table["model"].unique())
-    read = {
-        _named(read_published_data(name)["model"]): read_published_data(name)["reading"]
-        for name in _FIGURES[:2]
+    reading_by_model = {
+        _published_model_name(read_published_data(name)["model"]): read_published_data(name)[
+            "reading"
+        ]
+        for name in _FIGURE_FILES[:2]
     }
     return "; ".join(
-        f"{model.removesuffix(PUBLISHED)}: {reading}"
-        for model, reading in read.items()
+        f"{model.removesuffix(PUBLISHED_SUFFIX)}: {reading}"
+        for model, reading in reading_by_model.items()
         if model in models
     )
 
 
 def published_sources() -> list[str]:
     """One line for each published figure: what it is, where it is from, how surely it is known."""
-    contents = (read_published_data(name) for name in _FIGURES)
+    contents = (read_published_data(name) for name in _FIGURE_FILES)
     return [
         f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. "
         + (f"{content['rows'].capitalize()}. " if "rows" in content else "")
@@ -146,5 +155,5 @@ def published_sources() -> list[str]:
     ]
 
 
-def _named(model: str) -> str:
-    return model + PUBLISHED
+def _published_model_name(model: str) -> str:
+    return model + PUBLISHED_SUFFIX

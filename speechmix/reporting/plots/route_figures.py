@@ -23,7 +23,7 @@ from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 if TYPE_CHECKING:
     from ...mixing.maps.routes import Routes
 
-_WIDEST = 0.75  # of the distance between two units, for a route that is all of the row
+_MAX_RIBBON_WIDTH = 0.75  # of the distance between two units, for a route that is all of the row
 
 
 def routes_figure(routes: Routes) -> Figure:
@@ -37,20 +37,28 @@ def routes_figure(routes: Routes) -> Figure:
     -------
     Figure
     """
-    levels = _levels(routes)
+    levels = _drawn_levels(routes)
     nodes = sorted(
-        {node for way in routes.ways for node in way},
+        {node for route in routes.ways for node in route},
         key=lambda node: (node[0] == "decoder", node[1]),
     )
-    heights = {node: -place - 0.6 * (node[0] == "decoder") for place, node in enumerate(nodes)}
+    heights = {node: -index - 0.6 * (node[0] == "decoder") for index, node in enumerate(nodes)}
     figure = panels.new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
     ax = figure.subplots()
-    for share, way in zip(routes.shares, routes.ways, strict=True):
+    for share, route in zip(routes.shares, routes.ways, strict=True):
         color = (
-            POSITIVE_COLOR if way[-1][0] == "encoder" or len(routes.units) == 1 else NEGATIVE_COLOR
+            POSITIVE_COLOR
+            if route[-1][0] == "encoder" or len(routes.units) == 1
+            else NEGATIVE_COLOR
         )
-        xs = np.arange(len(levels))
-        _draw_ribbon(ax, xs, [heights[way[level]] for level in levels], _WIDEST * share, color)
+        x_positions = np.arange(len(levels))
+        _draw_ribbon(
+            ax,
+            x_positions,
+            [heights[route[level]] for level in levels],
+            _MAX_RIBBON_WIDTH * share,
+            color,
+        )
     for node in nodes:
         text = panels.shorten_text(routes.label(node), 16)
         ax.text(
@@ -65,8 +73,8 @@ def routes_figure(routes: Routes) -> Figure:
         size=LABEL_SIZE,
         parse_math=False,
     )
-    names = ["source", *(_name(routes, level) for level in levels[1:])]
-    ax.set_xticks(np.arange(len(levels)), names, size=TICK_SIZE, rotation=30, ha="right")
+    level_names = ["source", *(_level_name(routes, level) for level in levels[1:])]
+    ax.set_xticks(np.arange(len(levels)), level_names, size=TICK_SIZE, rotation=30, ha="right")
     ax.set(xlim=(-0.1, len(levels) - 0.3), ylim=(min(heights.values()) - 0.7, 0.7), yticks=[])
     for spine in ax.spines.values():
         spine.set_visible(False)
@@ -80,42 +88,48 @@ def routes_figure(routes: Routes) -> Figure:
     return figure
 
 
-def _levels(routes: Routes) -> list[int]:
+def _drawn_levels(routes: Routes) -> list[int]:
     """Places in a way, from the source on: the source itself, and each layer behind which some
     route is elsewhere."""
-    count = len(routes.steps)
-    moved = [
-        level for level in range(count) if any(way[level] != way[level + 1] for way in routes.ways)
+    step_count = len(routes.steps)
+    changing_levels = [
+        level
+        for level in range(step_count)
+        if any(route[level] != route[level + 1] for route in routes.ways)
     ]
-    return [count, *sorted(moved, reverse=True)]
+    return [step_count, *sorted(changing_levels, reverse=True)]
 
 
-def _name(routes: Routes, level: int) -> str:
+def _level_name(routes: Routes, level: int) -> str:
     step = routes.steps[level]
-    crosses = any(way[level][0] != way[level + 1][0] for way in routes.ways)
-    return step.name if not crosses else f"{step.crossing}, {step.name}"
+    crosses_stacks = any(route[level][0] != route[level + 1][0] for route in routes.ways)
+    return step.name if not crosses_stacks else f"{step.crossing}, {step.name}"
 
 
-def _draw_ribbon(ax: Axes, xs: np.ndarray, heights: list[float], width: float, color: str) -> None:
+def _draw_ribbon(
+    ax: Axes, x_positions: np.ndarray, heights: list[float], width: float, color: str
+) -> None:
     """A band that leaves and reaches each level horizontally."""
-    upper, lower = (
-        [(float(xs[0]), heights[0] + width / 2)],
-        [(float(xs[0]), heights[0] - width / 2)],
+    upper_edge, lower_edge = (
+        [(float(x_positions[0]), heights[0] + width / 2)],
+        [(float(x_positions[0]), heights[0] - width / 2)],
     )
-    for x, next_x, height, next_height in zip(xs, xs[1:], heights, heights[1:], strict=False):
+    for x, next_x, height, next_height in zip(
+        x_positions, x_positions[1:], heights, heights[1:], strict=False
+    ):
         middle = (x + next_x) / 2
-        for side, edge in ((upper, width / 2), (lower, -width / 2)):
-            side += [
+        for edge_points, edge in ((upper_edge, width / 2), (lower_edge, -width / 2)):
+            edge_points += [
                 (middle, height + edge),
                 (middle, next_height + edge),
                 (next_x, next_height + edge),
             ]
-    points = [*upper, *reversed(lower), upper[0]]
+    points = [*upper_edge, *reversed(lower_edge), upper_edge[0]]
     codes = [
         Path.MOVETO,
-        *[Path.CURVE4] * (len(upper) - 1),
+        *[Path.CURVE4] * (len(upper_edge) - 1),
         Path.LINETO,
-        *[Path.CURVE4] * (len(lower) - 1),
+        *[Path.CURVE4] * (len(lower_edge) - 1),
         Path.CLOSEPOLY,
     ]
     ax.add_patch(

@@ -32,7 +32,7 @@ STRIP_NOTE = (
     "which move next to nothing"
 )
 IDLE_COLOR = "0.6"
-_LOWEST = 1e-3  # what is less is drawn there, as a triangle that points down
+_MIN_STRENGTH = 1e-3  # what is less is drawn there, as a triangle that points down
 
 
 def axes_with_strips(
@@ -49,14 +49,16 @@ def axes_with_strips(
         Height of a line, its strip included.
     """
     grid = figure.add_gridspec(2 * n_lines, n_columns, height_ratios=strip_ratios(inches) * n_lines)
-    pairs: list[tuple[Axes, Axes]] = []
-    for place in range(n_lines * n_columns):
-        line, column = divmod(place, n_columns)
-        curves = figure.add_subplot(grid[2 * line, column], sharey=pairs[0][0] if pairs else None)
-        pairs.append((curves, add_strip(figure, grid[2 * line + 1, column], curves)))
-        for ax in pairs[-1]:
+    axes_pairs: list[tuple[Axes, Axes]] = []
+    for panel_index in range(n_lines * n_columns):
+        line, column = divmod(panel_index, n_columns)
+        curves = figure.add_subplot(
+            grid[2 * line, column], sharey=axes_pairs[0][0] if axes_pairs else None
+        )
+        axes_pairs.append((curves, add_strip(figure, grid[2 * line + 1, column], curves)))
+        for ax in axes_pairs[-1]:
             ax.tick_params(labelleft=column == 0)
-    return pairs
+    return axes_pairs
 
 
 def strip_ratios(inches: float) -> list[float]:
@@ -64,10 +66,10 @@ def strip_ratios(inches: float) -> list[float]:
     return [inches - STRIP_HEIGHT, STRIP_HEIGHT]
 
 
-def add_strip(figure: Figure, place: SubplotSpec, curves: Axes) -> Axes:
+def add_strip(figure: Figure, position: SubplotSpec, curves: Axes) -> Axes:
     """Axes of a strip, whose layers are those of the curves above."""
     curves.tick_params(labelbottom=False)
-    return figure.add_subplot(place, sharex=curves)
+    return figure.add_subplot(position, sharex=curves)
 
 
 def draw_strip(
@@ -75,19 +77,21 @@ def draw_strip(
 ) -> None:
     """Draw the strengths of the trained models of a panel, on a logarithmic scale with the floor as
     a line."""
-    largest = max([1.0, *(float(table["strength"].max()) for table in panel.strengths.values())])
+    max_strength = max(
+        [1.0, *(float(table["strength"].max()) for table in panel.strengths.values())]
+    )
     ax.set_yscale("log")
-    ax.set_ylim(0.6 * _LOWEST, 1.5 * largest)
-    ax.axhspan(0.6 * _LOWEST, STRENGTH_FLOOR, color="0.94", linewidth=0)
+    ax.set_ylim(0.6 * _MIN_STRENGTH, 1.5 * max_strength)
+    ax.axhspan(0.6 * _MIN_STRENGTH, STRENGTH_FLOOR, color="0.94", linewidth=0)
     ax.axhline(STRENGTH_FLOOR, color="0.5", linewidth=0.7, linestyle=(0, (4, 2)))
     for model, table in panel.strengths.items():
         strengths = table["strength"].to_numpy()
-        heights, below = np.maximum(strengths, _LOWEST), strengths < _LOWEST
+        heights, is_below_minimum = np.maximum(strengths, _MIN_STRENGTH), strengths < _MIN_STRENGTH
         ax.plot(table[x], heights, color=colors[model], linewidth=1.0)
-        for which, marker in ((~below, "o"), (below, "v")):
+        for is_in_group, marker in ((~is_below_minimum, "o"), (is_below_minimum, "v")):
             ax.plot(
-                table[x][which],
-                heights[which],
+                table[x][is_in_group],
+                heights[is_in_group],
                 color=colors[model],
                 linestyle="none",
                 marker=marker,
@@ -98,7 +102,7 @@ def draw_strip(
     else:
         panels.style_curve_axis(ax)
     ax.grid(visible=False)
-    ax.yaxis.set_major_locator(FixedLocator([_LOWEST, STRENGTH_FLOOR, 0.1, 1.0]))
+    ax.yaxis.set_major_locator(FixedLocator([_MIN_STRENGTH, STRENGTH_FLOOR, 0.1, 1.0]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(
         lambda value, _: f"{value:g}" if value in (STRENGTH_FLOOR, 1.0) else ""
@@ -108,15 +112,17 @@ def draw_strip(
 
 def idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarray:
     """Which points of a curve are of layers below the floor, bool [L]."""
-    of_layer = (
+    strength_by_layer = (
         {}
         if strengths is None
         else dict(zip(strengths["layer"], strengths["strength"], strict=True))
     )
-    return np.array([of_layer.get(layer, np.inf) < STRENGTH_FLOOR for layer in curve["layer"]])
+    return np.array(
+        [strength_by_layer.get(layer, np.inf) < STRENGTH_FLOOR for layer in curve["layer"]]
+    )
 
 
-def line_pieces(idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
+def line_pieces(is_idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
     """Pieces of a line, each of one colour: places of its points, and whether it leads to or from
     an idle layer.
 
@@ -125,9 +131,9 @@ def line_pieces(idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
     >>> list(line_pieces(np.array([False, False, False, True])))
     [(slice(0, 3, None), False), (slice(2, 4, None), True)]
     """
-    grey = [bool(a or b) for a, b in pairwise(idle)]
-    start = 0
-    for number in range(1, len(grey) + 1):
-        if number == len(grey) or grey[number] != grey[start]:
-            yield slice(start, number + 1), grey[start]
-            start = number
+    is_grey = [bool(a or b) for a, b in pairwise(is_idle)]
+    start_index = 0
+    for index in range(1, len(is_grey) + 1):
+        if index == len(is_grey) or is_grey[index] != is_grey[start_index]:
+            yield slice(start_index, index + 1), is_grey[start_index]
+            start_index = index
