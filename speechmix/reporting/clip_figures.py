@@ -1,5 +1,5 @@
-"""Figures of the clips of a run: each clip by each trained model, with its untrained twin as thin
-lines beside the curves.
+"""Draw a figure of each clip of a run for each trained model, with the curves of its untrained
+twins as thin lines.
 
 In: the parts that a shard ends with, its clips. Out: ``figures/<model>/<clip>.png``, drawn once all
 its models have been asked, so that a twin is there; one that shows what is asked for is not drawn
@@ -37,7 +37,7 @@ def draw_clip_figures(
     measures: Sequence[str],
     report_failure: Callable[[str, SpeechmixError, str], object],
 ) -> None:
-    """Draw the figures of some clips, unless they are there.
+    """Draw the figures of the requested clips that are not drawn yet.
 
     Parameters
     ----------
@@ -95,8 +95,7 @@ def _update_figure(
     *,
     is_requested: bool,
 ) -> None:
-    """Draw one figure, if it is wanted and not there; one that shows something else is removed in
-    any case."""
+    """Draw one figure if it is requested and missing or stale; delete it if it is stale."""
     if not is_requested and not path.is_file():
         return
     maps = _read_clip_maps(folder, parts, clip, owner, measures)
@@ -125,8 +124,8 @@ def _update_figure(
     path.unlink(missing_ok=True)
     if not is_requested or not maps:
         return
-    from .plots.one_clip import clip_figure
-    from .plots.panels import fed_text
+    from .plots.clip_overview import clip_figure
+    from .plots.figure_style import fed_text
 
     figure = clip_figure(clip, maps, twins=twins)
     decoder_input = next(
@@ -148,8 +147,8 @@ def _update_figure(
 def _read_clip_maps(
     folder: RunFolder, parts: Sequence[Part], clip: Clip, owner: Owner, measures: Sequence[str]
 ) -> _ClipMaps:
-    """Maps of a clip by one model, in the order of the measures; none of what the clip was
-    before."""
+    """Read the maps of a clip by one model, in the order of the measures; skip maps of an older
+    version of the clip."""
     maps = {
         measure_and_stack: mixing_map
         for part in parts
@@ -162,7 +161,7 @@ def _read_clip_maps(
 
 
 def _stored_key(path: Path) -> str | None:
-    """Hash of what a figure shows; None if it cannot be read."""
+    """Read the cache key that a figure file holds; None if the file cannot be read."""
     import PIL.Image
 
     try:

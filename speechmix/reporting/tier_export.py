@@ -1,4 +1,4 @@
-"""What a run found of a clip, as tiers for Praat and ELAN.
+"""Export the cue contributions of a clip as annotation tiers for Praat and ELAN.
 
 In: a run's folder, the name of a clip. Out: for each trained model a file with the clip's words and
 the shares in a word, layer by layer. Nothing is computed again.
@@ -21,7 +21,7 @@ from ..runs.results.stored_clips import clip_row, provenance_of, sound_of
 
 
 def _target_index(words: Sequence[Word], target: str | int, clip: str) -> int | None:
-    """Index of the word that is asked for, as `Clip` finds it."""
+    """Find the index of the target word, as `Clip` does."""
     return find_cue_and_target(words, {"cue": None, "target": target}, where=f"clip {clip!r}")[
         "target"
     ]
@@ -30,7 +30,7 @@ def _target_index(words: Sequence[Word], target: str | int, clip: str) -> int | 
 def _layers_in_maps(
     requested_layers: str | tuple[int, ...], maps: Iterable[MixingMap]
 ) -> str | tuple[int, ...]:
-    """Those of the layers that one model has."""
+    """Return the requested layers that the maps of one model have."""
     available_layers = {layer for mixing_map in maps for layer in mixing_map.layers}
     return (
         requested_layers

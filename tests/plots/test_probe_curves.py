@@ -8,7 +8,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.reporting.plots import probe_and_mixing, probe_figure
-from speechmix.reporting.plots.panels import png_bytes
+from speechmix.reporting.plots.figure_style import png_bytes
 from tests.evaluation.probing.synthetic_probes import synthetic_probes
 
 

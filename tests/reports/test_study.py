@@ -18,6 +18,7 @@ from speechmix.evaluation.statistics.twin_comparison import compare_with_twins
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.pages.result_sentences import format_method, format_twins, result_sentences
 from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_clips import choose_shown_clips
 from speechmix.reporting.pages.study_results import Study
@@ -29,7 +30,6 @@ from speechmix.reporting.pages.study_tables import (
     percent_table,
 )
 from speechmix.reporting.pages.table_format import format_contribution_table
-from speechmix.reporting.pages.wording import format_method, format_twins, result_sentences
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run

@@ -27,8 +27,8 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import clip_card
 from ...reporting.pages.html_page import render_page
 from ...reporting.pages.map_encoding import model_label
-from ...reporting.plots.one_clip import clip_figure
-from ...reporting.plots.panels import png_bytes
+from ...reporting.plots.clip_overview import clip_figure
+from ...reporting.plots.figure_style import png_bytes
 from ...runs.results.stored_clips import Maps
 
 _PAGE_BYTES = 10_000_000  # what a mail attachment may have

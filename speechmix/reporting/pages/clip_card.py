@@ -1,5 +1,5 @@
-"""A clip on the page: its sound, picture and words, and its maps as numbers that the page's script
-draws and moves over.
+"""Build the card of a clip on a page: sound, picture, words, and the maps that the page's script
+draws.
 
 In: a `Clip` (None where its audio is gone) and its maps. Out: a `ClipCard`. Where a card would grow
 too large for a page that is sent by mail, layers are left out evenly, and the sound last.
@@ -19,14 +19,14 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import in_order
 from ...inputs.words.timed_words import Word
 from ...runs.results.stored_clips import Maps, provenance_of
-from ..plots import panels
+from ..plots import figure_style
 from ..plots.sound_panels import sound_picture
 from .map_encoding import encode_maps
 from .transcription import ModelTranscript
 
 
 class WordPiece(TypedDict):
-    """A piece of a word along the sound, in seconds, and the index of the word."""
+    """Piece of a word with its times in seconds, and the index of the word."""
 
     text: str
     start: float
@@ -36,7 +36,7 @@ class WordPiece(TypedDict):
 
 @dataclass(frozen=True)
 class ClipCard:
-    """What the page shows of a clip; sound and picture are base64."""
+    """Whether a model's transcript differs from what was said."""
 
     kind: ClassVar[str] = "clip"
     name: str
@@ -63,7 +63,7 @@ class ClipCard:
 
 
 def clip_anchor(name: str) -> str:
-    """Where on the page a clip is."""
+    """Return the anchor of a clip's card, for links on the page."""
     return f"clip-{safe_name(name)}"
 
 
@@ -79,7 +79,7 @@ def clip_card(
     max_bytes: int,
     transcripts: Sequence[ModelTranscript] = (),
 ) -> ClipCard:
-    """Put a clip's card together.
+    """Build the card of a clip.
 
     Parameters
     ----------
@@ -145,10 +145,9 @@ def clip_card(
 
 
 def _fed_texts(maps: Maps) -> list[str]:
-    """What decoders were fed that the clip does not say: their models' own transcripts,
-    translations."""
+    """List the texts that decoders were fed where they are not the clip's own text."""
     fed_texts = (
-        panels.fed_text(mixing_map.provenance, 200)
+        figure_style.fed_text(mixing_map.provenance, 200)
         for by_model in maps.values()
         for mixing_map in by_model.values()
     )
@@ -156,7 +155,7 @@ def _fed_texts(maps: Maps) -> list[str]:
 
 
 def _list_pieces(words: Sequence[Word]) -> list[WordPiece]:
-    """What is written along the sound: each piece of each word, and which word it is of."""
+    """List the pieces of all words in time order, each with the index of its word."""
     pieces: list[WordPiece] = [
         {"text": part.text, "start": start, "end": end, "word": index}
         for index, part in in_order(words)
@@ -171,6 +170,7 @@ def _place_words(
     target: int | None,
     seconds: float,
 ) -> list[dict[str, object]]:
+    """Return the words with their positions along the clip in percent."""
     roles: dict[int | None, str] = {**dict.fromkeys(cue_words(cue), "cue"), target: "target"}
     return [
         {
@@ -187,6 +187,7 @@ def _place_words(
 
 
 def _time_ticks(seconds: float) -> list[dict[str, object]]:
+    """Return the ticks of the time axis with their positions in percent."""
     from matplotlib.ticker import MaxNLocator
 
     times = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(0, seconds)

@@ -1,4 +1,4 @@
-"""Which clips of a run belong together, and which are copies of one another."""
+"""Group the clips of a run that belong together, and find copies of one recording."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ...errors import InputError
 from ...evaluation.statistics.groups import groups_of
 
 
-def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
-    """Clip table with the group of each clip, and `content`, the first clip of the same sound;
-    `attrs["ties"]`: what ties clips.
+def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
+    """Add to a clip table the group of each clip, and `content`, the first clip with the same
+    sound. `attrs["ties"]` says what the clips of a group share.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ def grouped_clips(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFr
 
 
 def _first_copies(clips: pd.DataFrame) -> pd.Series:
-    """For each clip the first one of the same sound and words: a copy is no further evidence."""
+    """Return for each clip the first clip with the same sound and words: a copy adds no
+    evidence."""
     columns = [name for name in ("sound", "text", "cue", "target", "foil", "side") if name in clips]
     if "sound" not in columns:
         return clips["clip"]
@@ -43,7 +44,7 @@ def _first_copies(clips: pd.DataFrame) -> pd.Series:
 
 
 def _find_column(clips: pd.DataFrame, name: str) -> str:
-    """Column of the clip table that a user means, who knows it as the manifest calls it."""
+    """Find the column of the clip table that has this name in the manifest."""
     manifest_name = f"manifest_{name}"
     if name in clips and manifest_name in clips:
         raise InputError(

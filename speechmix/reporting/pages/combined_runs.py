@@ -27,8 +27,8 @@ QUARTER_NAMES = (
 
 
 def mixing_quarters(percent: pd.DataFrame) -> pd.Series:
-    """The quarter of its stack's mixing that each row's layer lies in: the middle of the layer,
-    each as wide as its strength."""
+    """Return the quarter of its stack's mixing in which each row's layer lies. Layers are as wide
+    as their mixing strength; the middle of a layer decides."""
     keys = [
         name for name in ("side", "model", "init", "seed", "stack", "measure") if name in percent
     ]
@@ -56,7 +56,7 @@ def mixing_quarters(percent: pd.DataFrame) -> pd.Series:
 
 
 def shared_options(studies: Sequence[Study]) -> dict[str, object]:
-    """Options of `mix` that all runs have in common; None where they differ."""
+    """Return the options of `mix` that all runs share; None where they differ."""
     first, *others = (study.run.description.get("options", {}) for study in studies)
     return {
         name: value if all(other.get(name) == value for other in others) else None
@@ -70,7 +70,7 @@ def combine_contributions(
     measures: Sequence[str] | None,
     stacks: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Contributions of all runs, of the measures and stacks asked for, each with its run and
+    """Join the contributions of all runs, of the requested measures and stacks, with run and
     relative depth."""
     names = _run_names([study.run for study in studies])
     tables = [table.assign(run=name) for table, name in zip(tables, names, strict=True)]
@@ -89,7 +89,7 @@ def combine_contributions(
 
 
 def _run_names(runs: Sequence[StoredRun]) -> list[str]:
-    """Names of the folders, whole paths where these are alike."""
+    """Name runs by their folders, by whole paths where folder names are equal."""
     folder_names = [run.out.resolve().name for run in runs]
     return (
         folder_names
@@ -99,7 +99,7 @@ def _run_names(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def combine_groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
-    """Groups of the clips of all runs together."""
+    """Group the clips of all runs together."""
     clips = pd.concat([run.clips for run in runs], ignore_index=True).fillna("")
     for column in ("text", "sound", "cue", "target", "foil"):
         values = clips[clips[column] != ""].groupby("clip")[column].nunique()
@@ -118,7 +118,7 @@ def combine_groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
 
 
 def _distinct_model_names(table: pd.DataFrame) -> pd.Series:
-    """Model names, with the run's where a model is in several runs."""
+    """Name models; add the run's name where several runs have the model."""
     names = table["model"].astype(object)
     runs = table.groupby(names).run.transform("nunique")
     return names.where(runs == 1, names + " (" + table["run"] + ")")

@@ -1,4 +1,4 @@
-"""Contribution and need together, in sentences.
+"""Say in sentences how much the cue contributes and whether spelling needs it.
 
 In: the rows of whole stacks, and what spelling loses without the cue (`cue_need_tables`). Out: for
 each model and side, how much the cue contributes in each stack, and whether ablating it there
@@ -15,17 +15,24 @@ from ...evaluation.cue_need import CHANCE, MARGIN
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from .cue_need_tables import NEED_KEYS, find_stack_row, main_measure
+from .result_sentences import (
+    format_count,
+    idle_stack,
+    is_idle,
+    join_names,
+    stack_phrase,
+    unclaimed_reason,
+)
 from .table_format import format_interval
-from .wording import format_count, idle_stack, is_idle, join_names, stack_phrase, unclaimed_reason
 
 
-def joint_sentences(
+def stack_sentences(
     headline: pd.DataFrame, need: pd.DataFrame, by_number: pd.DataFrame
 ) -> list[str]:
-    """One paragraph for each model and side: contribution in each stack, and whether spelling needs
-    the cue there.
+    """Write one paragraph for each model and side: what the cue contributes in each stack, and
+    whether spelling needs it there.
 
     Parameters
     ----------
@@ -37,19 +44,19 @@ def joint_sentences(
         From `need_by_number`; may be empty.
     """
     paragraphs = []
-    for model_and_side, part in _by_model_and_side(headline):
+    for model_and_side, part in _iterate_models_and_sides(headline):
         rows = part.to_dict("records")
         parts = [
             _stack_sentence(row, find_stack_row(need, row), find_stack_row(by_number, row))
             for row in rows
         ]
-        paragraphs.append(f"{model_and_side}: {' '.join(parts)}{_ranking(rows, need)}")
+        paragraphs.append(f"{model_and_side}: {' '.join(parts)}{_ranking_sentence(rows, need)}")
     return paragraphs
 
 
 def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
-    """For each model and side: in which stacks spelling needs the cue, and where it contributes
-    more than untrained.
+    """Say for each model and side in which stacks spelling needs the cue, and in which it
+    contributes more than in untrained models.
 
     Parameters
     ----------
@@ -59,7 +66,7 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
         From `need_table`; may be empty.
     """
     answers = []
-    for model_and_side, part in _by_model_and_side(headline):
+    for model_and_side, part in _iterate_models_and_sides(headline):
         rows = part.to_dict("records")
         answers.append(
             " ".join(
@@ -72,16 +79,16 @@ def short_answers(headline: pd.DataFrame, need: pd.DataFrame) -> list[str]:
     return answers
 
 
-def _by_model_and_side(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of the main measure by model and side, each with what a sentence about them begins
-    with."""
+def _iterate_models_and_sides(headline: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the rows of the main measure for each model and side, with the name that begins their
+    sentence."""
     for (model, side), part in main_measure(headline).groupby(["model", "side"], sort=False):
         yield model_name(model) + (f", {side} cue" if side != "all" else ""), part
 
 
 def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
-    """In which stacks ablating the cue lowers spelling accuracy, in which it does not, and which
-    are inconclusive."""
+    """Say in which stacks ablating the cue lowers spelling accuracy, in which it does not, and
+    which are inconclusive."""
     by_verdict: dict[str, list[str]] = {}
     stack_needs = [
         (row, stack_need) for row in rows if (stack_need := find_stack_row(need, row)) is not None
@@ -120,7 +127,7 @@ _NEED_ANSWERS = {
 
 
 def _contribution_answer(rows: Sequence[TableRow]) -> str:
-    """In which stacks the cue contributes more, or less, than in untrained models."""
+    """Say in which stacks the cue contributes more, or less, than in untrained models."""
     if all(
         row.get("difference", float("nan")) != row.get("difference", float("nan")) for row in rows
     ):
@@ -157,7 +164,7 @@ def _contribution_answer(rows: Sequence[TableRow]) -> str:
 
 
 def _list_differences(rows: Sequence[TableRow]) -> str:
-    """Differences to untrained models, in words."""
+    """List differences to untrained models, in words."""
     differences = [
         f"{row['difference']:+.1f} points in {stack_phrase(row['stack'])}" for row in rows
     ]
@@ -165,7 +172,7 @@ def _list_differences(rows: Sequence[TableRow]) -> str:
 
 
 def _list_claimed_stacks(rows: Sequence[TableRow], claim: str) -> list[str]:
-    """Stacks of which "more" or "less" is claimed, of the whole or of single layers."""
+    """List the stacks with a significant difference, of the whole stack or of single layers."""
     names = []
     for row in rows:
         if row["claim"] == claim:
@@ -176,12 +183,12 @@ def _list_claimed_stacks(rows: Sequence[TableRow], claim: str) -> list[str]:
 
 
 def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | None) -> str:
-    """What the cue contributes in one stack, and what ablating it there does to spelling."""
+    """Say what the cue contributes in one stack, and what ablating it there does to spelling."""
     contribution = f"In {stack_phrase(row['stack'])}, {_contribution_text(row)}"
     if need is None:
         return f"{contribution}; it was not tested whether spelling needs it there."
     accuracy = f"{need['right']:.0f} % right, {need['without_cue']:.0f} % without the cue"
-    accuracy += _numbers_text(numbers) if need["verdict"] == "needed" else ""
+    accuracy += _number_shares_text(numbers) if need["verdict"] == "needed" else ""
     if need["without_other"] == need["without_other"]:
         accuracy += f", {need['without_other']:.0f} % without another word"
     is_more = row.get("claim") == "more" or (row.get("more_in") and not row.get("claim"))
@@ -206,6 +213,7 @@ def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | No
 
 
 def _inconclusive_reason(need: TableRow) -> str:
+    """Say why the effect of an ablation is inconclusive."""
     if need["groups"] < FEWEST_GROUPS:
         return f"; {format_count(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
     if need["right_low"] <= CHANCE:
@@ -217,7 +225,7 @@ def _inconclusive_reason(need: TableRow) -> str:
 
 
 def _contribution_text(row: TableRow) -> str:
-    """Contribution of the cue in a stack against untrained models."""
+    """Compare the contribution of the cue in a stack with untrained models, in words."""
     difference = row.get("difference", float("nan"))
     if difference != difference:
         return (
@@ -244,8 +252,8 @@ def _contribution_text(row: TableRow) -> str:
     return f"the difference to untrained models is inconclusive ({difference:+.1f} points)"
 
 
-def _numbers_text(numbers: TableRow | None) -> str:
-    """Which number is lost, where the two differ."""
+def _number_shares_text(numbers: TableRow | None) -> str:
+    """Give the accuracy for singular and plural where the two differ much."""
     shares = {name: share for name, share in (numbers or {}).items() if name not in NEED_KEYS}
     if len(shares) != 2 or abs(max(shares.values()) - min(shares.values())) < 25:
         return ""
@@ -256,9 +264,9 @@ def _numbers_text(numbers: TableRow | None) -> str:
     return f" ({share_texts})"
 
 
-def _ranking(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
-    """Whether the stack with the largest claimed contribution is one that spelling needs; "" where
-    nothing is claimed."""
+def _ranking_sentence(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
+    """Say whether the stack with the largest contribution is the one that spelling needs most; ""
+    without a significant contribution."""
     claimed_rows = [row for row in rows if row.get("claim") == "more"]
     row_needs = [
         (row, stack_need) for row in rows if (stack_need := find_stack_row(need, row)) is not None

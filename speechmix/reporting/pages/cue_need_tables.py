@@ -1,4 +1,5 @@
-"""What spelling loses without the cue, by stack, layer and number; and claims with their controls.
+"""Tables of what spelling loses without the cue, by stack, layer and number, and of differences
+with their controls.
 
 In: a run's ablation table, clips with their groups, and the rows of whole stacks. Out: tables.
 """
@@ -13,15 +14,15 @@ from ...evaluation.cue_need import need_by_layer, need_of_cue
 from ...evaluation.statistics.grouped_means import TableRow
 from ...mixing.maps.measure_registry import leading_measure
 from ...runs.results.open_run import StoredRun
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from .table_format import format_interval, format_p
 
 NEED_KEYS = ["side", "model", "ablated"]
 
 
 def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
-    """Ablation of trained models with side, number and group of each clip; of clips about whose
-    target the cue decides.
+    """Select the ablations of trained models, without control clips; add side, number and group of
+    each clip.
 
     Parameters
     ----------
@@ -43,13 +44,12 @@ def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
 
 
 def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
-    """What spelling loses without the cue, for each side, model and stack."""
+    """Compute what spelling loses without the cue, for each side, model and stack."""
     return need_of_cue(ablations, by=NEED_KEYS) if len(ablations) else pd.DataFrame()
 
 
 def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Share of clips (%) spelled right without the cue, by number of the noun: columns side, model,
-    ablated, then numbers."""
+    """Compute the share of clips (%) spelled right without the cue, by number of the noun."""
     cue_rows = (
         ablations[ablations["layer"].isna() & (ablations["source"] == "cue")]
         if len(ablations)
@@ -62,12 +62,13 @@ def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
 
 
 def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
-    """Drop of the margin with the cue ablated in one layer, for each side, model and stack."""
+    """Compute the drop of the margin with the cue ablated in one layer, for each side, model and
+    stack."""
     return need_by_layer(ablations, by=NEED_KEYS)
 
 
 def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
-    """The table of need as people read it."""
+    """Format the table of need for readers."""
     interval = [
         format_interval(low, high) for low, high in zip(need["low"], need["high"], strict=True)
     ]
@@ -102,8 +103,8 @@ def format_need_table(need: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_stack_row(table: pd.DataFrame, row: TableRow, stack: str = "ablated") -> TableRow | None:
-    """The row of another table about the same side, model and stack (which it has in this column),
-    and measure."""
+    """Find the row of another table for the same side, model, stack (in this column) and
+    measure."""
     if table.empty:
         return None
     is_match = (
@@ -119,7 +120,7 @@ def find_stack_row(table: pd.DataFrame, row: TableRow, stack: str = "ablated") -
 def controls_table(
     headline: pd.DataFrame, need: pd.DataFrame, controls: Mapping[str, pd.DataFrame | None]
 ) -> pd.DataFrame:
-    """What is claimed, with its controls beside it: a row for each side, model and stack.
+    """Put each difference beside its controls: a row for each side, model and stack.
 
     Parameters
     ----------
@@ -155,13 +156,14 @@ def controls_table(
 
 
 def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
-    """Rows of Value Zeroing (of the first measure without it) that have a trained model."""
+    """Select the rows of Value Zeroing (of the first measure without it) that have a trained
+    model."""
     measure = leading_measure(headline["measure"].unique())
     return headline[(headline["measure"] == measure) & headline["trained"].notna()]
 
 
 def _format_difference(row: TableRow | None) -> str:
-    """A difference in points, and whether anything is claimed of it."""
+    """Format a difference in percentage points, and say if it is inconclusive."""
     difference = float("nan") if row is None else row.get("difference", float("nan"))
     if row is None or difference != difference:
         return ""

@@ -39,7 +39,7 @@ _MAX_BYTES = int(0.3 * MAX_PAGE_BYTES)  # of all that is shown here
 
 @dataclass(frozen=True)
 class WhyCard:
-    """Explanations of what models wrote about a clip.
+    """Card with the explanations of what models wrote about a clip.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class WhyCard:
 
 
 def _explanation_items(content: PageContent) -> list[Item]:
-    """Cards of the clips that were explained, in the order of the run; nothing if none was."""
+    """Return the cards of the clips that were explained, in the order of the run."""
     study = content.study
     stored_results = list(stored_explanations(content.run.parts))
     if not stored_results:
@@ -97,6 +97,7 @@ def _explanation_items(content: PageContent) -> list[Item]:
 def _encode_sound(
     study: Study, name: str, clip_in_memory: Clip | None, audio: str | PathLike[str] | None
 ) -> str:
+    """Encode the sound of a clip as base64; "" if it cannot be read."""
     clip = find_audible_clip(study.run, name, {}, clip_in_memory, audio)
     return "" if clip is None else base64.b64encode(wav(clip)).decode("ascii")
 
@@ -104,6 +105,7 @@ def _encode_sound(
 def _make_card(
     name: str, explanations: Sequence[tuple[Owner, Mapping[str, Any]]], sound: str
 ) -> WhyCard:
+    """Build the card of one clip."""
     transcripts = "; ".join(
         dict.fromkeys(str(content["view"]["text"]) for _, content in explanations)
     )

@@ -58,7 +58,7 @@ _COLUMN_NAMES = {
 
 
 def _faithfulness_items(content: PageContent) -> list[Item]:
-    """The leaderboards of a run's trials by rank correlation, each with its sentence."""
+    """Return the leaderboards of a run's faithfulness evaluation, each with a sentence."""
     table = _read_faithfulness_table(content.folder / FILE)
     items: list[Item] = [_INTRODUCTION]
     for key, leaderboard in table[table["metric"] == _METRIC].groupby(
@@ -77,6 +77,7 @@ def _faithfulness_items(content: PageContent) -> list[Item]:
 
 
 def _read_faithfulness_table(path: Path) -> pd.DataFrame:
+    """Read and check ``faithfulness.csv``."""
     table = read_csv(path)
     number_columns = [str(name) for name in table if name not in _TEXT_COLUMNS]
     if missing_columns := [

@@ -1,5 +1,4 @@
-"""One self-contained HTML page for a run: what was run, the headline, the figures, clips to listen
-to, what was left out.
+"""Render the self-contained HTML page of a run.
 
 In: texts, tables, pictures and clips, in order. Out: a string of HTML that needs no network and
 allows none (its content security policy names the one script by its hash). Everything is escaped: a
@@ -37,7 +36,7 @@ class Picture:
 
 
 class PageCard(Protocol):
-    """What a macro of ``items.html`` lays out: a clip, or an explanation.
+    """Card that a macro of ``items.html`` lays out: a clip, or an explanation.
 
     Parameters
     ----------
@@ -55,8 +54,7 @@ class PageCard(Protocol):
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What a reader sees first: what must be known, warnings, the answer with its figure, and a
-    clip to hear."""
+    """What a reader sees first: notes, warnings, the answer with its figure, and a clip to hear."""
 
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -67,7 +65,7 @@ class FirstScreen:
 
 @dataclass(frozen=True)
 class SortableTable:
-    """A table whose rows a reader can sort; cells named in `links` lead to a place on the page."""
+    """Table that a reader can sort; cells named in `links` link to a place on the page."""
 
     table: pd.DataFrame
     links: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +77,7 @@ Part: TypeAlias = "tuple[str, Sequence[Item]]"
 
 
 def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None = None) -> str:
-    """Lay out a page.
+    """Render a page as HTML.
 
     Parameters
     ----------
@@ -129,7 +127,7 @@ def render_page(title: str, parts: Sequence[Part], *, first: FirstScreen | None 
 
 
 def _macro_and_arguments(item: Item) -> tuple[str, object]:
-    """The macro that lays an item out, and what it takes."""
+    """Return the macro that lays an item out, and its argument."""
     from matplotlib.figure import Figure
 
     if isinstance(item, str):
@@ -150,14 +148,14 @@ def _macro_and_arguments(item: Item) -> tuple[str, object]:
 
 
 def _data_url(image: bytes) -> str:
-    """Address of an image that holds all of it; "" for none."""
+    """Return image bytes as a data URL; "" for none."""
     kind = "svg+xml" if image.lstrip().startswith(b"<svg") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
 
 
 def sortable_cells(table: pd.DataFrame) -> dict[str, Sequence[object]]:
-    """A table as a page has it: columns, which of them are numbers, rows of (is a number, text,
-    what to sort by)."""
+    """Return a table for the page: columns, which of them are numbers, rows of (is a number, text,
+    sort key)."""
     numeric = [dtype.kind in "iuf" for dtype in table.dtypes]
     rows = [
         [
@@ -176,7 +174,7 @@ def _format_cell(value: object) -> str:
 
 
 def _sort_key(value: object) -> str:
-    """Number to sort by."""
+    """Return the key that the page sorts a cell by."""
     return (
         ""
         if value != value
@@ -187,12 +185,12 @@ def _sort_key(value: object) -> str:
 
 
 def read_template(name: str) -> str:
-    """Text of one of the page's parts."""
+    """Read a file of the templates folder."""
     return (_TEMPLATES_DIR / name).read_text(encoding="utf-8")
 
 
 def share_colors() -> str:
-    """The figures' colour map as a line of script: 256 hexadecimal colours in a row."""
+    """Return the colour map of shares as a line of script: 256 hexadecimal colours."""
     from matplotlib.colors import to_hex
 
     from ..plots.map_cells import SHARE_COLORS, color_map

@@ -20,24 +20,26 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import pool_to_letters, pool_to_words
 from ...runs.results.stored_clips import Maps, ModelKey
-from ..plots import map_cells, panels
-from ..plots.unit_labels import side_names
+from ..plots import figure_style, map_cells
+from ..plots.unit_labels import axis_names
 
 MAX_UNITS = 600  # of a side, so that a browser can draw the map
 _MISSING_CODE, _FULL_SHARE_CODE = 65_535, 65_534  # 16-bit numbers for "no value" and for 100 %
 
 
 def model_label(key: ModelKey) -> str:
-    """What a model is called on the page."""
+    """Return the name of a model on the page."""
     name, init, seed = key
-    return panels.model_name(name) + (f", untrained twin (seed {seed})" if init == "random" else "")
+    return figure_style.model_name(name) + (
+        f", untrained twin (seed {seed})" if init == "random" else ""
+    )
 
 
 def encode_maps(
     maps: Maps, seconds: float, layer: int | None, max_bytes: int
 ) -> list[dict[str, object]]:
-    """All maps that a browser can draw, each with as many layers as fit, and in any case the one
-    that is shown first.
+    """Encode all maps that a browser can draw, each with as many layers as fit, and always with the
+    one shown first.
 
     Parameters
     ----------
@@ -82,8 +84,8 @@ def encode_maps(
 
 
 def map_forms(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
-    """The forms in which a map is shown, each with the kind of its units: "word", "token" or
-    "frame"; the first by default.
+    """Return the forms in which a map is shown, each with the kind of its units ("word", "token" or
+    "frame"); the first is the default.
 
     Tokens are pooled to words, and can be shown as they are; bytes of one letter are one token.
     """
@@ -97,13 +99,13 @@ def map_forms(mixing_map: MixingMap) -> list[tuple[str, MixingMap]]:
 
 
 def _first_layer(layer: int | None, mixing_map: MixingMap) -> list[int]:
-    """The layer that is shown first, which is never left out; nothing if there is none."""
+    """Return the layer that is shown first, which is never left out; empty if there is none."""
     first_layer = layer if layer in mixing_map.layers else _strongest_layer(mixing_map)
     return [] if first_layer is None else [first_layer]
 
 
 def _strongest_layer(mixing_map: MixingMap) -> int | None:
-    """The layer with most to see: mixing strength times how uneven the rows are, averaged over
+    """Find the layer with most to see: mixing strength times how uneven the rows are, averaged over
     targets.
 
     Uneven is the total variation distance of a row's shares from an even row. None for a map
@@ -128,7 +130,7 @@ def _strongest_layer(mixing_map: MixingMap) -> int | None:
 
 
 def _within_clip(mixing_map: MixingMap, seconds: float) -> MixingMap:
-    """Without the frames behind the clip's end, which a model with a fixed window has."""
+    """Drop the frames after the end of the clip, which a model with a fixed window has."""
     rows, columns = (
         [
             i
@@ -150,11 +152,12 @@ def _within_clip(mixing_map: MixingMap, seconds: float) -> MixingMap:
 def _map_data(
     label: str, units: str, mixing_map: MixingMap, layer: int | None, layers: Sequence[int]
 ) -> dict[str, object]:
+    """Encode the layers of one map for the page's script."""
     shares = map_cells.displayed_shares(mixing_map)[
         [mixing_map.layers.index(layer) for layer in layers]
     ]
     largest_share = map_cells.color_limits(list(shares))[1]
-    column, row = side_names(mixing_map)
+    column, row = axis_names(mixing_map)
     if units == "word":  # the special tokens and spaces between words stay units of their own
         column, row = column.replace("token", "word"), row.replace("token", "word")
     codes = np.where(
@@ -180,7 +183,7 @@ def _map_data(
 
 
 def _deciding_row(mixing_map: MixingMap) -> int | None:
-    """Index of the row that predicts the deciding token, or the letter of which that token is a
+    """Find the row that predicts the deciding token, or the letter of which that token is a
     byte."""
     position = (
         mixing_map.provenance.get("deciding_position") if mixing_map.stack != "encoder" else None

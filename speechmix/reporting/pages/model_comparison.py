@@ -1,5 +1,4 @@
-"""compare(): several runs side by side: models by depth, by stack and by measure, and whether
-measures agree.
+"""Compare the models of several runs: by stack, by depth and by measure.
 
 In: folders of runs (`speechmix score`, a recipe) on the same clips or on others. Out: a
 `ModelComparison` of tidy tables in percent; `write` makes a page of it. Models of different depth are
@@ -26,7 +25,7 @@ from ...files.whole_files import write_text
 from ...runs.results.open_run import StoredRun
 from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.panels import write_figure
+from ..plots.figure_style import write_figure
 from ..plots.published_figures import AS_PUBLISHED_ROWS
 from . import published_section as published_part
 from .combined_runs import (
@@ -42,11 +41,11 @@ from .cue_need_tables import main_measure
 from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
 from .page_figures import page_svg
+from .result_sentences import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method
 from .study_results import Study
 from .study_tables import KEYS, drop_control_clips, percent_table
+from .table_export import markdown_table
 from .table_format import format_contribution_table
-from .text_tables import markdown_table
-from .wording import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,8 +103,7 @@ class ModelComparison:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def figure(self, *, published: bool | str = False) -> Figure:
-        """Curves over relative depth, all models in one panel for each stack and measure;
-        `published` as for `write`."""
+        """Draw curves over relative depth, all models in one panel for each stack and measure."""
         if not published:
             return cue_figure(drop_control_clips(self.table), x="depth")
         table, target_rows = self._select_rows(published)
@@ -132,8 +130,8 @@ class ModelComparison:
             ) from error
 
     def _select_rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
-        """What is drawn beside the published figures, and which rows of the target that is of."""
-        target_rows = published_part.requested_rows(published)
+        """Select what is drawn beside the published figures, and say which target rows that is."""
+        target_rows = published_part.published_target_rows(published)
         table = self.table_as_published if target_rows == AS_PUBLISHED_ROWS else self.table
         return drop_control_clips(table[table["contribution"].notna()]), target_rows
 
@@ -171,7 +169,7 @@ class ModelComparison:
         return path
 
     def _first_screen(self) -> FirstScreen:
-        """What the page says first: the models against each other, and each against its twins."""
+        """Say first how the models differ from each other, then how each differs from its twins."""
         main_rows = main_measure(self.headline)
         measure = str(main_rows["measure"].iloc[0]) if len(main_rows) else ""
         answer = pair_sentences(self.pairs, measure=measure) if len(self.pairs) else []
@@ -255,7 +253,7 @@ def compare(
     """
     if not runs:
         raise InputError("compare needs at least one run's folder")
-    studies = [Study.of(run) for run in runs]
+    studies = [Study.open(run) for run in runs]
     groups, ties = combine_groups([study.run for study in studies])
     table, as_published = (
         combine_contributions(studies, tables, measures, stacks)

@@ -1,5 +1,5 @@
-"""One model against another: what each gains over its own untrained twins, on the clips that both
-have scored.
+"""Compare two models: what each gains over its own untrained twins, on the clips that both have
+scored.
 
 In: contributions of several models, in percent, over whole stacks. Out: a row for each pair of
 models, side, stack and measure. The k-th twin of one model is paired with the k-th of the other, so
@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation.statistics.twin_comparison import STRENGTH, compare_with_twins
-from ..plots.panels import model_name
-from .wording import join_names, stack_phrase, unclaimed_reason
+from ..plots.figure_style import model_name
+from .result_sentences import join_names, stack_phrase, unclaimed_reason
 
 PAIRS_NOTE = (
     "One model against another, over whole stacks: (trained - untrained) of the first minus "
@@ -67,10 +67,11 @@ def model_pairs(stacks: pd.DataFrame, headline: pd.DataFrame) -> pd.DataFrame:
 
 
 def _subtract_models(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """First minus second, clip by clip, trained models and pairs of twins."""
+    """Subtract the second model from the first, clip by clip, for trained models and pairs of
+    twins."""
     keys = ["side", "stack", "measure", "clip", "group", "init", "draw"]
     first, second = (
-        _numbered_draws(part)[[*keys, "model", "contribution"]] for part in (first, second)
+        _number_twins(part)[[*keys, "model", "contribution"]] for part in (first, second)
     )
     merged = first.merge(
         second.rename(columns={"model": "other"}), on=keys, suffixes=("", "_of_other")
@@ -79,8 +80,8 @@ def _subtract_models(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     return merged.rename(columns={"draw": "seed"})
 
 
-def _numbered_draws(table: pd.DataFrame) -> pd.DataFrame:
-    """Twins numbered in the order of their seeds."""
+def _number_twins(table: pd.DataFrame) -> pd.DataFrame:
+    """Number twins in the order of their seeds, in a column "draw"."""
     plain_table = table.astype(
         {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
     )
@@ -94,8 +95,8 @@ def _numbered_draws(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def pair_sentences(pairs: pd.DataFrame, *, measure: str) -> list[str]:
-    """One sentence for each two models and side, by one measure: in which stacks the cue's gain
-    differs."""
+    """Write one sentence for each two models and side: in which stacks training raised the cue's
+    contribution more."""
     sentences = []
     for (side, model, other), rows in pairs[pairs["measure"] == measure].groupby(
         ["side", "model", "other"], sort=False

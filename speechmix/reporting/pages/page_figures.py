@@ -1,5 +1,4 @@
-"""Figures as a page has them: SVG whose ink and paper follow the reader's colour scheme, and a
-narrow form for small screens.
+"""Render figures as SVG that follows the reader's light or dark colour scheme.
 
 In: matplotlib figures. Out: bytes of SVG files that need nothing else. Lines keep their colours;
 what is black or white in print (axes, words, background) is light and dark on a dark screen. Cells
@@ -27,7 +26,7 @@ _COLOR_TOLERANCE = 6  # of 255: how far a colour may be from one of the scale's
 _LETTER_CLASSES = {
     "#0a0a0a": "on-light-cell",
     "#fefefe": "on-dark-cell",
-}  # as `plots.panels` writes them
+}  # as `plots.figure_style` writes them
 # Colours that matplotlib writes, and what stands for them; then what that is on paper and on a dark
 # screen.
 _COLOR_NAMES = {
@@ -60,8 +59,8 @@ _DARK_COLORS = {
 
 
 def page_svg(figure: Figure) -> bytes:
-    """A figure as SVG with letters as text, its colours of paper and ink as variables; the same
-    figure gives the same bytes.
+    """Render a figure as SVG with text as text and colours as variables. The same figure gives the
+    same bytes.
 
     Examples
     --------
@@ -88,8 +87,7 @@ def page_svg(figure: Figure) -> bytes:
 
 
 def _add_dark_image(image: re.Match[str]) -> str:
-    """An image of cells with shares, or of their colour bar, twice: as it is, and with the reversed
-    scale; others once."""
+    """Return an image of shares twice, for light and for dark screens; other images once."""
     head, content, tail = image.groups()
     reversed_content = _reverse_scale(base64.b64decode(content))
     if reversed_content is None:
@@ -101,8 +99,8 @@ def _add_dark_image(image: re.Match[str]) -> str:
 
 
 def _reverse_scale(content: bytes) -> bytes | None:
-    """A PNG whose colours are those of shares, with the scale reversed; grey for no value stays.
-    None for other colours."""
+    """Reverse the colour scale of a PNG of shares; grey for missing values stays. None for other
+    colours."""
     from PIL import Image
 
     from ..plots.map_cells import SHARE_COLORS, color_map
@@ -132,8 +130,7 @@ def _reverse_scale(content: bytes) -> bytes | None:
 
 
 def side_suffixes(sides: Iterable[str]) -> dict[str, str]:
-    """Return the end of the file names of each side's figures: nothing for "all", each other side
-    its own.
+    """Return the file name suffix of each side's figures; "" for "all".
 
     Sides are values of a manifest's column, so they may hold any character.
 

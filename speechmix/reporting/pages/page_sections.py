@@ -1,4 +1,4 @@
-"""Sections of the page of a run: what a section is, and what all of them are made of.
+"""Define what a section of a run page is, and what sections are made of.
 
 In: a `PageContent`, the study with the cards and pictures that several sections share. Out: titled
 parts of the page. A new section is one file with a `PageSection`, and one line in
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PageContent:
-    """What the sections of a page are made of.
+    """Study, cards and pictures that the sections of a page are made of.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class PageContent:
 
 
 class PageParts(Protocol):
-    """Anything that yields titled parts of a page; a `PageSection`, or what has several titles."""
+    """Protocol of anything that returns titled parts of a page, such as `PageSection`."""
 
     def parts(self, content: PageContent) -> list[Part]:
         """Return the parts with their titles; nothing where there is nothing to say."""
@@ -77,7 +77,7 @@ def _is_always_available(content: PageContent) -> bool:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section with one title.
+    """Section of a run page with one title.
 
     Parameters
     ----------

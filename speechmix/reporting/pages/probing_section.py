@@ -21,7 +21,7 @@ from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from ..plots.probe_and_mixing import probe_and_mixing
 from ..plots.probe_curves import probe_figure
 from .html_page import Item
@@ -84,7 +84,7 @@ _REQUIRED_COLUMNS = {
 
 
 def _probing_items(content: PageContent) -> list[Item]:
-    """Figures, a table and sentences of a run's probes."""
+    """Return figures, a table and sentences for each label that was probed."""
     table, answers = (_read_probe_table(content.folder / name) for name in (FILE, ANSWERS_FILE))
     items: list[Item] = []
     stems = distinct_file_names(table["label"])
@@ -139,7 +139,8 @@ def _label_items(
 
 
 def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each stack the deciding position where it was probed, else the target, else what was."""
+    """Select for each stack the deciding position where it was probed, else the target, else the
+    first."""
     order = {"deciding": 0, "target": 1}
     rank = table["position"].map(lambda position: order.get(position, 2))
     best_rank = rank.groupby([table["model"], table["part"], table["stack"]]).transform("min")
@@ -153,15 +154,15 @@ def _main_positions(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _add_cross_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The decoder's rows again for cross-attention, which adds to the same states."""
+    """Repeat the decoder's rows for cross-attention, which adds to the same states."""
     return pd.concat(
         [table, table[table["stack"] == "decoder"].assign(stack="cross")], ignore_index=True
     )
 
 
 def _layer_table(claims: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy in every layer, marked where something is claimed; a row for each model, part, stack
-    and position."""
+    """Tabulate accuracy by layer, with marks for significant layers; a row for each model, part,
+    stack and position."""
     rows = []
     for key, part in claims.groupby(KEYS, sort=False):
         side, model, stack, position, _ = key
@@ -183,7 +184,7 @@ def _layer_table(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def _agreement_items(study: Study, positions: pd.DataFrame) -> list[Item]:
-    """Do mixing and probing agree over layers? A table, where there are layers enough."""
+    """Compare mixing and probing over layers in a table, if there are enough layers."""
     if study.table.empty:
         return []
     mixing = drop_control_clips(study.table).rename(columns={"side": "part"})

@@ -1,5 +1,4 @@
-"""Figures 1, 2 and 4 of the speech paper, and one's own numbers beside them: like with like, and
-said where it is not.
+"""Draw Figures 1, 2 and 4 of Mohebbi et al. 2023 beside the numbers of a run.
 
 In: a table of contributions of one's own. Out: figures by name, and their captions. Contributions
 are drawn on one scale with the published ones, of all tokens of the target as those are; of the
@@ -16,13 +15,13 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
-from ..plots import panels
+from ..plots import figure_style
 from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.cue_tables import describe_target_rows
 from ..plots.published_figures import (
     AS_PUBLISHED_ROWS,
-    published_beside,
+    matching_published_contributions,
     published_probing,
     published_sources,
 )
@@ -51,12 +50,12 @@ _PROBING_CAPTION = (
 )
 
 
-def requested_rows(published: bool | str) -> str:
-    """Which rows of the target an option ``published`` asks for: True is as published.
+def published_target_rows(published: bool | str) -> str:
+    """Return which rows of the target the option ``published`` requests; True means as published.
 
     Examples
     --------
-    >>> requested_rows(True), requested_rows("deciding")
+    >>> published_target_rows(True), published_target_rows("deciding")
     ('target', 'deciding')
     """
     return published if isinstance(published, str) else AS_PUBLISHED_ROWS
@@ -65,7 +64,7 @@ def requested_rows(published: bool | str) -> str:
 def published_figures(
     table: pd.DataFrame, *, target_rows: str = AS_PUBLISHED_ROWS, narrow: bool = False
 ) -> dict[str, Figure]:
-    """Curves and heat maps with the published ones beside, for each side of the cue; and Figure 4.
+    """Draw curves and heat maps beside the published ones, for each side of the cue, and Figure 4.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ def published_figures(
     suffixes = side_suffixes(table["side"].unique())
     for side, part in table.groupby("side", sort=False, observed=True):
         suffix = suffixes[str(side)]
-        if part["contribution"].notna().any() and len(published_beside(part)):
+        if part["contribution"].notna().any() and len(matching_published_contributions(part)):
             figures[f"published_contribution{suffix}"] = cue_figure(
                 part, x="depth", published=True, target_rows=target_rows, narrow=narrow
             )
@@ -90,12 +89,11 @@ def published_figures(
 
 
 def _probing_figure(*, narrow: bool = False) -> Figure:
-    """Published Figure 4: accuracy of a probe over relative depth, encoder and decoder (below each
-    other if narrow)."""
+    """Draw the published Figure 4: probing accuracy over relative depth, encoder and decoder."""
     curves = published_probing()
-    figure = panels.new_figure(*((panels.NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
+    figure = figure_style.new_figure(*((figure_style.NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
     axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
-    colors = dict(zip(curves["model"].unique(), panels.LINE_COLORS, strict=False))
+    colors = dict(zip(curves["model"].unique(), figure_style.LINE_COLORS, strict=False))
     for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
         layer_curves(
             part,
@@ -106,19 +104,19 @@ def _probing_figure(*, narrow: bool = False) -> Figure:
             band="none",
             colors=colors,
         )
-        ax.set_title(f"probe for number, {stack} (published)", size=panels.TITLE_SIZE)
+        ax.set_title(f"probe for number, {stack} (published)", size=figure_style.TITLE_SIZE)
     axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
     handles = [
         Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()
     ]
     handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
     handles += [Line2D([], [], color="0.3", linestyle="--", label="untrained")]
-    panels.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
+    figure_style.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
     return figure
 
 
 def published_caption(name: str, table: pd.DataFrame) -> str:
-    """What a published figure shows."""
+    """Return the caption of a figure with published numbers."""
     if name == "published_probing":
         return _PROBING_CAPTION
     own_rows = describe_target_rows(table) or "the target word"
@@ -131,7 +129,7 @@ def published_caption(name: str, table: pd.DataFrame) -> str:
 
 
 def published_notes(options: Mapping[str, object]) -> list[str]:
-    """How the published numbers are known, and what of one's own is done otherwise.
+    """Say how the published numbers are known, and what differs in this run.
 
     Parameters
     ----------

@@ -11,17 +11,17 @@ from ...evaluation.cue_need import CHANCE, CHANCE_MARGIN, MARGIN, groups_for_equ
 from ...evaluation.statistics.grouped_means import distinct, taken
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, contributing_versions
-from .cue_need_sentences import joint_sentences
+from .check_sections import model_items, time_items
+from .cue_need_sentences import stack_sentences
 from .cue_need_tables import controls_table, format_need_table, need_by_number
 from .html_page import Item
 from .page_sections import PageContent, PageSection
+from .result_sentences import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method, result_sentences
 from .study_clips import clip_table_items
 from .study_results import Study
-from .study_sections import model_items, time_items
 from .study_tables import format_layer_claims
 from .table_format import format_contribution_table
 from .transcription import transcription_notes
-from .wording import CONTRIBUTION_NOTE, LENGTH_NOTE, format_method, result_sentences
 
 _MAX_SKIPPED = 500  # rows of the table of what was left out
 _STACKS_NOTE = (
@@ -95,7 +95,7 @@ _PLAYER_NOTE = (
 
 
 def _claim_items(content: PageContent) -> list[Item]:
-    """What is claimed beside its controls, and the figures of the other sides of the cue."""
+    """Return the table of differences with their controls, and the figures of the other sides."""
     study = content.study
     controls = {"invariant nouns": study.control, "word after the target": study.after_target}
     table = controls_table(study.headline, study.need, controls)
@@ -107,14 +107,14 @@ def _claim_items(content: PageContent) -> list[Item]:
 
 
 def _word_items(content: PageContent) -> list[Item]:
-    """The headline in words."""
+    """Return the headline in sentences."""
     study = content.study
-    sentences = joint_sentences(study.headline, study.need, need_by_number(study.ablations))
+    sentences = stack_sentences(study.headline, study.need, need_by_number(study.ablations))
     return [*sentences, *result_sentences(study.headline), _CONTRIBUTION_CAUTION]
 
 
 def _contribution_items(content: PageContent) -> list[Item]:
-    """The headline as a table, and how to read it."""
+    """Return the headline as a table, and how to read it."""
     study = content.study
     method = format_method(study.ties, study.headline.twins)
     return [
@@ -127,7 +127,7 @@ def _contribution_items(content: PageContent) -> list[Item]:
 
 
 def _layer_items(content: PageContent) -> list[Item]:
-    """Layers of which something is claimed."""
+    """Return the layers with a significant difference."""
     layers = content.study.layers
     if layers is None or not len(claims := format_layer_claims(layers)):
         return []
@@ -150,13 +150,13 @@ def _control_items(content: PageContent) -> list[Item]:
 
 
 def _clip_card_items(content: PageContent) -> list[Item]:
-    """Clips to listen to, but the first, which is open above; closed until a reader opens them."""
+    """Return the cards of all shown clips but the first, which is on the first screen."""
     selection_note = _SHOWN_CLIPS_NOTE if len(content.study.headline) else ""
     return [selection_note + _PLAYER_NOTE, *content.cards[1:]]
 
 
 def _skipped_items(content: PageContent) -> list[Item]:
-    """What was left out, and maps that cannot be read."""
+    """List the skipped items, and the maps that cannot be read."""
     skipped, unreadable_maps = content.run.skipped, content.unreadable_maps
     items: list[Item] = []
     if len(skipped) > _MAX_SKIPPED:
@@ -183,7 +183,7 @@ def _provenance_items(content: PageContent) -> list[Item]:
 
 
 def _unequal_twins_note(study: Study) -> list[str]:
-    """That some untrained twins scored fewer clips than others, if so."""
+    """Say it if some untrained twins scored fewer clips than others."""
     if study.table.empty or "seed" not in study.table:
         return []
     clips = distinct(

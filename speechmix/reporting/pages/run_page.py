@@ -19,6 +19,7 @@ from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
 from ...runs.results.open_run import STOPPED, StoredRun
 from ...runs.results.run_folder import RUNNING
+from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
 from .cue_need_sentences import short_answers
 from .explanation_section import EXPLANATIONS
 from .faithfulness_section import FAITHFULNESS
@@ -38,16 +39,15 @@ from .result_sections import (
     SKIPPED,
     TRANSCRIPTION,
 )
+from .result_sentences import format_count
 from .selection_section import SELECTION, selection_sentence
 from .speech_ablation_section import SPEECH_ABLATION
 from .study_clips import clip_cards
 from .study_figures import FigureSections, draw_need_figures
 from .study_results import Study
-from .study_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
+from .table_export import latex_table, markdown_table
 from .table_format import format_contribution_table
-from .text_tables import latex_table, markdown_table
 from .transcription import error_rate_notes, transcription_warnings
-from .wording import format_count
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
@@ -103,7 +103,7 @@ def report(
     InputError
         If the folder holds no run, or a damaged one; and as `write_page`.
     """
-    study = Study.of(folder, group=group)
+    study = Study.open(folder, group=group)
     description = study.run.description
     return write_page(
         study,
@@ -155,7 +155,7 @@ def write_page(
     InputError
         If a clip that was asked for is not in the run, or the page cannot be written.
     """
-    study = study if isinstance(study, Study) else Study.of(study)
+    study = study if isinstance(study, Study) else Study.open(study)
     folder = study.run.folder
     path = Path(out) if out else folder.page
     if path.is_dir():
@@ -214,8 +214,7 @@ def _write_tables(study: Study) -> None:
 def _first_screen(
     study: Study, notes: Sequence[str], cards: Sequence[ClipCard], need_figures: Sequence[Picture]
 ) -> FirstScreen:
-    """What a reader must know, what the cue contributes and whether it is needed, one figure, one
-    clip to hear."""
+    """Build the first screen: notes, answer, one figure, one clip to hear."""
     run = study.run
     state_notes = [STOPPED] if run.description.get("state") == RUNNING else []
     answer: list[str] = (
@@ -233,11 +232,12 @@ def _first_screen(
 
 
 def _missing_headline_reason(study: Study) -> str:
+    """Say why there is no headline."""
     return _NO_CUE if study.table.empty else _NO_NUMBER
 
 
 def _count_notes(run: StoredRun) -> list[str]:
-    """Clips of the run, and those that were left out before it and in it."""
+    """Count the clips of the run, and those that were skipped before it and in it."""
     clips = run.clips
     doubtful_count = int((clips.doubts != "").sum()) if "doubts" in clips else 0
     pairs = format_count(run.done, "scored (clip, model) pair")

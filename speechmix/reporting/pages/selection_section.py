@@ -1,5 +1,4 @@
-"""How the clips of a run were chosen: from the rows of a corpus to the clips that were scored, with
-counts and reasons.
+"""Say how the clips of a run were chosen from a corpus, with counts and reasons.
 
 In: a `StoredRun` whose page description holds the counts of the selection
 (`french.stage_counts.selection_facts`). Out: a sentence for the first screen and a part of the page;
@@ -17,7 +16,7 @@ import pandas as pd
 from ...runs.results.open_run import StoredRun
 from .html_page import Item
 from .page_sections import PageContent, PageSection
-from .wording import format_count
+from .result_sentences import format_count
 
 _TITLE = "How the clips were chosen"
 _KEPT_OUTCOME = "kept"
@@ -40,8 +39,8 @@ _RATES_NOTE = (
 
 
 def selection_sentence(run: StoredRun) -> str:
-    """From how many rows of the corpus how many clips were left; "" for a run that was not chosen
-    from a corpus."""
+    """Say how many clips of a corpus were chosen; "" for a run that was not chosen from a
+    corpus."""
     steps = _stage_counts(run)
     if ("mine", "clips") not in steps:
         return ""
@@ -57,7 +56,8 @@ def selection_sentence(run: StoredRun) -> str:
 
 
 def _selection_items(content: PageContent) -> list[Item]:
-    """Table of the stages, and error rates of all transcribed clips and of the scored ones."""
+    """Return a table of the stages, and error rates of all transcribed clips and of the scored
+    ones."""
     run = content.run
     steps = _stage_counts(run)
     if not steps:
@@ -74,8 +74,7 @@ def _selection_items(content: PageContent) -> list[Item]:
 
 
 def _error_rates(run: StoredRun) -> pd.DataFrame:
-    """By model: clips and error rates (%) of all that were transcribed and of those that were
-    chosen; empty without either."""
+    """Tabulate by model the error rates (%) of all transcribed clips and of the scored ones."""
     scored_rates = _scored_error_rates(run)
     rows = []
     for model_counts in _selection(run).get("models", ()):
@@ -97,8 +96,8 @@ def _error_rates(run: StoredRun) -> pd.DataFrame:
 
 
 def _scored_error_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
-    """Clips and mean character error rate of each trained model, over the clips that were
-    scored."""
+    """Return the number of scored clips and their mean character error rate for each trained
+    model."""
     if not len(run.transcripts):
         return {}
     rates_by_model = run.transcripts.groupby("model", sort=False)["character_error_rate"]
@@ -110,7 +109,7 @@ def _selection(run: StoredRun) -> Mapping[str, Any]:
 
 
 def _stage_counts(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
-    """Outcomes of each stage with their counts, in the order of the stages."""
+    """Return the outcomes of each stage with their counts, in the order of the stages."""
     steps: dict[tuple[str, str], dict[str, int]] = {}
     for stage, unit, outcome, count in _selection(run).get("stages", ()):
         if (stage, unit) in _STEP_NAMES:
@@ -130,7 +129,7 @@ def _stage_row(unit: str, result: str, outcomes: Mapping[str, int]) -> dict[str,
 
 
 def _list_reasons(dropped: Mapping[str, int], max_reasons: int = 8) -> str:
-    """Reasons with their counts, the most frequent first."""
+    """List reasons with their counts, the most frequent first."""
     sorted_reasons: Sequence[tuple[str, int]] = sorted(dropped.items(), key=lambda item: -item[1])
     other_count = sum(count for _, count in sorted_reasons[max_reasons:])
     return "; ".join(

@@ -51,7 +51,7 @@ _TEXT_COLUMNS = ("side", "model", *PARTS, *WAY, "unit", "claim")
 
 
 def _speech_ablation_items(content: PageContent) -> list[Item]:
-    """Means over all clips, the figure, and the table by template and number."""
+    """Return means over all clips, the figure, and the table by template and number."""
     means = _read_ablation_means(content.folder / MEANS)
     figures = [
         [
@@ -96,7 +96,7 @@ def _read_ablation_means(path: Path) -> pd.DataFrame:
 
 
 def _format_means(means: pd.DataFrame) -> pd.DataFrame:
-    """Means as people read them."""
+    """Format the table of means for readers."""
     formatted = means.drop(columns=["aggregation"]).rename(
         columns={"silenced": "without", "fill": "filled with"}
     )

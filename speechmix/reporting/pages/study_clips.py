@@ -1,5 +1,5 @@
-"""The clips of a study on its page: a table to sort, and cards to listen to of those that show
-most, least and the middle.
+"""Show the clips of a study on its page: a table to sort, and cards of the clips with the largest,
+median and smallest value.
 
 In: a `Study`. Which clips are shown is decided by trained - random contribution by Value Zeroing,
 at the model, stack and layer where the headline's difference is largest, for each side of the cue.
@@ -20,7 +20,7 @@ from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import Maps, clip_row, maps_of_clip, read_stored_clip
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card
 from .html_page import SortableTable
 from .map_encoding import model_label
@@ -50,7 +50,7 @@ _SHOWN_COLUMNS = (
 
 
 def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | SortableTable]:
-    """What the page shows of all clips: how to read it, and one table to sort."""
+    """Return a table of all clips that can be sorted, and how to read it."""
     notes = []
     table = visible_columns(study.run.clips)
     if study.main_rows:
@@ -82,14 +82,15 @@ def clip_table_items(study: Study, cards: Sequence[ClipCard]) -> list[str | Sort
 
 
 def visible_columns(clips: pd.DataFrame) -> pd.DataFrame:
-    """Columns of a run's clip table that a reader wants, without those that are empty."""
+    """Select the columns of a clip table that are not empty."""
     return clips[
         [name for name in _SHOWN_COLUMNS if name in clips and (clips[name].astype(str) != "").any()]
     ].copy()
 
 
 def choose_shown_clips(study: Study, chosen_clips: Sequence[str]) -> dict[str, str]:
-    """Clips to show and why: most, median and least of each main row, then those asked for.
+    """Choose the clips to show, with the reason: largest, median and smallest value of each main
+    row, then requested clips.
 
     Without contributions the first, the middle and the last clip of the table.
 
@@ -122,7 +123,7 @@ def clip_cards(
     clips: Sequence[Clip] = (),
     unreadable_maps: list[str] | None = None,
 ) -> list[ClipCard]:
-    """Cards of the clips that are shown.
+    """Build the cards of the clips that are shown.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ def find_audible_clip(
     clip_in_memory: Clip | None,
     audio: str | PathLike[str] | None,
 ) -> Clip | None:
-    """A clip of a run with its sound, if that is to be found and can be read."""
+    """Read a clip of a run with its audio; None if the audio is missing or unreadable."""
     try:
         clip = clip_in_memory or read_stored_clip(run, name, maps, audio=audio)
         if clip is not None:
@@ -182,14 +183,13 @@ def find_audible_clip(
 
 
 def _clip_side(study: Study, row: Mapping[str, Any]) -> str | None:
-    """The main row that a clip belongs to, by its side of the cue; else the first, and None without
-    one."""
+    """Return the side of the cue whose main row a clip belongs to; None without main rows."""
     side = str(row.get("side") or "all")
     return side if side in study.main_rows else next(iter(study.main_rows), None)
 
 
 def _initial_view(study: Study, side: str | None) -> dict[str, object]:
-    """What a card shows first: where the headline's difference is largest."""
+    """Return what a card shows first: where the headline's difference is largest."""
     if side is None:
         return {"layer": None, "measure": measure_label("value_zeroing")}
     row, layer = study.main_rows[side], study.clip_values[side].attrs["layer"]
@@ -203,7 +203,7 @@ def _initial_view(study: Study, side: str | None) -> dict[str, object]:
 
 
 def _comparison_place(study: Study, side: str) -> str:
-    """Stack, rows and layer that a side's clips are compared at."""
+    """Name the stack, rows and layer at which the clips of a side are compared."""
     row = study.main_rows[side]
     is_compared = (study.table["stack"] == row["stack"]) & (study.table["model"] == row["model"])
     row_kinds = study.table["rows"][is_compared].unique() if "rows" in study.table else ()
@@ -214,6 +214,7 @@ def _comparison_place(study: Study, side: str) -> str:
 
 
 def _clip_summary(study: Study, side: str | None, row: Mapping[str, Any]) -> str:
+    """Summarise a clip in one line: duration, cue, target, contributions, doubts."""
     summary = [f"{float(row['seconds']):.2f} s"]
     if row.get("cue") and row.get("target"):
         summary.append(f"cue “{row['cue']}”, target “{row['target']}”")

@@ -1,4 +1,4 @@
-"""The figures of the page of a run: which are drawn for which table, their captions and files.
+"""Draw and write the figures of a run page, with captions and files (PNG, PDF).
 
 In: a `Study`, or its table. Out: figures by name, and their files (PNG, PDF) with captions as parts
 of the page.
@@ -18,15 +18,15 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots import panels
-from ..plots.cell_panels import difference_cells, mean_cells
+from ..plots import figure_style
+from ..plots.cell_panels import compute_difference_cells, compute_mean_cells
 from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
 from ..plots.cue_heat_maps import draw_cell_panels
 from ..plots.cue_tables import ordered_values, select_cue_rows
 from ..plots.curve_tables import unit_means
 from ..plots.distributions import compute_spreads, draw_spreads
-from ..plots.need_figure import draw_need, need_panels
+from ..plots.need_figure import compute_need_panels, draw_need
 from ..plots.published_figures import AS_PUBLISHED_ROWS
 from . import published_section as published_part
 from .cue_need_tables import drops_by_layer
@@ -94,8 +94,7 @@ _NEED_CAPTION = (
 def _figure_functions(
     table: pd.DataFrame, layers: pd.DataFrame | None
 ) -> dict[tuple[str, str], DrawFunction]:
-    """Curves, heat map, difference, distribution and panels by template, number and cue: by side of
-    the cue and figure.
+    """Return a function that draws each figure, by side of the cue and name of the figure.
 
     What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
 
@@ -152,24 +151,24 @@ def _all_clip_figures(
     )
     drawings: dict[str, DrawFunction] = {
         "cue_contribution": partial(draw_cue_figure, curves, x=axis),
-        "cue_heat_map": partial(draw_cell_panels, mean_cells(rows, means)),
+        "cue_heat_map": partial(draw_cell_panels, compute_mean_cells(rows, means)),
     }
     if {"trained", "random"} <= set(part["init"].unique()):
         drawings["cue_difference"] = partial(
-            draw_cell_panels, difference_cells(rows, means, claims=claimed)
+            draw_cell_panels, compute_difference_cells(rows, means, claims=claimed)
         )
     return {**drawings, "cue_distribution": partial(draw_spreads, compute_spreads(rows, means))}
 
 
 def _claimed_rows(layers: pd.DataFrame | None, side: Hashable) -> pd.DataFrame | None:
-    """Rows of a side of which something is claimed."""
+    """Select the significant rows of a side."""
     if layers is None or "claim" not in layers:
         return None
     return layers[(layers.side == side) & (layers.claim != "")]
 
 
 class FigureSections:
-    """The figures of the page, a part for each side of the cue, and the published ones beside."""
+    """Sections with the figures of each side of the cue, and with the published ones beside."""
 
     def parts(self, content: PageContent) -> list[Part]:
         """Draw the figures, write them into the run's folder, and return them with captions."""
@@ -177,7 +176,7 @@ class FigureSections:
 
 
 def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
-    """A part for each side, and one with the published figures if they are to be drawn."""
+    """Return a part with figures for each side, and one with the published figures if requested."""
     parts: dict[str, list[Item]] = {}
     drawings = _figure_functions(study.table, study.layers)
     suffixes = side_suffixes(side for side, _ in drawings)
@@ -194,13 +193,13 @@ def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
         parts.setdefault(title, []).append(picture)
     if published and parts:
         parts[published_part.PUBLISHED_TITLE] = _published_items(
-            study, published_part.requested_rows(published)
+            study, published_part.published_target_rows(published)
         )
     return list(parts.items())
 
 
 def _published_items(study: Study, target_rows: str) -> list[Item]:
-    """The published figures with one's own numbers beside, and how they are known."""
+    """Draw the published figures beside the run's numbers, and say how they are known."""
     table = study.table_as_published if target_rows == AS_PUBLISHED_ROWS else study.table
     table = drop_control_clips(table[table["contribution"].notna()])
     first_note, *other_notes = published_part.published_notes(
@@ -224,8 +223,8 @@ def _published_items(study: Study, target_rows: str) -> list[Item]:
 
 
 def draw_need_figures(study: Study) -> list[Picture]:
-    """Contribution above need, a figure for each side; contribution alone where nothing was ablated
-    layer by layer."""
+    """Draw contribution above need, a figure for each side; contribution alone without ablation by
+    layer."""
     if study.layers is None:
         return []
     drops_of_layers = drops_by_layer(study.ablations)
@@ -242,7 +241,7 @@ def draw_need_figures(study: Study) -> list[Picture]:
             [name for name in _DRAWN_COLUMNS if name in table],
             is_drawn & (table["side"] == side),
         )
-        panels_of_side = need_panels(part, side_drops, measure=measure)
+        panels_of_side = compute_need_panels(part, side_drops, measure=measure)
         figure, narrow_figure = (
             draw_need(panels_of_side, narrow=narrow) for narrow in (False, True)
         )
@@ -256,12 +255,11 @@ def draw_need_figures(study: Study) -> list[Picture]:
 def write_page_figure(
     study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None
 ) -> Picture:
-    """A figure as PNG and PDF beside the page, and as a picture for it, with one for small
-    screens."""
+    """Write a figure as PNG and PDF beside the page; return it as a picture, with a narrow form."""
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
-        unfinished.write_bytes(panels.png_bytes(figure))
+        unfinished.write_bytes(figure_style.png_bytes(figure))
     figure.set_layout_engine("none")  # laid out by now
-    panels.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
+    figure_style.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 
@@ -278,7 +276,7 @@ def _figure_caption(name: str, table: pd.DataFrame) -> str:
 
 
 def _strips_note(table: pd.DataFrame) -> str:
-    """What the strips below curves are, where there are some."""
+    """Explain the strips below curves, where there are some."""
     return (
         _STRIPS_NOTE
         if "mixing_strength" in table and table["mixing_strength"].notna().any()
@@ -287,7 +285,7 @@ def _strips_note(table: pd.DataFrame) -> str:
 
 
 def _max_depth_count(table: pd.DataFrame) -> int:
-    """How many different depths the models have in the same stack: more than one, and layers do not
+    """Count the different depths of the models in a stack; if more than one, layers do not
     compare."""
     last_layers = (
         table.groupby(["stack", "model"], observed=True)

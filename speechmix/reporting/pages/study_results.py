@@ -1,4 +1,4 @@
-"""A study: a finished run asked for its trained models against their untrained twins, read once and
+"""Open a finished run as a study: trained models against their untrained twins, each number
 computed once.
 
 In: a run's folder (`runs.results.open_run.open_run`), and what makes its clips groups. Out: a `Study`, a
@@ -19,7 +19,7 @@ from ...evaluation.statistics.grouped_means import TableRow, taken
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
 from ..plots.published_figures import AS_PUBLISHED_ROWS
-from .clip_groups import grouped_clips
+from .clip_groups import add_clip_groups
 from .cue_need_tables import need_table, trained_ablations
 from .study_tables import (
     ablation_table,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A finished run and what it says of its cues; each number is computed when it is first asked
-    for, and once.
+    """A finished run with the statistics of its cues; each number is computed when it is first
+    used.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Study:
     group: str | None = None
 
     @classmethod
-    def of(cls, run: str | PathLike[str] | Run | StoredRun, *, group: str | None = None) -> Study:
+    def open(cls, run: str | PathLike[str] | Run | StoredRun, *, group: str | None = None) -> Study:
         """Open a run's folder as a study.
 
         Raises
@@ -66,7 +66,7 @@ class Study:
     @cached_property
     def clips(self) -> pd.DataFrame:
         """Table of the clips, with their group."""
-        return grouped_clips(self.run.clips, group=self.group)
+        return add_clip_groups(self.run.clips, group=self.group)
 
     @property
     def ties(self) -> str:

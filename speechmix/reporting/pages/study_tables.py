@@ -1,5 +1,4 @@
-"""The numbers of a study: which rows it looks at, contribution by stack and by layer, ablation, one
-row per clip.
+"""Compute the tables of a study: contribution by stack and layer, ablation, one row per clip.
 
 In: tables of a finished run. Out: tables in percent. Fixed before looking: what is compared is a
 trained model with its untrained twins, over groups of clips that belong together
@@ -54,15 +53,14 @@ _CLIP_COLUMNS = (
 def study_table(
     contributions: pd.DataFrame, clips: pd.DataFrame, *, target_rows: str = DECIDING
 ) -> pd.DataFrame:
-    """Cue contributions of the rows that a study looks at, with side, group and whatever parts the
-    clips.
+    """Select the cue contributions that a study uses; add side, group and columns of the manifest.
 
     Parameters
     ----------
     contributions : DataFrame
         Of a run.
     clips : DataFrame
-        From `grouped_clips`.
+        From `add_clip_groups`.
     target_rows : {"deciding", "target"}
         Of decoder and cross maps: the row that decides between target and foil, where it is known;
         or all of the target's.
@@ -80,8 +78,7 @@ def study_table(
 
 
 def _merge_clip_columns(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clips that are in both tables, with the clips' columns; categories where the table
-    has categories."""
+    """Add the columns of the clip table to contributions; categories stay categories."""
     columns = [name for name in table if name not in ("side", "control")]
     if not isinstance(table["clip"].dtype, pd.CategoricalDtype):
         return table[columns].merge(clips, on="clip")
@@ -95,13 +92,13 @@ def _merge_clip_columns(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFram
 
 
 def drop_control_clips(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of clips about whose target the cue decides something."""
+    """Drop the control clips, in which the cue does not decide the target."""
     return table[table.control != "yes"]
 
 
 def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Contribution in %, trained beside untrained, of each layer and of each whole stack (layer
-    `WHOLE_STACK`).
+    """Compare trained and untrained models in each layer and each whole stack (layer
+    `WHOLE_STACK`), in %.
 
     Parameters
     ----------
@@ -126,8 +123,7 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sort_cells(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows in an order that does not depend on that of clips: sides, models as they come, stacks,
-    Value Zeroing first."""
+    """Sort rows independently of the order of clips: sides, models, stacks, Value Zeroing first."""
     ranks = pd.DataFrame(
         {
             "side": cells["side"].astype(str),
@@ -146,13 +142,13 @@ def _object_types(table: pd.DataFrame) -> dict[Hashable, type]:
 
 
 def layer_rows(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows of single layers."""
+    """Select the rows of single layers."""
     return cells[cells["layer"] != WHOLE_STACK].reset_index(drop=True)
 
 
 def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rows of whole stacks; more_in and less_in say of which of their layers a difference is
-    claimed, as ranges."""
+    """Select the rows of whole stacks; more_in and less_in list their significant layers as
+    ranges."""
     stacks = cells[cells["layer"] == WHOLE_STACK].drop(columns="layer").reset_index(drop=True)
     layers = layer_rows(cells)
     for name, claim in (("more_in", "more"), ("less_in", "less")):
@@ -167,8 +163,7 @@ def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def percent_table(table: pd.DataFrame) -> pd.DataFrame:
-    """What the statistics need, without the control's clips; copies of a clip under its first
-    name."""
+    """Convert contributions to %, without control clips; copies of a clip get its first name."""
     names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
     percent = taken(table, [name for name in names if name in table], table["control"] != "yes")
     for name in ("contribution", *BASELINES):
@@ -180,7 +175,7 @@ def percent_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
-    """Layers of which it is claimed that trained and untrained differ, in words."""
+    """List the layers in which trained and untrained models differ significantly."""
     if "claim" not in statistics:
         return pd.DataFrame()
     rows = []
@@ -194,7 +189,7 @@ def format_layer_claims(statistics: pd.DataFrame) -> pd.DataFrame:
 
 
 def _format_ranges(layers: Iterable[int]) -> str:
-    """Layers as ranges: "0, 3 to 5"; "none" if there is none."""
+    """Format layers as ranges: "0, 3 to 5"; "none" if there is none."""
     ranges: list[list[int]] = []
     for layer in sorted(set(map(int, layers))):
         if ranges and ranges[-1][-1] == layer - 1:
@@ -205,7 +200,7 @@ def _format_ranges(layers: Iterable[int]) -> str:
 
 
 def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
-    """For each side the row whose clips are looked at: Value Zeroing if there, with the largest
+    """Choose for each side the row whose clips are shown: Value Zeroing if there, with the largest
     difference."""
     if headline.empty:
         return headline
@@ -222,8 +217,7 @@ def main_rows(headline: pd.DataFrame) -> pd.DataFrame:
 
 
 def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
-    """Contribution of each clip in one stack of `stack_rows`, in %, over the whole stack: trained,
-    random, difference.
+    """Compute the contribution of each clip in one stack, in %: trained, random, difference.
 
     `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one
     with the largest difference.
@@ -253,8 +247,8 @@ def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
 
 
 def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of layers that move the target in the trained model; all where none does, or where
-    strengths are not known."""
+    """Select the rows of layers that move the target in the trained model; all rows if there is
+    none."""
     if STRENGTH not in table:
         return table
     strength = table[table["init"] == "trained"].groupby("layer")[STRENGTH].mean()
@@ -263,8 +257,7 @@ def _moving_layers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation_table(run: StoredRun, *, by: str | None = None) -> pd.DataFrame:
-    """Share of clips (%) in which the target's own spelling wins, by what was ablated, and how many
-    clips that is.
+    """Compute the share of clips (%) whose target spelling wins, by what was ablated.
 
     Parameters
     ----------

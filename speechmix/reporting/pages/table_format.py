@@ -1,4 +1,4 @@
-"""Tables of a study as people read them: rounded, an interval in one column, headings in words."""
+"""Format the tables of a study: rounded, an interval in one column, headings in words."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ _ROUNDED_COLUMNS = (
 
 
 def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table as people read it: rounded, an interval in one column, no column that says
-    nothing."""
+    """Format a table for readers: rounded, an interval in one column, no empty column."""
     table = drop_single_side(table).copy()
     if "positive" in table:
         table["positive"] *= 100
@@ -65,7 +64,7 @@ def format_contribution_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def format_strength(value: float) -> str:
-    """A mixing strength in percent, with as many digits as tell it from nothing.
+    """Format a mixing strength in percent, with as many digits as tell it from zero.
 
     Examples
     --------
@@ -80,7 +79,7 @@ def format_strength(value: float) -> str:
 
 
 def format_interval(low: float, high: float, *, share: bool = False) -> str:
-    """An interval in words; of a share, which lies between 0 and 100 %, the part that can be.
+    """Format an interval in words; a share is cut to 0 to 100 %.
 
     Examples
     --------
@@ -94,7 +93,7 @@ def format_interval(low: float, high: float, *, share: bool = False) -> str:
 
 
 def format_p(p: float) -> str:
-    """Return a p value as a table shows it, with three digits.
+    """Format a p value with three digits.
 
     Examples
     --------
@@ -105,4 +104,5 @@ def format_p(p: float) -> str:
 
 
 def drop_single_side(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop the column "side" where it is "all" in every row."""
     return table.drop(columns="side") if "side" in table and set(table.side) == {"all"} else table

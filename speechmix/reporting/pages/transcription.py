@@ -1,5 +1,4 @@
-"""What was said and what the models wrote: warnings for the first screen, and both texts of a clip
-with their differences.
+"""Compare what was said with what models wrote: warnings, and texts with their differences marked.
 
 In: the transcripts of a run. Out: sentences, and texts in pieces that say whether they differ.
 """
@@ -13,8 +12,8 @@ import pandas as pd
 
 from ...inputs.words.transcript_accuracy import TRANSCRIBES, normalize_transcript
 from ...runs.results.open_run import StoredRun
-from ..plots.panels import model_name
-from .wording import format_count
+from ..plots.figure_style import model_name
+from .result_sentences import format_count
 
 _TRANSCRIPTION_WARNING = (
     "{model} does not transcribe {which}: its character error rate is {rate:.0f} %. Its maps show "
@@ -28,7 +27,7 @@ Piece = tuple[str, bool]  # text, and whether the other text has it differently
 
 @dataclass(frozen=True)
 class ModelTranscript:
-    """What one model wrote about a clip, beside what was said.
+    """What one model wrote about a clip, beside the reference text.
 
     Parameters
     ----------
@@ -48,8 +47,8 @@ class ModelTranscript:
 
 
 def mark_differences(reference: str, transcript: str) -> tuple[list[Piece], list[Piece]]:
-    """Split two texts into pieces that are the same in both, and pieces that differ; case and
-    punctuation do not count.
+    """Split two texts into pieces that agree and pieces that differ; case and punctuation do not
+    count.
 
     Examples
     --------
@@ -75,7 +74,7 @@ def mark_differences(reference: str, transcript: str) -> tuple[list[Piece], list
 
 
 def model_transcripts(run: StoredRun, clip: str) -> list[ModelTranscript]:
-    """What each trained model wrote about a clip; nothing where the run has no transcripts."""
+    """Return the transcript of a clip by each trained model; empty if the run has none."""
     table = run.transcripts
     if not len(table) or not {"text", "transcript"} <= set(table):
         return []
@@ -90,7 +89,7 @@ def model_transcripts(run: StoredRun, clip: str) -> list[ModelTranscript]:
 
 
 def transcription_warnings(run: StoredRun) -> list[str]:
-    """One sentence or two for each trained model that does not transcribe the clips of the run."""
+    """Warn of each trained model that does not transcribe the clips of the run."""
     warnings = []
     for model, rates in _error_rates_by_model(run):
         if rates.mean() > TRANSCRIBES:
@@ -102,8 +101,8 @@ def transcription_warnings(run: StoredRun) -> list[str]:
 
 
 def error_rate_notes(run: StoredRun) -> list[str]:
-    """Error rate of each trained model: of the scored clips, and of all transcribed clips where
-    that is known."""
+    """Give the character error rate of each trained model, of scored clips and of all transcribed
+    clips."""
     notes = []
     for model, rates in _error_rates_by_model(run):
         note = (
@@ -120,20 +119,19 @@ def error_rate_notes(run: StoredRun) -> list[str]:
 
 
 def transcription_notes(run: StoredRun) -> list[str]:
-    """Error rates of all trained models, and a warning about each that does not transcribe the
-    clips."""
+    """Return the error rates of all trained models, and warnings."""
     return [*error_rate_notes(run), *transcription_warnings(run)]
 
 
 def _error_rates_by_model(run: StoredRun) -> list[tuple[str, pd.Series]]:
-    """Character error rates of each trained model."""
+    """Return the character error rates of each trained model."""
     grouped = run.transcripts.groupby("model", sort=False) if len(run.transcripts) else ()
     return [(str(model), rows.character_error_rate) for model, rows in grouped]
 
 
 def _corpus_error_rate(run: StoredRun, model: str) -> tuple[int, float] | None:
-    """Clips and mean character error rate of a model over all that were transcribed; None where
-    that is not known."""
+    """Return the number of transcribed clips and their mean character error rate; None if
+    unknown."""
     models = (run.description.get("selection") or {}).get("models", ())
     model_counts = next(
         (model_counts for model_counts in models if model_counts["model"] == model), None

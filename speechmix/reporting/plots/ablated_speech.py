@@ -1,4 +1,4 @@
-"""What the target loses without a word, drawn: points with intervals, by template and number, over
+"""Draw what the target loses without a word: points with intervals, by template and number, over
 untrained models.
 
 In: means of an ablation of speech (`evaluation.ablated_speech`). Out: a Figure. A line of panels
@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from . import panels
-from .panels import LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE, ShownFigure
+from . import figure_style
+from .figure_style import LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE, ShownFigure
 
 _ALL, _MAX_SERIES, _TWIN_COLOR = "all", 8, "0.82"
 _MARKERS = "osD^vP"
@@ -77,7 +77,7 @@ def speech_ablation_figure(
     ]
     manipulations = _list_manipulations(rows)
     width = (
-        panels.NARROW_WIDTH
+        figure_style.NARROW_WIDTH
         if narrow
         else max(0.5 * len(manipulations) * len(ablated_words) + 1.2, 5.0)
     )
@@ -86,7 +86,7 @@ def speech_ablation_figure(
         if narrow
         else (len(models_and_sides), len(ablated_words))
     )
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         width, (1.7 if narrow else 1.9) * grid_shape[0] + (1.6 if narrow else 1.1)
     )
     axes = figure.subplots(*grid_shape, squeeze=False, sharey=True).reshape(
@@ -96,7 +96,7 @@ def speech_ablation_figure(
     for line_index, (line_axes, (model, side)) in enumerate(
         zip(axes, models_and_sides, strict=True)
     ):
-        name = f"{panels.model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
+        name = f"{figure_style.model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
         for ax, word in zip(line_axes, ablated_words, strict=True):
             is_in_panel = (
                 (rows["model"] == model) & (rows["side"] == side) & (rows["silenced"] == word)
@@ -117,15 +117,16 @@ def speech_ablation_figure(
     figure.supylabel(unit, size=LABEL_SIZE)
     title = f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}"
     figure.suptitle(
-        panels.wrap_text(title, panels.NARROW_WIDTH) if narrow else title, size=TITLE_SIZE
+        figure_style.wrap_text(title, figure_style.NARROW_WIDTH) if narrow else title,
+        size=TITLE_SIZE,
     )
     _add_ablation_legend(figure, styles, rows, columns=2 if narrow else 4)
     return figure
 
 
 def _add_series(rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
-    """All clips, and parts of them: by template and number together; by number alone if those are
-    too many to draw."""
+    """Add a column "series": all clips, and parts by template and number, or by number alone if
+    there are too many."""
     is_all_clips = (rows[parts] == _ALL).all(axis=1) if parts else pd.Series(True, index=rows.index)
     is_finest_part = (rows[parts] != _ALL).all(axis=1) if parts else ~is_all_clips
     if len(rows.loc[is_finest_part, parts].drop_duplicates()) > _MAX_SERIES:
@@ -142,7 +143,7 @@ def _add_series(rows: pd.DataFrame, parts: list[str]) -> pd.DataFrame:
 
 
 def _list_manipulations(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """What was done, as (condition, fill), in the order of the table."""
+    """List the manipulations as (condition, fill), in the order of the table."""
     condition_order = {name: index for index, name in enumerate(("sound", "tokens", "both"))}
     manipulations = list(
         rows[["condition", "fill"]].drop_duplicates().itertuples(index=False, name=None)
@@ -151,7 +152,7 @@ def _list_manipulations(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _series_styles(series: list[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each series; all clips are black."""
+    """Return the colour and marker of each series; all clips are black."""
     part_names = [name for name in series if name != _ALL]
     styles = {_ALL: (LINE_COLORS[0], "o")} if _ALL in series else {}
     return styles | {
@@ -235,6 +236,6 @@ def _add_ablation_legend(
         handles.append(
             Patch(color=_TWIN_COLOR, label="from the lowest to the highest untrained twin")
         )
-    panels.add_legend(
+    figure_style.add_legend(
         figure, handles, columns=min(len(handles), columns), loc="outside lower center"
     )

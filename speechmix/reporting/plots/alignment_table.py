@@ -1,4 +1,5 @@
-"""Cue alignment as a table: layers downwards, measures to the right, each cell with its number.
+"""Draw cue alignment as a table: layers downwards, measures to the right, each cell with its
+number.
 
 In: the means of `speechmix.evaluation.cue_alignment.mean_alignment`. Out: a Figure with a panel for
 each model, its fine-tuned copy and its random twin beside it, and both halves of the published
@@ -22,8 +23,8 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import map_cells, panels
-from .panels import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+from . import figure_style, map_cells
+from .figure_style import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
 
 COLUMNS = ("model", "init", "measure", "layer", "metric", "mean", "items")
 
@@ -165,7 +166,7 @@ def alignment_text(means: pd.DataFrame, *, metric: str = "dot_product") -> str:
 
 
 def _measure_order(table: pd.DataFrame) -> list[str]:
-    """Measures in the order of the published table, then any other in the order they come in."""
+    """Order measures as in the published table, then any others as they come."""
     present = list(dict.fromkeys(table["measure"]))
     published = list(dict.fromkeys(published_alignment()["measure"]))
     return [name for name in published if name in present] + [
@@ -175,6 +176,8 @@ def _measure_order(table: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class _AlignmentTable:
+    """One table of the figure."""
+
     title: str
     layers: list[int]
     measures: list[str]
@@ -202,7 +205,7 @@ def _make_table(part: pd.DataFrame, measure_order: Sequence[str]) -> _AlignmentT
     if "accuracy" in part and part["accuracy"].notna().any():
         count_text += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
     return _AlignmentTable(
-        f"{panels.model_name(model)}, {init}\n{count_text}",
+        f"{figure_style.model_name(model)}, {init}\n{count_text}",
         [int(n) for n in pivot.index],
         measures,
         values,
@@ -226,8 +229,7 @@ def _source_text(published: pd.DataFrame) -> str:
 
 
 def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str]) -> Figure:
-    """Lines of tables under each other, cells of one size, columns of the figure as wide as their
-    widest table."""
+    """Draw lines of tables with cells of one size."""
     row_counts = [max(_MIN_ROWS, *(len(table.layers) for table in line)) for line in lines]
     columns = [[line[i] for line in lines if i < len(line)] for i in range(max(map(len, lines)))]
     # A title may be wider than a table of few measures.
@@ -246,7 +248,7 @@ def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str
     )
     header_height += 0.14 * max(t.title.count("\n") for t in tables)
     cells_height = _CELL_HEIGHT * sum(row_counts)
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         figure_width, cells_height + (header_height + 0.5) * len(lines) + 0.14 * len(note_lines)
     )
     grid = figure.subplots(
@@ -272,8 +274,7 @@ def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str
 def _draw_table(
     ax: Axes, table: _AlignmentTable, room: tuple[float, float], limits: tuple[float, float]
 ) -> ScalarMappable:
-    """Cells with the number in each, dark on light and light on dark; `room` is rows and columns,
-    so that all are alike."""
+    """Draw cells with their numbers; `room` is rows and columns, so that all tables are alike."""
     cells = map_cells.draw_cells(ax, table.values, limits=limits)
     ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))
     for (i, j), value in np.ndenumerate(np.ma.filled(table.values, np.nan)):
@@ -308,5 +309,5 @@ def _column_label(measure: str) -> str:
 
 
 def _format_number(value: float, digits: int = 2) -> str:
-    """Number as the published table writes it, without the zero before the point."""
+    """Format a number as the published table does, without the zero before the point."""
     return f"{value:.{digits}f}".removeprefix("0") if value >= 0 else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""Numbers in cells, computed: mean contributions, or differences of two conditions.
+"""Compute the numbers of a heat map: mean contributions, or differences of two conditions.
 
 In: rows of `select_cue_rows` and their `unit_means`. Out: `CellPanels`, which
 `cue_heat_maps` draws.
@@ -14,9 +14,9 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import object_labels
-from . import map_cells, panels
+from . import figure_style, map_cells
 from .cue_tables import clip_count_text, ordered_values, target_rows_title
-from .panels import CUE_LABEL
+from .figure_style import CUE_LABEL
 
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 PanelKey = tuple[str, str, str]  # model, stack, init
@@ -25,8 +25,7 @@ _Cell = tuple[str, str, int, str]  # model, stack, layer, measure
 
 @dataclass(frozen=True)
 class CellPanels:
-    """What a figure of numbers in cells draws, computed: numbers by (model, stack, init), and how
-    they are said."""
+    """Computed panels of a heat map: numbers by (model, stack, init), with limits and labels."""
 
     grids: Mapping[PanelKey, Grid]
     inits_by_stack: Mapping[str, Sequence[str]]  # inits by stack
@@ -38,7 +37,7 @@ class CellPanels:
     bold: Collection[_Cell] = frozenset()
 
 
-def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
+def compute_mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
     """Compute what `cue_heat_map` draws, of `select_cue_rows` rows and their `unit_means`."""
     measures = ordered_values(rows, "measure")
     grids: dict[PanelKey, Grid] = {}
@@ -61,7 +60,7 @@ def mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
     return CellPanels(grids, inits_by_stack, measures, limits, title)
 
 
-def difference_cells(
+def compute_difference_cells(
     rows: pd.DataFrame,
     means: pd.DataFrame,
     *,
@@ -98,7 +97,7 @@ def difference_cells(
     for _, stack, init in grids:
         inits_by_stack.setdefault(stack, [])
         inits_by_stack[stack] += [init] if init not in inits_by_stack[stack] else []
-    condition_names = [panels.model_name(name) for name in (first, second)]
+    condition_names = [figure_style.model_name(name) for name in (first, second)]
     return CellPanels(
         grids,
         inits_by_stack,
@@ -116,7 +115,7 @@ def _ordered_inits(column: pd.Series) -> list[str]:
 
 
 def _matches_name(column: pd.Series, name: str) -> pd.Series:
-    """Where a column has what is called so: a number, say, by its digits."""
+    """Tell which values of a column have this name, where values may be numbers."""
     return column.isin([value for value in column.unique() if str(value) == name])
 
 
@@ -129,13 +128,13 @@ def _pivot_by_layer(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame
 
 
 def mean_grid(part: pd.DataFrame, measures: Sequence[str]) -> Grid:
-    """Layers, and the mean over units as [layers, measures]."""
+    """Return the layers, and the mean over units as [layers, measures]."""
     pivot = _pivot_by_layer(part, measures)
     return [int(layer) for layer in pivot.index], np.ma.masked_invalid(pivot.to_numpy(dtype=float))
 
 
 def _claimed_cells(claims: pd.DataFrame | None) -> set[_Cell]:
-    """(model, stack, layer, measure) of which a difference is claimed."""
+    """List the cells (model, stack, layer, measure) with a significant difference."""
     if claims is None or "claim" not in claims:
         return set()
     return set(

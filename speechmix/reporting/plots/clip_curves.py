@@ -1,5 +1,5 @@
-"""The cue's contribution over layers in one clip: a panel for each stack, a line for each measure,
-thin ones for twins.
+"""Draw the cue's contribution over layers in one clip: a panel for each stack, a line for each
+measure.
 
 In: a `Clip` and its maps. Out: curves by (measure, stack) and the rows they are of; or drawing in a
 part of a figure.
@@ -18,8 +18,8 @@ from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, rows_ask
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from . import panels
-from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
+from . import figure_style
+from .figure_style import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
 
 MeasureAndStack = tuple[str, str]  # measure, stack
 
@@ -27,8 +27,7 @@ MeasureAndStack = tuple[str, str]  # measure, stack
 def clip_curve_table(
     clip: Clip, maps: Mapping[MeasureAndStack, MixingMap]
 ) -> tuple[dict[MeasureAndStack, np.ndarray], dict[str, str]]:
-    """Cue contribution of every map that holds both words (one of prepared inputs, or of other
-    rows, does not); its rows."""
+    """Compute the cue contribution of every map that holds both words, and name its rows."""
     contributions: dict[MeasureAndStack, np.ndarray] = {}
     row_names: dict[str, str] = {}
     if clip.cue is not None and clip.target is not None:
@@ -51,8 +50,8 @@ def draw_clip_curves(
     twin_contributions: Sequence[Mapping[MeasureAndStack, np.ndarray]],
     row_names: Mapping[str, str],
 ) -> None:
-    """Cue contribution over layers: a panel for each stack, a line for each measure, thin ones for
-    twins."""
+    """Draw cue contribution over layers: a panel for each stack, a line for each measure, thin
+    lines for twins."""
     stacks = list(dict.fromkeys(stack for _, stack in contributions))
     measures = list(dict.fromkeys(measure for measure, _ in contributions))
     axes = subfigure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
@@ -85,7 +84,7 @@ def draw_clip_curves(
                     color=color,
                 )
     for ax, stack in zip(axes, stacks, strict=True):
-        panels.style_layer_axis(ax)
+        figure_style.style_layer_axis(ax)
         title = ", ".join(filter(None, [stack, row_names.get(stack)]))
         ax.set_title(title, size=LABEL_SIZE, pad=3, parse_math=False)
         ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
@@ -96,7 +95,7 @@ def draw_clip_curves(
         handles.append(
             Line2D([], [], linewidth=0.7, linestyle="--", color="0.3", label="untrained twin")
         )
-    panels.add_legend(subfigure, handles, columns=4, loc="outside upper center")
+    figure_style.add_legend(subfigure, handles, columns=4, loc="outside upper center")
 
 
 def _to_percent(curve: np.ndarray) -> np.ndarray:

@@ -1,5 +1,4 @@
-"""A map as coloured tokens: choose a row, and see what each source gives to it. In a notebook, a
-page or a terminal.
+"""Show a map as coloured tokens: choose a target, and see what each source contributes to it.
 
 In: one layer of a `MixingMap`. Out: `ColouredTokens`, which a notebook shows (rows are chosen by
 mouse or arrow keys, without any script), which prints as bars in a terminal, and which writes a
@@ -21,7 +20,7 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.aggregation import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels
+from . import figure_style, map_cells
 
 _MAX_CELLS = 60_000
 _BAR_LENGTH = 24  # characters of a whole bar
@@ -60,7 +59,7 @@ _PAGE_TEMPLATE = (
 
 @dataclass(frozen=True)
 class ColouredTokens:
-    """One layer of a map, to be looked at row by row.
+    """One layer of a map, shown row by row.
 
     Parameters
     ----------
@@ -80,11 +79,11 @@ class ColouredTokens:
 
     @property
     def caption(self) -> str:
-        """What is shown, and who wrote the text that the decoder was fed."""
+        """Measure, layer and model, and who wrote the text that the decoder was fed."""
         provenance = self.mixing_map.provenance
-        parts = [f"{panels.map_subtitle(self.mixing_map)}, layer {self.layer}"]
-        parts += [panels.model_title(provenance)] if provenance.get("model") else []
-        return " · ".join([*parts, panels.fed_text(provenance)]).removesuffix(" · ")
+        parts = [f"{figure_style.map_subtitle(self.mixing_map)}, layer {self.layer}"]
+        parts += [figure_style.model_title(provenance)] if provenance.get("model") else []
+        return " · ".join([*parts, figure_style.fed_text(provenance)]).removesuffix(" · ")
 
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""
@@ -183,8 +182,7 @@ class ColouredTokens:
 
 
 def _css_color(part: float) -> str:
-    """Colour of a part of the scale, -1 to 1, as CSS: blue where it is positive, red where it is
-    negative.
+    """Return the CSS colour of a value from -1 to 1: blue if positive, red if negative.
 
     Examples
     --------

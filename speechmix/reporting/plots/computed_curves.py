@@ -1,5 +1,4 @@
-"""Curves of cue contribution over layers, computed once and drawn as often as one likes: wide and
-narrow.
+"""Compute curves of cue contribution over layers, to be drawn in any width.
 
 In: rows of a tidy table, `select_cue_rows` (see `cue_tables`). Out: of a panel its curves with their bands
 (`PanelCurves`), and all panels of a figure (`CueCurves`); nothing here draws.
@@ -17,8 +16,8 @@ import pandas as pd
 from ...evaluation.statistics.grouped_means import distinct, taken
 from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
 from .curve_tables import curve_table, unit_means
-from .panels import LINE_COLORS
-from .published_figures import PUBLISHED_CLIP, published_beside
+from .figure_style import LINE_COLORS
+from .published_figures import PUBLISHED_CLIP, matching_published_contributions
 
 _MAX_SINGLE_UNITS = 10
 _STRENGTH_COLUMN = "mixing_strength"  # column of a run's table of contributions
@@ -26,7 +25,7 @@ _STRENGTH_COLUMN = "mixing_strength"  # column of a run's table of contributions
 
 @dataclass(frozen=True)
 class PanelCurves:
-    """One stack and measure, computed: for each (model, init) its curve (`curve_table`), and its
+    """Curves of one stack and measure: for each (model, init) its curve (`curve_table`), and its
     units if they are few.
 
     `strengths` has the mixing strengths of trained models by layer (`layer_strengths`), where they
@@ -38,7 +37,7 @@ class PanelCurves:
     strengths: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def panel_curves(
+def compute_panel_curves(
     rows: pd.DataFrame,
     *,
     band: str = "interval",
@@ -79,8 +78,8 @@ def panel_curves(
 
 
 def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Mean mixing strength of each layer of each trained model: columns layer, depth, strength;
-    none where it is not known.
+    """Compute the mean mixing strength of each layer of each trained model: columns layer, depth,
+    strength.
 
     Parameters
     ----------
@@ -107,8 +106,7 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class CueCurves:
-    """What `cue_figure` draws, computed: panels by (value of the rows, stack), in the order in
-    which they are drawn."""
+    """Computed panels of `cue_figure`, by (value of the rows, stack)."""
 
     panels: Mapping[tuple[str, str], PanelCurves | None]
     stacks: Sequence[str]
@@ -160,7 +158,7 @@ def cue_curves(
             None if panel_means is None else _filter_rows(panel_means, stack=stack, measure=name)
         )
         panels_by_place[name, stack] = (
-            panel_curves(panel, band=band, means=panel_means) if len(panel) else None
+            compute_panel_curves(panel, band=band, means=panel_means) if len(panel) else None
         )
     return CueCurves(
         panels_by_place,
@@ -174,7 +172,7 @@ def cue_curves(
 
 
 def _filter_rows(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
-    """Rows with these values; the table itself where all have them."""
+    """Select the rows with these values."""
     has_values = np.logical_and.reduce(
         [table[name].eq(cell).to_numpy(dtype=bool) for name, cell in cells.items()]
     )
@@ -182,8 +180,8 @@ def _filter_rows(table: pd.DataFrame, **cells: str) -> pd.DataFrame:
 
 
 def _add_published_curves(table: pd.DataFrame, rows: str) -> pd.DataFrame:
-    """Add published curves of the same stacks and measures, in every row of panels."""
-    curves = published_beside(table)
+    """Add published curves of the same stacks and measures to every row of panels."""
+    curves = matching_published_contributions(table)
     if rows != "measure":
         curves = pd.concat([curves.assign(**{rows: name}) for name in table[rows].unique()])
     return pd.concat(
@@ -192,7 +190,7 @@ def _add_published_curves(table: pd.DataFrame, rows: str) -> pd.DataFrame:
 
 
 def model_colors(table: pd.DataFrame) -> dict[str, str]:
-    """A colour for each model, in their order."""
+    """Assign a colour to each model."""
     return {
         model: LINE_COLORS[i % len(LINE_COLORS)] for i, model in enumerate(table["model"].unique())
     }

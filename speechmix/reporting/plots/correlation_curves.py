@@ -1,5 +1,5 @@
-"""How far measures draw the map that gradients draw, and what the norms' outlier weights do: curves
-over layers.
+"""Draw how well measures correlate with a reference map over layers, and the outlier weights of two
+norms.
 
 In: means of `speechmix.evaluation.statistics.map_correlations`, and a table of
 `speechmix.evaluation.outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
-from .panels import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE, LineStyle
+from . import figure_style
+from .figure_style import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE, LineStyle
 from .published_figures import read_published_data
 
 COLUMNS = (
@@ -97,9 +97,10 @@ def correlation_figure(
     draw_published = draw_published and statistic == "pearson" and has_diagonal
     note_lines = _note_lines(note, draw_published, has_diagonal)
     width = 4.3 + (3.3 if outliers is not None else 0.0)
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         width,
-        3.1 + 0.13 * len("\n".join(panels.wrap_text(t, width) for t in note_lines).split("\n")),
+        3.1
+        + 0.13 * len("\n".join(figure_style.wrap_text(t, width) for t in note_lines).split("\n")),
     )
     axes = figure.subplots(
         1,
@@ -110,7 +111,7 @@ def correlation_figure(
     handles = _draw_correlations(axes[0], drawn_rows, draw_published)
     first_row = drawn_rows.iloc[0]
     axes[0].set_title(
-        f"{panels.model_name(first_row['model'])}, {first_row['init']}, {first_row['stack']} "
+        f"{figure_style.model_name(first_row['model'])}, {first_row['init']}, {first_row['stack']} "
         f"({int(drawn_rows['items'].max()):,} items)",
         size=TITLE_SIZE,
         loc="left",
@@ -119,13 +120,13 @@ def correlation_figure(
     axes[0].set_ylabel(f"{statistic.capitalize()}'s r with the reference map", size=LABEL_SIZE)
     if outliers is not None:
         _draw_outliers(axes[1], outliers, draw_published)
-    panels.add_legend(
+    figure_style.add_legend(
         figure, handles, columns=3 if outliers is not None else 2, loc="outside upper center"
     )
     if note_lines:
         figure.supxlabel(
-            "\n".join(panels.wrap_text(text, width) for text in note_lines),
-            size=panels.TICK_SIZE,
+            "\n".join(figure_style.wrap_text(text, width) for text in note_lines),
+            size=figure_style.TICK_SIZE,
             x=0.01,
             ha="left",
             parse_math=False,
@@ -134,7 +135,7 @@ def correlation_figure(
 
 
 def published_correlations() -> pd.DataFrame:
-    """GlobEnc's Figure 4: Pearson's r of single-layer maps with HTA.
+    """Return GlobEnc's Figure 4: Pearson's r of single-layer maps with HTA.
 
     Returns
     -------
@@ -157,7 +158,7 @@ def published_correlations() -> pd.DataFrame:
 
 
 def published_outlier_weights() -> pd.DataFrame:
-    """GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and
+    """Return GlobEnc's Figure 5: r of the two norms' outlier weights; columns layer (from 0) and
     correlation."""
     return pd.DataFrame(
         enumerate(read_published_data("globenc_hta")["outlier_weights"]),
@@ -189,8 +190,8 @@ def _draw_correlations(ax: Axes, means: pd.DataFrame, draw_published: bool) -> l
         handles.append(Line2D([], [], label="published", color="0.4", **_PUBLISHED))
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(top=1.02)
-    ax.set_xlabel(panels.LAYER_LABEL, size=LABEL_SIZE)
-    panels.style_layer_axis(ax)
+    ax.set_xlabel(figure_style.LAYER_LABEL, size=LABEL_SIZE)
+    figure_style.style_layer_axis(ax)
     return handles
 
 
@@ -223,13 +224,13 @@ def _draw_outliers(ax: Axes, outliers: pd.DataFrame, draw_published: bool) -> No
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(-1.02, 1.02)
     ax.set_title("outlier weights of the two norms", size=TITLE_SIZE, loc="left")
-    ax.set_xlabel(panels.LAYER_LABEL, size=LABEL_SIZE)
+    ax.set_xlabel(figure_style.LAYER_LABEL, size=LABEL_SIZE)
     ax.set_ylabel("Pearson's r (grey: gains permuted)", size=LABEL_SIZE)
-    panels.style_layer_axis(ax)
+    figure_style.style_layer_axis(ax)
 
 
 def _line_colors(means: pd.DataFrame) -> list[str]:
-    """A colour for each measure, greys for controls."""
+    """Assign a colour to each measure, greys to controls."""
     unused_colors = iter(LINE_COLORS * 3)
     return [
         "0.5" if measure in _CONTROLS else next(unused_colors)

@@ -1,5 +1,4 @@
-"""Cue contribution over layers as lines with their uncertainty: on one Axes, or a panel for each
-stack and measure.
+"""Draw cue contribution over layers as lines with their uncertainty.
 
 In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published
 curves dotted. With x="depth" models of different depth lie above each other. Where the table has
@@ -18,13 +17,19 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
-from .computed_curves import CueCurves, PanelCurves, cue_curves, model_colors, panel_curves
+from . import figure_style
+from .computed_curves import CueCurves, PanelCurves, compute_panel_curves, cue_curves, model_colors
 from .cue_tables import DECIDING, ordered_values, select_cue_rows
 from .curve_lines import BAND_NOTES, add_curve_legend, draw_line, line_style
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH, TITLE_SIZE
+from .figure_style import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH, TITLE_SIZE
 from .published_figures import AS_PUBLISHED_ROWS
-from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, axes_with_strips, draw_strip, idle_layers
+from .strength_strips import (
+    STRIP_HEIGHT,
+    STRIP_NOTE,
+    axes_with_strips,
+    draw_strip,
+    find_idle_layers,
+)
 
 _X_LABELS = {"layer": LAYER_LABEL, "depth": DEPTH_LABEL}
 
@@ -69,11 +74,11 @@ def layer_curves(
     """
     _check_axis(x)
     rows = _select_panel_rows(table, value)
-    panel = panel_curves(rows, band=band, value=value)
+    panel = compute_panel_curves(rows, band=band, value=value)
     colors = colors or model_colors(rows)
     figure = strip = None
     if ax is None:
-        figure = panels.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
+        figure = figure_style.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
         [ax], [strip] = _make_axes(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
     draw_curve_panel(ax, panel, x=x, label=label, colors=colors)
     if strip is not None:
@@ -97,12 +102,12 @@ def draw_curve_panel(
     `layer_curves`."""
     for (model, init), (curve, units) in panel.lines.items():
         style = line_style(colors[model], model, init, single_layer=len(curve) == 1)
-        idle = idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
+        idle = find_idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
         draw_line(ax, curve, units, x, style, idle)
     if x == "layer":
-        panels.style_layer_axis(ax)
+        figure_style.style_layer_axis(ax)
     else:
-        panels.style_curve_axis(ax)
+        figure_style.style_curve_axis(ax)
     ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
 
@@ -184,7 +189,9 @@ def draw_cue_figure(
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
     width = NARROW_WIDTH if narrow else max(3.0 * n_columns + 0.5, 4.2)
     height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
-    figure = panels.new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
+    figure = figure_style.new_figure(
+        width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns
+    )
     axes, strips = _make_axes(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
     for panel_index, (name, stack) in enumerate(itertools.product(values, stacks)):
         ax, strip, panel = axes[panel_index], strips[panel_index], curves.panels[name, stack]
@@ -206,7 +213,7 @@ def draw_cue_figure(
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
         figure.suptitle(
-            panels.wrap_text(curves.title, 0.75 * figure.get_figwidth()),
+            figure_style.wrap_text(curves.title, 0.75 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )
@@ -225,8 +232,7 @@ def draw_cue_figure(
 def _make_axes(
     figure: Figure, n_lines: int, n_columns: int, height: float, *, with_strips: bool
 ) -> tuple[list[Axes], list[Axes | None]]:
-    """Axes of curves, which share y, line by line; and those of the strips below them, if there are
-    any."""
+    """Make the axes of curves, which share y, and of the strips below them, if there are any."""
     if not with_strips:
         axes = list(figure.subplots(n_lines, n_columns, sharey=True, squeeze=False).flat)
         return axes, [None] * len(axes)
@@ -240,7 +246,7 @@ def _check_axis(x: str) -> None:
 
 
 def _select_panel_rows(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Rows of a table of one stack and measure."""
+    """Select the rows of a table of one stack and measure; raise if there are several."""
     rows = select_cue_rows(table, value=value)
     mixed_columns = [name for name in ("stack", "measure") if rows[name].nunique() > 1]
     if mixed_columns:

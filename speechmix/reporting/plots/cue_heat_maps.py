@@ -1,5 +1,5 @@
-"""Cue contribution as numbers in cells, layers downwards: measures to the right, or the difference
-of two conditions.
+"""Draw cue contribution as numbers in cells, layers downwards: measures to the right, or the
+difference of two conditions.
 
 In: a tidy table, as in `cue_tables`. The heat maps have the look of Figures 1 and 2 of Mohebbi et
 al. 2023 (Homophone Disambiguation Reveals Patterns of Context Mixing in Speech Transformers,
@@ -19,12 +19,19 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import map_cells, panels
-from .cell_panels import CellPanels, Grid, PanelKey, difference_cells, mean_cells, mean_grid
+from . import figure_style, map_cells
+from .cell_panels import (
+    CellPanels,
+    Grid,
+    PanelKey,
+    compute_difference_cells,
+    compute_mean_cells,
+    mean_grid,
+)
 from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
 from .curve_tables import unit_means
-from .panels import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
-from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, published_beside
+from .figure_style import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, matching_published_contributions
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
 
@@ -63,7 +70,9 @@ def measure_heat_map(
     layers, values = mean_grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
-        ax = panels.new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
+        ax = figure_style.new_figure(
+            max(0.55 * len(measures) + 1.6, 2.8), height + 0.9
+        ).add_subplot()
     cells = _draw_numbered_cells(
         ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0)
     )
@@ -116,12 +125,12 @@ def cue_heat_map(
         table, target_rows=target_rows or (AS_PUBLISHED_ROWS if published else DECIDING)
     )
     if published:
-        curves = published_beside(rows)
+        curves = matching_published_contributions(rows)
         combined = pd.concat(
             [rows.drop(columns="unit"), curves.assign(group=curves["clip"])], ignore_index=True
         )
         rows = select_cue_rows(combined, target_rows=target_rows or AS_PUBLISHED_ROWS)
-    return draw_cell_panels(mean_cells(rows, unit_means(rows)), narrow=narrow)
+    return draw_cell_panels(compute_mean_cells(rows, unit_means(rows)), narrow=narrow)
 
 
 def cue_difference_map(
@@ -166,14 +175,16 @@ def cue_difference_map(
         )
     means = unit_means(rows, by=[column] if column not in ("init", "model") else [])
     return draw_cell_panels(
-        difference_cells(rows, means, column=column, first=first, second=second, claims=claims),
+        compute_difference_cells(
+            rows, means, column=column, first=first, second=second, claims=claims
+        ),
         narrow=narrow,
     )
 
 
 def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure:
-    """Panels: a row for each model (if narrow, and stack), columns for stacks and inits, all on one
-    scale."""
+    """Draw a row of panels for each model (if narrow, and stack), columns for stacks and inits, on
+    one scale."""
     grids, inits_by_stack, measures = (
         cell_panels.grids,
         cell_panels.inits_by_stack,
@@ -191,10 +202,10 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
     ]
     column_widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
     line_heights = [
-        max(0.19 * n + 0.1, 0.07 * len(panels.model_name(m)))
+        max(0.19 * n + 0.1, 0.07 * len(figure_style.model_name(m)))
         for n, (m, _) in zip(layer_counts, lines, strict=True)
     ]
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         max(sum(column_widths) + (0.9 if narrow else 0.3 * len(inits_by_stack) + 1.5), 3.2),
         max(sum(line_heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
     )
@@ -237,10 +248,10 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
                 )
             ax.tick_params(labelleft=column_index == 0 or line[column_index - 1] is None)
         first_axes = next(ax for ax in row if ax.axison)
-        first_axes.set_ylabel(panels.model_name(model), size=LABEL_SIZE, parse_math=False)
+        first_axes.set_ylabel(figure_style.model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
     title_lines = [
-        panels.wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
+        figure_style.wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
         for line in cell_panels.title.split("\n")
     ]
     figure.suptitle("\n".join(title_lines), size=TITLE_SIZE, parse_math=False)
@@ -255,7 +266,7 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
 def _panel_lines(
     grids: Mapping[PanelKey, Grid], inits_by_stack: Mapping[str, Sequence[str]], narrow: bool
 ) -> list[tuple[str, list[tuple[str, str] | None]]]:
-    """Model and panels (stack, init) of each line; a gap (None) parts one stack from the next."""
+    """List the model and panels (stack, init) of each line; None is a gap between stacks."""
     models = list(dict.fromkeys(model for model, *_ in grids))
     stacks = {stack: [(stack, init) for init in inits] for stack, inits in inits_by_stack.items()}
     if narrow:
@@ -280,7 +291,7 @@ def _draw_numbered_cells(
     bold: Collection[tuple[int, str]] = frozenset(),
     decimals: int = 1,
 ) -> ScalarMappable:
-    """Cells with the number in each, dark on light and light on dark."""
+    """Draw cells with their numbers."""
     cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     ax.set_aspect("auto")
     is_bold = np.array([[(layer, measure) in bold for measure in measures] for layer in layers])

@@ -1,5 +1,4 @@
-"""From a tidy table of contributions to what figures show: means over clips with their bands, and
-differences.
+"""Prepare a tidy table of contributions for figures.
 
 In: a pandas table, one row per model, init ("trained" or "random"), seed, clip, stack, layer and
 measure, with the cue's contribution between 0 and 1; a column `group` says which clips are drawn as
@@ -24,8 +23,8 @@ DECIDING = "deciding"  # of a map: the row of the token that tells the target fr
 
 
 def select_target_rows(table: pd.DataFrame, target_rows: str) -> pd.DataFrame:
-    """Contributions to all rows of the target, or to the deciding one; of a clip and stack without
-    such, what there is.
+    """Select the contributions to all rows of the target, or to the deciding row; where a clip and
+    stack has no such, what it has.
 
     Parameters
     ----------
@@ -61,8 +60,8 @@ def select_target_rows(table: pd.DataFrame, target_rows: str) -> pd.DataFrame:
 
 
 def describe_target_rows(table: pd.DataFrame) -> str:
-    """In words, which rows of decoder and cross maps contributions are of; "" where a table does
-    not say, or has none.
+    """Name the rows of decoder and cross maps that contributions are of; "" if a table does not
+    say.
 
     Examples
     --------
@@ -78,16 +77,16 @@ def describe_target_rows(table: pd.DataFrame) -> str:
 
 
 def target_rows_title(table: pd.DataFrame) -> str:
-    """For a title: which rows one's own contributions are of, whether the published are of the
-    same, and how those are known.
+    """Say for a title which target rows are drawn, and whether the published numbers are of the
+    same.
 
     Examples
     --------
     >>> own_rows = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
     >>> target_rows_title(own_rows)
     'decoder, cross-attention: target rows'
-    >>> from speechmix.reporting.plots.published_figures import published_beside
-    >>> target_rows_title(pd.concat([own_rows, published_beside(own_rows.assign(measure="attention"))]))
+    >>> from speechmix.reporting.plots.published_figures import matching_published_contributions
+    >>> target_rows_title(pd.concat([own_rows, matching_published_contributions(own_rows.assign(measure="attention"))]))
     'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a
     picture, ±1)'
     """
@@ -113,8 +112,7 @@ def select_cue_rows(
     value: str = "contribution",
     target_rows: str = DECIDING,
 ) -> pd.DataFrame:
-    """Rows of these stacks and measures that hold a number, trained before random, with depth and
-    unit.
+    """Select the rows of these stacks and measures that hold a number; add depth and unit.
 
     Where a clip has contributions to all rows of the target and to the deciding one, those of
     `target_rows` are kept: they are never averaged. `unit` is the group, or the clip where there
@@ -163,8 +161,7 @@ def select_cue_rows(
 
 
 def relative_depth(table: pd.DataFrame) -> pd.Series:
-    """Depth of each row's layer in its stack: 0 in the first, 1 in the last that the table has of
-    its model.
+    """Compute the relative depth of each row's layer: 0 in the first layer, 1 in the last.
 
     Examples
     --------
@@ -180,7 +177,7 @@ def relative_depth(table: pd.DataFrame) -> pd.Series:
 def ordered_values(
     table: pd.DataFrame, column: str, requested: Sequence[str] | None = None
 ) -> list[str]:
-    """Values of a column in the order asked for, or in that of the table."""
+    """Return the values of a column in the requested order, or in that of the table."""
     present_values = list(table[column].unique())
     return (
         present_values
@@ -190,7 +187,7 @@ def ordered_values(
 
 
 def clip_count_text(table: pd.DataFrame) -> str:
-    """In words, how many clips a panel shows; published means are no clips."""
+    """Say how many clips a panel shows; published means are no clips."""
     is_own = table["clip"].ne(PUBLISHED_CLIP).to_numpy()
     clips = distinct(table if is_own.all() else table[is_own], ["model", "init", "clip"])
     counts = clips.groupby(["model", "init"], observed=True).size()
@@ -205,8 +202,7 @@ def clip_count_text(table: pd.DataFrame) -> str:
 
 
 def _sort_order(major_keys: np.ndarray, minor_keys: np.ndarray) -> np.ndarray | None:
-    """Places of the rows by two keys, those of equal ones as they come; None if they are in
-    order."""
+    """Return the stable order of rows by two keys; None if they are in order."""
     major_steps, minor_is_ascending = (
         major_keys[1:] - major_keys[:-1],
         minor_keys[1:] >= minor_keys[:-1],

@@ -1,4 +1,4 @@
-"""Lines of a curve figure: their colours, dashes and bands, and the legend of all."""
+"""Draw the lines of a curve figure: colours, dashes, bands and legend."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from . import panels
-from .panels import INIT_DASHES, LineStyle
+from . import figure_style
+from .figure_style import INIT_DASHES, LineStyle
 from .published_figures import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
@@ -32,24 +32,28 @@ def add_curve_legend(
     single_layer: bool,
     columns: int = 2,
 ) -> None:
+    """Add the legend of models and inits, with notes as its title."""
     handles = [
         Line2D(
             [],
             [],
-            label=f"{panels.model_name(model)}, {init}",
+            label=f"{figure_style.model_name(model)}, {init}",
             **line_style(colors[model], model, init, single_layer=single_layer),
         )
         for model, init in lines
     ]
     title = (
-        "\n".join(panels.wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
+        "\n".join(figure_style.wrap_text(note, figure.get_figwidth()) for note in notes if note)
+        or None
     )
-    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
+    figure_style.add_legend(
+        figure, handles, columns=columns, loc="outside lower center", title=title
+    )
 
 
 def line_style(color: str, model: str, init: str, *, single_layer: bool) -> LineStyle:
-    """Trained solid, random dashed; published thin and dotted; dots where there is one layer and so
-    no line."""
+    """Return the style of a line: trained solid, untrained dashed, published dotted; points for a
+    single layer."""
     published = str(model).endswith(PUBLISHED_SUFFIX)
     marker_style = {
         "marker": "o",
@@ -71,7 +75,7 @@ def draw_line(
     style: LineStyle,
     is_idle: np.ndarray,
 ) -> None:
-    """Mean, band and, where there are few, the single clips (groups); idle layers in grey."""
+    """Draw mean, band and, where there are few, the single clips (groups); idle layers in grey."""
     if units is not None:
         unit_values = units.pivot(index=x_column, columns="unit", values="value").sort_index()
         ax.plot(

@@ -1,4 +1,4 @@
-"""Means over groups of clips, and curves over layers with their bands."""
+"""Compute means over groups of clips, and curves over layers with their bands."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def unit_means(
     value: str = "contribution",
     scale: float = 100.0,
 ) -> pd.DataFrame:
-    """Mean of each unit (group of clips) of a `select_cue_rows` table, times `scale`: columns of `by`,
-    `COLUMNS` less clip, unit."""
+    """Compute the mean of each unit (group of clips) of a `select_cue_rows` table, times
+    `scale`."""
     keys = [*by, *_CURVE_KEYS, "layer", "depth", "unit"]
     if "clip" in table:
         table = grouped_means(table, [*keys, "clip"], value)
@@ -43,8 +43,7 @@ def curve_table(
     scale: float = 100.0,
     means: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """One row per point of a curve: mean over units, the band around it, and how many units there
-    are.
+    """Compute the points of curves: mean over units, band, and number of units.
 
     Parameters
     ----------
@@ -97,7 +96,7 @@ def curve_table(
 def _add_twin_limits(
     curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
 ) -> pd.DataFrame:
-    """Curves whose band is, for untrained twins, from the lowest to the highest."""
+    """Replace the band of untrained twins by the lowest and the highest twin."""
     is_random = table["init"].eq("random").to_numpy()
     if not is_random.any():
         return curves

@@ -1,5 +1,4 @@
-"""How cue contribution is spread over clips: a mean can hide that half of the clips have all and
-half have nothing.
+"""Draw how cue contribution is spread over clips.
 
 In: a tidy table, as in `cue_tables`. Out: for each measure a box and a dot for every clip (group),
 trained beside random, at one layer.
@@ -20,10 +19,10 @@ from matplotlib.patches import Patch
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means, object_labels, taken
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
+from . import figure_style
 from .cue_tables import ordered_values, select_cue_rows
 from .curve_tables import unit_means
-from .panels import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+from .figure_style import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
 _MAX_DOTS = 2000
@@ -33,8 +32,8 @@ _GOLDEN_RATIO = (
 
 
 def best_layers(table: pd.DataFrame) -> pd.Series:
-    """Layer with the largest mean of trained - random (or of what there is), by model, stack and
-    measure.
+    """Find the layer with the largest mean difference trained - random (or the largest mean), by
+    model, stack and measure.
 
     For a figure only: the largest of many layers is large by selection alone.
     """
@@ -97,16 +96,16 @@ def clip_distribution(
     spread = _compute_spread(rows, unit_means(rows))
     figure = None
     if ax is None:
-        figure = panels.new_figure(0.9 * len(spread.layers) + 2.0, 2.8)
+        figure = figure_style.new_figure(0.9 * len(spread.layers) + 2.0, 2.8)
         ax = figure.add_subplot()
     _draw_panel(ax, spread)
     if figure is not None:
         ax.set_title(
-            f"{panels.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
+            f"{figure_style.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
             size=TITLE_SIZE,
             parse_math=False,
         )
-        panels.add_legend(
+        figure_style.add_legend(
             figure, _legend_handles(_init_names(rows)), columns=2, loc="outside lower center"
         )
     return ax
@@ -114,8 +113,7 @@ def clip_distribution(
 
 @dataclass(frozen=True)
 class ClipSpread:
-    """Contributions of single units of one model and stack: the layer of each measure, and the
-    values there by init."""
+    """Contributions of single units of one model and stack, at one layer of each measure."""
 
     layers: Mapping[str, int]
     values: Mapping[tuple[str, str], np.ndarray]  # by (measure, init)
@@ -123,7 +121,7 @@ class ClipSpread:
 
 
 def _compute_spread(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpread:
-    """What is drawn of the rows of one model and stack, `select_cue_rows`, and of their `unit_means`."""
+    """Compute the panel of one model and stack."""
     best_layers = _find_best_layers(means).droplevel(["model", "stack"])
     layers, values = (
         {measure: best_layers[measure] for measure in ordered_values(rows, "measure")},
@@ -149,7 +147,7 @@ def _draw_panel(ax: Axes, spread: ClipSpread) -> None:
         for name, layer in spread.layers.items()
     ]
     ax.set_xticks(range(len(labels)), labels, size=TICK_SIZE, parse_math=False)
-    panels.style_curve_axis(ax)
+    figure_style.style_curve_axis(ax)
     ax.set_xlim(-0.6, len(labels) - 0.4)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * spread.largest))  # other panels may share the axis
     ax.set_ylabel(CUE_LABEL, size=LABEL_SIZE)
@@ -170,8 +168,7 @@ def distribution_figure(table: pd.DataFrame, *, narrow: bool = False) -> Figure:
 
 @dataclass(frozen=True)
 class ClipSpreads:
-    """What `distribution_figure` draws, computed: of each (model, stack), where there are rows of
-    it."""
+    """Computed panels of `distribution_figure`, by (model, stack)."""
 
     panels: Mapping[tuple[str, str], ClipSpread | None]
     stacks: Sequence[str]
@@ -204,11 +201,13 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     ]
     n_columns = 1 if narrow else len(spreads.stacks)
     width = (
-        panels.NARROW_WIDTH
+        figure_style.NARROW_WIDTH
         if narrow
         else max((0.75 * len(spreads.measures) + 0.6) * n_columns + 0.8, 4.2)
     )
-    figure = panels.new_figure(width, (2.0 if narrow else 2.5) * len(panel_keys) / n_columns + 0.4)
+    figure = figure_style.new_figure(
+        width, (2.0 if narrow else 2.5) * len(panel_keys) / n_columns + 0.4
+    )
     axes = figure.subplots(len(panel_keys) // n_columns, n_columns, sharey=True, squeeze=False)
     for ax, (model, stack) in zip(axes.flat, panel_keys, strict=True):
         spread = spreads.panels[model, stack]
@@ -216,7 +215,9 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
             ax.set_axis_off()
             continue
         _draw_panel(ax, spread)
-        ax.set_title(f"{panels.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
+        ax.set_title(
+            f"{figure_style.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False
+        )
         ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     dot_note = "a dot for each clip (group of clips)"
@@ -225,8 +226,8 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     note = (
         f"{dot_note}; box: middle half and median; at the layer where trained - random is largest"
     )
-    title = panels.wrap_text(note, figure.get_figwidth())
-    panels.add_legend(
+    title = figure_style.wrap_text(note, figure.get_figwidth())
+    figure_style.add_legend(
         figure, _legend_handles(spreads.inits), columns=2, loc="outside lower center", title=title
     )
     return figure

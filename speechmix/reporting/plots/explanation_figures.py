@@ -1,5 +1,4 @@
-"""Explanations drawn: what each written word came from, or one word with its attributions and the
-effects of removal.
+"""Draw explanations: the attributions of each generated word, and the effects of removal.
 
 In: an `Explanation` of `speechmix.explain`. Out: a Figure, nothing written. Written words go
 downwards and sources to the right; the colours are those of coloured tokens: blue speaks for the
@@ -17,9 +16,9 @@ from matplotlib.figure import Figure
 
 from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
+from . import figure_style
 from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
-from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from ...explanations.attributions import Claim
@@ -39,7 +38,7 @@ _WAVE_HEIGHT = 0.75  # inches of a waveform that is coloured by frame
 
 
 def explained_text(explanation: ExplanationNumbers, *, measure: str | None = None) -> Figure:
-    """What each written word came from, by one measure.
+    """Draw the attributions of all generated words by one measure.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
     values = np.ma.masked_invalid(attribution.values)
     row_maxima = np.maximum(np.abs(values).max(axis=1, keepdims=True).filled(0), 1e-300)
     rows, columns = values.shape
-    figure = panels.new_figure(max(0.5 * columns + 2.6, 4.5), max(0.26 * rows, 0.8) + 1.7)
+    figure = figure_style.new_figure(max(0.5 * columns + 2.6, 4.5), max(0.26 * rows, 0.8) + 1.7)
     ax = figure.subplots()
     ax.pcolormesh(
         values / row_maxima, cmap=_COLOR_MAP, vmin=-1, vmax=1, edgecolors="0.85", linewidth=0.4
@@ -77,26 +76,26 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
                     size=TICK_SIZE - 1,
                 )
     names = [
-        f"{panels.shorten_text(choice.name, 30)}  p {choice.probability:.2g}"
+        f"{figure_style.shorten_text(choice.name, 30)}  p {choice.probability:.2g}"
         for choice in explanation.choices
     ]
     ax.set_yticks(np.arange(rows) + 0.5, names, size=TICK_SIZE, parse_math=False)
-    labels = [panels.shorten_text(source.label, 14) for source in explanation.sources]
+    labels = [figure_style.shorten_text(source.label, 14) for source in explanation.sources]
     ax.set_xticks(np.arange(columns) + 0.5, labels, size=TICK_SIZE, rotation=90, parse_math=False)
     _label_sides(ax, explanation)
     kind_text = "parts of the" if attribution.of in ("log-probability", "logit") else "as a"
     title = (
-        f"{panels.shorten_text(explanation.item, 40)}: {measure_label(attribution.measure)}, {kind_text} "
+        f"{figure_style.shorten_text(explanation.item, 40)}: {measure_label(attribution.measure)}, {kind_text} "
         f"{attribution.of}"
     )
     figure.suptitle(
-        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
     )
     return figure
 
 
 def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure:
-    """One word: a panel of bars for each measure, what the word loses without each source, and the
+    """Draw one generated word: bars for each measure, the effect of removing each source, and the
     waveform by frame.
 
     Parameters
@@ -128,7 +127,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
         max(0.24 * len(source_indices), 0.7) + 1.5,
         _WAVE_HEIGHT * len(frame_attributions),
     )
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         max(1.9 * panel_count + 1.5, 5.0 if frame_attributions else 0.0), bars_height + waves_height
     )
     subfigures = figure.subfigures(
@@ -166,7 +165,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     effect_axes.set_title("effect of removal", size=LABEL_SIZE)
     effect_axes.set_xlabel("nats lost, range over fills", size=TICK_SIZE)
     labels = [
-        panels.shorten_text(explanation.source_name(choice_index, index), 24)
+        figure_style.shorten_text(explanation.source_name(choice_index, index), 24)
         for index in source_indices.tolist()
     ]
     axes[0].set_yticks(heights, labels, size=TICK_SIZE, parse_math=False)
@@ -174,11 +173,11 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     for ax in axes:
         ax.tick_params(labelsize=TICK_SIZE, length=2)
     title = (
-        f"{panels.shorten_text(explanation.item, 40)}: why {choice.name!r} (probability "
+        f"{figure_style.shorten_text(explanation.item, 40)}: why {choice.name!r} (probability "
         f"{choice.probability:.2g})"
     )
     figure.suptitle(
-        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
     )
     if frame_attributions and explanation.clip is not None:
         wave_axes = subfigures[1].subplots(len(frame_attributions), 1, squeeze=False, sharex=True)[
@@ -193,8 +192,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
 def _draw_colored_waveform(
     ax: Axes, explanation: ExplanationNumbers, attribution: Claim, choice_index: int
 ) -> None:
-    """The outline of the sound, each stretch on the colour of what its frame gives, with the
-    words."""
+    """Draw the waveform, coloured by the attribution of each frame, with the words."""
     if attribution.by_frame is None or explanation.clip is None:
         return
     samples = explanation.clip.audio(16_000)
@@ -228,7 +226,7 @@ def _draw_colored_waveform(
             ax.text(
                 (onset + offset) / 2,
                 max_amplitude,
-                panels.shorten_text(source.label, 14),
+                figure_style.shorten_text(source.label, 14),
                 ha="center",
                 va="bottom",
                 size=TICK_SIZE,
@@ -237,7 +235,7 @@ def _draw_colored_waveform(
 
 
 def _label_sides(ax: Axes, explanation: ExplanationNumbers) -> None:
-    """What the columns are, and a line where the text that was written before begins."""
+    """Label the sides of the input above the columns, with lines between them."""
     side_titles = {
         "sound": "words of the sound",
         "read": "words of the text",

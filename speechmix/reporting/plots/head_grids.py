@@ -1,5 +1,4 @@
-"""Heads one by one: small multiples of a map that keeps its heads, layers downwards and heads to
-the right.
+"""Draw the heads of a map as small multiples, layers downwards and heads to the right.
 
 In: a `MixingMap` with heads (``mix(..., heads="each")``). Out: a Figure. Rows of each head are
 shares that sum to 100 %, on one colour scale; what the cue gives the target is outlined, and the
@@ -18,9 +17,9 @@ from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import figure_style, map_cells, unit_labels
+from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 from .map_figures import check_drawable, label_axis, map_title
-from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
 
 _MAX_LAYERS, _MAX_HEADS, _MAX_LABEL_LETTERS = 12, 16, 12
 _PANELS_SIZE = (11.0, 11.0)  # inches, of all panels together
@@ -77,7 +76,7 @@ def head_grid(
         raise InputError("layers or heads is empty: name at least one, or leave it out for all")
     values = _head_shares(mixing_map, layers, heads)
     limits = map_cells.color_limits([array for layer_values in values for array in layer_values])
-    grid = _Grid.of(mixing_map, len(layers), len(heads))
+    grid = _Grid.from_map(mixing_map, len(layers), len(heads))
     figure = grid.figure()
     axes = figure.subplots(len(layers), len(heads), squeeze=False, gridspec_kw=grid.margins)
     for row, (row_axes, layer_values, layer) in enumerate(zip(axes, values, layers, strict=True)):
@@ -90,7 +89,7 @@ def head_grid(
         row_axes[0].set_ylabel(f"layer {layer}", size=LABEL_SIZE)
         if (deciding := deciding_row(mixing_map)) is not None:
             map_cells.mark_row(row_axes[-1], deciding)
-    column_name, row_name = unit_labels.side_names(mixing_map)
+    column_name, row_name = unit_labels.axis_names(mixing_map)
     figure.supxlabel(
         label_axis(column_name, x_unit),
         size=LABEL_SIZE,
@@ -102,7 +101,7 @@ def head_grid(
     )
     title = map_title(mixing_map).replace("\n", " · ")
     figure.suptitle(
-        panels.shorten_text(title, int(figure.get_figwidth() / 0.075)),
+        figure_style.shorten_text(title, int(figure.get_figwidth() / 0.075)),
         size=TITLE_SIZE,
         parse_math=False,
     )
@@ -124,7 +123,7 @@ def head_grid(
 def _head_shares(
     mixing_map: MixingMap, layers: Sequence[int], heads: Sequence[int]
 ) -> list[list[np.ma.MaskedArray]]:
-    """Shares of each row in percent, by layer and head."""
+    """Return the shares of each row in percent, by layer and head."""
     shares_by_head = [map_cells.displayed_shares(mixing_map.head(head)) for head in heads]
     for layer in layers:
         mixing_map.layer(layer)  # raises if there is none
@@ -134,7 +133,8 @@ def _head_shares(
 
 
 def _label_panel(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str]:
-    """Units on both sides, what the cue gives the target outlined; returns what the axes count."""
+    """Label the units on both sides and outline the share of the cue in the target; return the
+    axes' units."""
     ax.set_aspect("auto")
     provenance, deciding = mixing_map.provenance, deciding_row(mixing_map)
     highlighted_rows = {} if deciding is None else {deciding: TARGET_COLOR}
@@ -162,7 +162,7 @@ def _label_panel(ax: Axes, mixing_map: MixingMap, grid: _Grid) -> tuple[str, str
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the panels are, in inches: their width and height, and the room around them."""
+    """Layout of the panels in inches: their size, and the margins around them."""
 
     rows: int
     columns: int
@@ -174,37 +174,41 @@ class _Grid:
     right: float = 0.85
 
     @classmethod
-    def of(cls, mixing_map: MixingMap, rows: int, columns: int) -> _Grid:
-        """Panels in the proportions of the map, if moderate, as large as all of them may be."""
+    def from_map(cls, mixing_map: MixingMap, rows: int, columns: int) -> _Grid:
+        """Lay out panels in the proportions of the map, as large as all of them may be."""
         ratio = min(max(len(mixing_map.targets) / len(mixing_map.sources), 0.4), 2.5)
         width = min(
-            max(panels.LINE_PITCH * len(mixing_map.sources), 0.8), 1.8, _PANELS_SIZE[0] / columns
+            max(figure_style.LINE_PITCH * len(mixing_map.sources), 0.8),
+            1.8,
+            _PANELS_SIZE[0] / columns,
         )
         height = min(width * ratio, _PANELS_SIZE[1] / rows, 2.4)
-        left = unit_labels.label_room(mixing_map.targets, max_letters=_MAX_LABEL_LETTERS) + 0.5
+        left = unit_labels.label_inches(mixing_map.targets, max_letters=_MAX_LABEL_LETTERS) + 0.5
         below = (
-            unit_labels.label_room(mixing_map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
+            unit_labels.label_inches(
+                mixing_map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width
+            )
             + 0.3
         )
         return cls(rows, columns, width, height, left, below)
 
     @property
     def size(self) -> tuple[float, float]:
-        """Of the whole figure."""
+        """Width and height of the whole figure."""
         wide = self.left + self.columns * self.width + (self.columns - 1) * _GAP + self.right
         tall = self.below + self.rows * self.height + (self.rows - 1) * _GAP + self.above
         return wide, tall
 
     def figure(self) -> ShownFigure:
-        """Empty, of this size; placed by hand, as solving for the places of some hundred panels
+        """Empty, from_map this size; placed by hand, as solving for the places from_map some hundred panels
         takes long."""
-        figure = panels.new_figure(*self.size)
+        figure = figure_style.new_figure(*self.size)
         figure.set_layout_engine("none")
         return figure
 
     @property
     def margins(self) -> dict[str, float]:
-        """As matplotlib's `GridSpec` takes them."""
+        """Margins as matplotlib's `GridSpec` takes them."""
         wide, tall = self.size
         return {
             "left": self.left / wide,
@@ -217,7 +221,7 @@ class _Grid:
 
     @property
     def bar(self) -> tuple[float, float, float, float]:
-        """Left, bottom, width and height of the colour bar in parts of the figure."""
+        """Left, bottom, width and height of the colour bar as fractions of the figure."""
         wide, tall = self.size
         panels_tall = tall - self.below - self.above
         length = min(panels_tall, 4.0)

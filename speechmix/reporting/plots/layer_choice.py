@@ -1,4 +1,4 @@
-"""Which layers of several maps a figure of one clip shows."""
+"""Choose the layers that a figure of one clip shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def peak_layer(
     stack: str,
     contributions: Mapping[MeasureAndStack, np.ndarray],
 ) -> int | None:
-    """Layer of a stack in which the cue gives most by Value Zeroing."""
+    """Find the layer of a stack in which the cue's contribution by Value Zeroing is largest."""
     key = ("value_zeroing", stack)
     if key not in maps or key not in contributions or not np.isfinite(contributions[key]).any():
         return None
@@ -29,8 +29,7 @@ def choose_layers(
     layers: Sequence[int] | None,
     peaks: Mapping[str, int | None],
 ) -> dict[str, list[int]]:
-    """Layers of each stack: those asked for; or first, middle, last and peaks, of all stacks
-    together if their layers agree."""
+    """Choose the layers of each stack: those requested; or first, middle, last and peaks."""
     if layers is not None:
         if not layers:
             raise InputError("layers is empty: name at least one, or leave it out")
@@ -45,6 +44,7 @@ def choose_layers(
 
 
 def common_layers(maps: Mapping[MeasureAndStack, MixingMap], stack: str) -> list[int]:
+    """Return the layers that all maps of a stack have."""
     maps_of_stack = [mixing_map for (_, name), mixing_map in maps.items() if name == stack]
     common_layer_list = [
         layer
@@ -59,8 +59,8 @@ def common_layers(maps: Mapping[MeasureAndStack, MixingMap], stack: str) -> list
 
 
 def _pick_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int]:
-    """First, middle, last and peaks; where a peak is one of these, the layer farthest from all
-    fills the row."""
+    """Pick the first, middle and last layer and peaks; where these are the same layer, add the one
+    farthest from them."""
     available_peaks = {peak for peak in peaks if peak is not None and peak in common}
     chosen_layers = {common[0], common[len(common) // 2], common[-1]} | available_peaks
     while available_peaks and len(chosen_layers) < min(4, len(common)):

@@ -1,5 +1,4 @@
-"""Cells of a map with their colour scale: shares or differences, numbers in them, the colour bar,
-and marks around cue and target.
+"""Draw the cells of a map: colours, numbers, colour bar, and marks for cue and target.
 
 In: layers of a `MixingMap`. Out: drawing on an Axes that the caller owns.
 """
@@ -19,7 +18,7 @@ from matplotlib.patches import Rectangle
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from .panels import CELL_COLOR, LABEL_SIZE, ROW_MARKER, TARGET_COLOR, TICK_SIZE
+from .figure_style import CELL_COLOR, LABEL_SIZE, ROW_MARKER, TARGET_COLOR, TICK_SIZE
 
 # One map for each purpose, all perceptually uniform, zero is light. Missing values are a grey that
 # none of them holds.
@@ -35,14 +34,14 @@ _ON_FIXED_LIGHT_CELL = "#0b0b0b"  # on light cells of a scale that stays
 
 
 def color_map(name: str) -> Colormap:
-    """Colour map by name, with missing values in grey."""
+    """Return a colour map by name, with missing values in grey."""
     from matplotlib import colormaps
 
     return colormaps[name].with_extremes(bad=MISSING_COLOR)
 
 
 def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.MaskedArray:
-    """What is drawn: shares of each row in percent, or scores as they are; mean over heads; [L,
+    """Return the values to draw: shares of each row in percent, or raw scores; mean over heads; [L,
     W_t, W_s].
 
     A row with a score that is not finite has no shares, so the whole of it is masked.
@@ -55,7 +54,7 @@ def displayed_shares(mixing_map: MixingMap, *, normalize: bool = True) -> np.ma.
 
 
 def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
-    """Limits of the colour scale that several maps share.
+    """Return the limits of the colour scale that several maps share.
 
     Rows with a single source are left out (the first position of a causal stack: always 100 %),
     because they would bleach all others; they are drawn in the last colour and the colour bar ends
@@ -69,8 +68,7 @@ def color_limits(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
 
 
 def limits_around_zero(values: Collection[np.ma.MaskedArray]) -> tuple[float, float]:
-    """Limits of the colour scale that several maps of differences share: as far below zero as
-    above."""
+    """Return the limits of a colour scale of differences, as far below zero as above."""
     largest = (
         max((float(np.abs(array).max()) for array in values if np.ma.count(array)), default=0.0)
         or 1.0
@@ -129,7 +127,7 @@ def write_numbers(
 
 
 def _number_color(cells: ScalarMappable, value: float) -> str:
-    """Colour of a number on its cell."""
+    """Return the colour of a number on its cell."""
     scale_position = np.asarray(cells.norm(np.array([value])))
     is_light, is_light_reversed = (
         _is_light(cmap(scale_position)[0]) for cmap in (cells.cmap, cells.cmap.reversed())
@@ -154,8 +152,7 @@ def add_color_bar(
     inches: float,
     bar_axes: Axes | None = None,
 ) -> None:
-    """Colour bar with label and unit; an arrow where values lie beyond it, a word on grey cells
-    where there are any.
+    """Add a colour bar with label and unit; an arrow shows that values lie beyond it.
 
     `inches` is the height of the axes beside it; the bar is at most 4 inches long. It takes its
     room from `axes`, or fills `bar_axes`, axes of its own.
@@ -195,8 +192,7 @@ def outline_cells(
     cue: Cue | None,
     target: int | None,
 ) -> None:
-    """Draw one line around all cells in which the cue gives to the target: around each block, if
-    words lie apart."""
+    """Outline the cells with the share of the cue in the target."""
     if cue is None or target is None:
         return
     rows = _merge_indices([i for i, span in enumerate(targets) if span.word == target])
@@ -216,7 +212,7 @@ def outline_cells(
 
 
 def _merge_indices(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring places as half-open ranges.
+    """Merge neighbouring indices to half-open ranges.
 
     Examples
     --------

@@ -1,5 +1,4 @@
-"""Figures of mixing maps: one layer, small multiples over layers; and the door to the figures of
-clips and tables.
+"""Draw mixing maps: one layer, or small multiples over layers.
 
 In: a `MixingMap` with raw scores. Out: matplotlib Axes or Figure, nothing written. Rows are targets
 (they receive), columns sources (they give), as everywhere; by default each row is shown as shares
@@ -20,11 +19,11 @@ from matplotlib.figure import Figure
 from ...errors import InputError
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import figure_style, map_cells, unit_labels
+from .clip_overview import clip_figure
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
-from .one_clip import clip_figure
-from .panels import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
+from .figure_style import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 
@@ -105,11 +104,11 @@ def heat_map(
     cells = map_cells.draw_cells(ax, values, limits=limits, cmap=cmap)
     x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width)
     y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height)
-    column_name, row_name = unit_labels.side_names(mixing_map)
+    column_name, row_name = unit_labels.axis_names(mixing_map)
     ax.set_xlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     ax.set_ylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
-    layer_text = panels.layer_title(mixing_map, layer, "\nmixing strength")
-    title = f"{panels.map_subtitle(mixing_map)}, {layer_text}"
+    layer_text = figure_style.layer_title(mixing_map, layer, "\nmixing strength")
+    title = f"{figure_style.map_subtitle(mixing_map)}, {layer_text}"
     ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     map_cells.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
@@ -151,7 +150,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     limits = map_cells.color_limits(list(values))
     columns, width, height = _panel_layout(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         *_figure_size(mixing_map, width, height, columns=columns, rows=rows, max_letters=16)
     )
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -160,15 +159,17 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
             ax.set_axis_off()
             continue
         cells = map_cells.draw_cells(ax, values[index], limits=limits)
-        ax.set_title(panels.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
+        ax.set_title(figure_style.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
         x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, max_letters=16)
         y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, max_letters=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
-    column_name, row_name = unit_labels.side_names(mixing_map)
+    column_name, row_name = unit_labels.axis_names(mixing_map)
     figure.supxlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     figure.supylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
     title_parts = map_title(mixing_map).splitlines()
-    title = "\n".join(panels.wrap_text(part, 0.75 * figure.get_figwidth()) for part in title_parts)
+    title = "\n".join(
+        figure_style.wrap_text(part, 0.75 * figure.get_figwidth()) for part in title_parts
+    )
     figure.set_figheight(
         figure.get_figheight() + 0.16 * title.count("\n")
     )  # each line more has its room
@@ -189,7 +190,7 @@ def as_html(figure: Figure, *, caption: str) -> str:
     caption : str
         Plain text; it is escaped.
     """
-    data = base64.b64encode(panels.png_bytes(figure)).decode("ascii")
+    data = base64.b64encode(figure_style.png_bytes(figure)).decode("ascii")
     text = html.escape(caption, quote=True)
     return (
         f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" '
@@ -207,7 +208,7 @@ def check_drawable(mixing_map: MixingMap) -> None:
 
 
 def label_axis(name: str, unit: str) -> str:
-    """An axis with what it counts, if it counts something."""
+    """Return an axis label with its unit, if it has one."""
     return f"{name}, {unit}" if unit else name
 
 
@@ -217,15 +218,15 @@ def _score_label(mixing_map: MixingMap) -> str:
 
 
 def map_title(mixing_map: MixingMap) -> str:
-    """Measure and stack, model, clip, and below what the decoder was fed if the clip does not say
-    it."""
+    """Return the title of a map: measure, stack, model, clip, and the text that the decoder was
+    fed."""
     provenance = mixing_map.provenance
-    parts = [panels.map_subtitle(mixing_map)]
+    parts = [figure_style.map_subtitle(mixing_map)]
     if provenance.get("model"):
-        parts.append(panels.model_title(provenance))
+        parts.append(figure_style.model_title(provenance))
     if provenance.get("clip"):
-        parts.append(panels.shorten_text(provenance["clip"], 40))
-    fed_text = panels.fed_text(provenance)
+        parts.append(figure_style.shorten_text(provenance["clip"], 40))
+    fed_text = figure_style.fed_text(provenance)
     return " · ".join(parts) + (
         f"\n{fed_text}" if fed_text and mixing_map.stack != "encoder" else ""
     )
@@ -240,11 +241,10 @@ def _figure_size(
     rows: int = 1,
     max_letters: int = 22,
 ) -> tuple[float, float]:
-    """Size of a figure, in inches, whose panels are this large: room for labels, titles and the
-    colour bar is added."""
-    left_margin = unit_labels.label_room(mixing_map.targets, max_letters=max_letters) + 0.3
+    """Compute the size of a figure in inches from the size of its panels."""
+    left_margin = unit_labels.label_inches(mixing_map.targets, max_letters=max_letters) + 0.3
     bottom_margin = (
-        unit_labels.label_room(mixing_map.sources, max_letters=max_letters, inches=width) + 0.3
+        unit_labels.label_inches(mixing_map.sources, max_letters=max_letters, inches=width) + 0.3
     )
     figure_size = (
         columns * (width + 0.12) + left_margin + 0.85,
@@ -254,8 +254,7 @@ def _figure_size(
 
 
 def _panel_layout(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, float]:
-    """Columns of the grid, and width and height of a panel in inches, in the proportions of the map
-    if moderate."""
+    """Choose the columns of the grid, and width and height of a panel in inches."""
     ratio = len(mixing_map.targets) / len(mixing_map.sources)
     if ratio < 1 / 3:  # strips: below each other
         columns = 1 if n_panels <= 6 else 2
@@ -264,7 +263,7 @@ def _panel_layout(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, flo
     else:
         columns = next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
     width = min(
-        max(panels.LINE_PITCH * len(mixing_map.sources), 1.4),
+        max(figure_style.LINE_PITCH * len(mixing_map.sources), 1.4),
         10.0 / columns,
         2.6 if ratio >= 1 / 3 else 5.0,
     )

@@ -1,5 +1,4 @@
-"""Models side by side in small multiples: a panel for each model, its stacks as lines over relative
-depth.
+"""Draw many models as small multiples: a panel for each model, its stacks over relative depth.
 
 In: a tidy table, as in `cue_tables`. With many models one panel of all curves is a muddle; here
 each model has its own, all on the same axes. Trained models are solid, random twins dashed.
@@ -16,10 +15,10 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import STACKS
-from . import panels
+from . import figure_style
 from .cue_tables import DECIDING, ordered_values, select_cue_rows, target_rows_title
 from .curve_tables import curve_table
-from .panels import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
+from .figure_style import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,11 +111,11 @@ def model_panels(
     )
     columns = min(columns, len(drawn_models))
     line_count = -(-len(drawn_models) // columns)
-    figure = panels.new_figure(2.3 * columns + 0.4, 1.95 * line_count + 0.8)
+    figure = figure_style.new_figure(2.3 * columns + 0.4, 1.95 * line_count + 0.8)
     axes = figure.subplots(line_count, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax, model in zip(axes, drawn_models, strict=False):
         _draw_model_curves(ax, curves[curves["model"] == model], stack_names)
-        title = (titles or {}).get(model, panels.model_name(model))
+        title = (titles or {}).get(model, figure_style.model_name(model))
         ax.set_title(
             f"{title}\n{_layer_counts_text(rows[rows['model'] == model], stack_names)}",
             size=TITLE_SIZE,
@@ -132,13 +131,13 @@ def model_panels(
     figure.supylabel(f"{label}, {measure_label(measures[0])}", size=LABEL_SIZE, parse_math=False)
     if target_rows_text := target_rows_title(rows):
         figure.suptitle(
-            panels.wrap_text(target_rows_text, 0.8 * figure.get_figwidth()),
+            figure_style.wrap_text(target_rows_text, 0.8 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )
     inits = [init for init in INIT_DASHES if init in set(rows["init"])]
     handles = [_legend_handle(name, init) for name in stack_names for init in inits]
-    panels.add_legend(figure, handles, columns=len(stack_names), loc="outside lower center")
+    figure_style.add_legend(figure, handles, columns=len(stack_names), loc="outside lower center")
     return figure
 
 
@@ -163,13 +162,12 @@ def _draw_model_curves(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) ->
             markerfacecolor=color if init == "trained" else "white",
             markevery=-(-len(curve) // _MAX_MARKED_LAYERS),
         )
-    panels.style_curve_axis(ax)
+    figure_style.style_curve_axis(ax)
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 def _layer_counts_text(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
-    """Number of layers of each stack of one model, once where they are the same: "32, 4, 4
-    layers"."""
+    """Say how many layers each stack of a model has: "32, 4, 4 layers"."""
     last_layers = rows.groupby("stack", observed=True)["layer"].max()
     counts = [f"{last_layers[stack] + 1}" for stack in stacks if stack in last_layers]
     return f"{', '.join(counts if len(set(counts)) > 1 else counts[:1])} layers"

@@ -1,5 +1,5 @@
-"""Contribution and need together: how much the cue gives in each layer, and what the decision loses
-without it there.
+"""Draw contribution above need: the cue's contribution in each layer, and what the decision loses
+without it.
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer
 (`evaluation.cue_need.need_by_layer`). Out: a Figure. For each stack two panels, a colour for each
@@ -21,11 +21,11 @@ from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import taken
-from . import panels
-from .computed_curves import PanelCurves, model_colors, panel_curves
+from . import figure_style
+from .computed_curves import PanelCurves, compute_panel_curves, model_colors
 from .cue_curves import draw_curve_panel
 from .cue_tables import ordered_values, select_cue_rows
-from .panels import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH
+from .figure_style import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH
 from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
 DROP_LABEL = "margin lost (nats)"
@@ -60,12 +60,12 @@ def contribution_and_need(
     Figure
         Over layers, or over relative depth where models differ in the number of theirs.
     """
-    return draw_need(need_panels(table, drops, measure=measure), narrow=narrow)
+    return draw_need(compute_need_panels(table, drops, measure=measure), narrow=narrow)
 
 
 @dataclass(frozen=True)
 class _NeedPanels:
-    """What `contribution_and_need` draws, computed."""
+    """Computed panels of `contribution_and_need`."""
 
     curves: Mapping[str, PanelCurves]  # by stack
     titles: Mapping[str, str]
@@ -89,7 +89,7 @@ class _NeedPanels:
         )
 
 
-def need_panels(
+def compute_need_panels(
     table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing"
 ) -> _NeedPanels:
     """Compute what `draw_need` draws, once for figures of any width; see
@@ -99,7 +99,7 @@ def need_panels(
     for stack in ordered_values(rows, "stack"):
         stack_rows = taken(rows, list(rows), rows["stack"] == stack)
         titles[stack] = _stack_title(stack_rows, stack)
-        curves[stack] = panel_curves(select_cue_rows(stack_rows))
+        curves[stack] = compute_panel_curves(select_cue_rows(stack_rows))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
     untrained_label = (
         "untrained (band: lowest to highest twin)"
@@ -113,10 +113,10 @@ def need_panels(
 
 
 def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
-    """Draw what `need_panels` computed; see `contribution_and_need`."""
+    """Draw what `compute_need_panels` computed; see `contribution_and_need`."""
     stacks, colors, drops, x = list(need.curves), need.colors, need.drops, need.x
     n_panels = 1 if drops.empty else 2
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         *_figure_size(len(stacks), len(colors), n_panels, narrow, with_strips=need.has_strips)
     )
     axes_by_stack = _make_axes(
@@ -159,7 +159,7 @@ def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
 def _make_axes(
     figure: Figure, n_stacks: int, n_panels: int, *, narrow: bool, with_strips: bool
 ) -> list[tuple[Axes, Axes | None, Axes | None]]:
-    """Axes of each stack: of contribution, of the strip below it and of need, where they are drawn.
+    """Make the axes of each stack: contribution, the strip below it, and need.
 
     Narrow, a stack has a line, and need lies to the right of contribution; else a column, and need
     lies below.
@@ -202,7 +202,7 @@ def _make_axes(
 def _figure_size(
     stack_count: int, model_count: int, n_panels: int, narrow: bool, *, with_strips: bool
 ) -> tuple[float, float]:
-    """Inches: room for a line of the legend for each model and one for all."""
+    """Compute the size of the figure in inches."""
     width = NARROW_WIDTH if narrow else max(1.75 * stack_count + 0.4, NARROW_WIDTH)
     legend_height = 0.3 + 0.16 * math.ceil((model_count + 1) / max(int(width / _ENTRY_WIDTH), 1))
     legend_height += (0.32 if narrow else 0.16) * with_strips  # what strips are
@@ -216,7 +216,7 @@ def _figure_size(
 
 
 def _stack_title(stack_rows: pd.DataFrame, stack: str) -> str:
-    """A stack, and which rows of its maps the contributions are of."""
+    """Name a stack, and the rows of its maps that contributions are of."""
     row_names = (
         [ROW_NAMES[row_kind] for row_kind in stack_rows["rows"].unique() if row_kind in ROW_NAMES]
         if "rows" in stack_rows
@@ -235,12 +235,15 @@ def _add_need_legend(
     note: str,
 ) -> None:
     handles = [
-        Line2D([], [], color=colors[model], label=panels.model_name(model)) for model in models
+        Line2D([], [], color=colors[model], label=figure_style.model_name(model))
+        for model in models
     ]
     if untrained_label:
         handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained_label))
-    title = panels.wrap_text(note, figure.get_figwidth()) if note else None
-    panels.add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
+    title = figure_style.wrap_text(note, figure.get_figwidth()) if note else None
+    figure_style.add_legend(
+        figure, handles, columns=columns, loc="outside lower center", title=title
+    )
 
 
 def _draw_drops(
@@ -271,6 +274,6 @@ def _draw_drops(
             linewidth=1.2,
         )
     if x == "layer":
-        panels.style_layer_axis(ax)
+        figure_style.style_layer_axis(ax)
     else:
-        panels.style_curve_axis(ax)
+        figure_style.style_curve_axis(ax)

@@ -1,4 +1,4 @@
-"""What a probe finds in each layer, above what each layer mixes."""
+"""Draw the accuracy of a probe in each layer above the cue's contribution."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
+from . import figure_style
 from .cue_curves import layer_curves
-from .panels import LABEL_SIZE, NARROW_WIDTH, TITLE_SIZE
+from .figure_style import LABEL_SIZE, NARROW_WIDTH, TITLE_SIZE
 from .probe_curves import (
     PROBE_LABELS,
     add_probe_legend,
@@ -31,8 +31,7 @@ def probe_and_mixing(
     value: str = "accuracy",
     narrow: bool = False,
 ) -> Figure:
-    """Draw what is read above what is mixed, for each stack: where the cue comes in, the label
-    should become readable.
+    """Draw the accuracy of probes above the cue's contribution, for each stack.
 
     Parameters
     ----------
@@ -100,10 +99,9 @@ def probe_and_mixing(
 
 
 def _paired_axes(stack_count: int, legend_inches: float, narrow: bool) -> tuple[Figure, np.ndarray]:
-    """Figure with two panels for each of some stacks, side by side or all below each other; panels
-    [stack, 2]."""
+    """Make a figure with two panels for each stack; return it with the axes [stack, 2]."""
     if narrow:
-        figure = panels.new_figure(NARROW_WIDTH, 3.8 * stack_count + legend_inches)
+        figure = figure_style.new_figure(NARROW_WIDTH, 3.8 * stack_count + legend_inches)
         return figure, figure.subplots(2 * stack_count, 1, sharex=True).reshape(stack_count, 2)
-    figure = panels.new_figure(max(2.9 * stack_count + 0.5, 4.4), 4.3 + legend_inches)
+    figure = figure_style.new_figure(max(2.9 * stack_count + 0.5, 4.4), 4.3 + legend_inches)
     return figure, figure.subplots(2, stack_count, sharex="col", sharey="row", squeeze=False).T

@@ -1,4 +1,4 @@
-"""What probes read, layer by layer: the published Figure 4, and the same above the mixing curve.
+"""Draw the accuracy of probes over layers, as in Figure 4 of Mohebbi et al. 2023.
 
 In: the tidy table of `speechmix.probe` (accuracy, or compression, 0 to 1 or bits to bits), and for
 the second figure one of cue contributions. Out: a Figure. Over relative depth, the input of the
@@ -18,9 +18,9 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
-from . import panels
+from . import figure_style
 from .cue_tables import relative_depth
-from .panels import (
+from .figure_style import (
     DEPTH_LABEL,
     INIT_DASHES,
     LABEL_SIZE,
@@ -52,8 +52,8 @@ def probe_figure(
     published: bool = False,
     narrow: bool = False,
 ) -> Figure:
-    """Draw what probes read over relative depth: a panel for each stack (and position), a line for
-    each model and init.
+    """Draw the accuracy of probes over relative depth: a panel for each stack (and position), a
+    line for each model and init.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def probe_figure(
         (1, len(row_values) * len(stacks)) if narrow else (len(stacks), len(row_values))
     )
     width = NARROW_WIDTH if narrow else max(3.2 * n_columns + 0.5, 4.4)
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         width, (2.0 if narrow else 2.4) * n_lines + legend_height(handles, narrow)
     )
     axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
@@ -141,13 +141,13 @@ def probe_figure(
 
 
 def legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
-    """Inches that the legend takes below the panels."""
+    """Compute the height in inches of the legend below the panels."""
     return 0.8 + 0.17 * len(handles) if narrow else 0.45 + 0.09 * len(handles)
 
 
 def add_probe_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
-    title = panels.wrap_text(_BAND_NOTE, figure.get_figwidth())
-    panels.add_legend(
+    title = figure_style.wrap_text(_BAND_NOTE, figure.get_figwidth())
+    figure_style.add_legend(
         figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title
     )
 
@@ -207,12 +207,12 @@ def draw_probes(
         color="0.5",
         linewidth=0.9,
     )
-    panels.style_curve_axis(ax)
+    figure_style.style_curve_axis(ax)
     ax.tick_params(labelsize=TICK_SIZE)
 
 
 def select_probes(table: pd.DataFrame, value: str, stacks: Sequence[str] | None) -> pd.DataFrame:
-    """Rows that hold a number, with their depth."""
+    """Select the rows that hold a number; add their depth."""
     if value not in PROBE_LABELS:
         raise InputError(f"value should be one of {tuple(PROBE_LABELS)}, found {value!r}")
     missing_columns = [name for name in (*_COLUMNS, value) if name not in table]
@@ -236,6 +236,7 @@ def _has_several_values(table: pd.DataFrame, name: str) -> bool:
 
 
 def check_panels(table: pd.DataFrame, rows: str | None) -> None:
+    """Raise if a panel would hold several positions, labels or parts."""
     mixed_columns = [
         name
         for name in ("position", "label", "part")
@@ -276,7 +277,7 @@ def probe_handles(
             [],
             color=colors[str(model)],
             linestyle=INIT_DASHES.get(str(init), "-"),
-            label=f"{panels.model_name(model)}, {init}",
+            label=f"{figure_style.model_name(model)}, {init}",
         )
         for model, init in table[["model", "init"]]
         .drop_duplicates()

@@ -1,4 +1,4 @@
-"""Published figures of the speech paper as tables, to be drawn beside one's own results.
+"""Read published figures of the speech paper as tables, to draw them beside a user's results.
 
 The numbers are data files (`published/*.json`) with their source and how surely they are known:
 they were *read off* figures and not recomputed. Out: tables with the columns of a run's own, layers
@@ -27,15 +27,15 @@ _FIGURE_FILES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
 
 @cache
 def read_published_data(name: str) -> PublishedData:
-    """Content of a data file: "speech_figure_1", "speech_figure_2" (cue contribution),
-    "speech_figure_4" (probing), ..."""
+    """Read a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4"
+    (probing), ..."""
     data: PublishedData = json.loads((_DATA_DIR / f"{name}.json").read_text(encoding="utf-8"))
     return data
 
 
 def published_contributions() -> pd.DataFrame:
-    """Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained and
-    random.
+    """Return Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained
+    and random.
 
     Returns
     -------
@@ -74,8 +74,8 @@ def published_contributions() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=AS_PUBLISHED_ROWS)
 
 
-def published_beside(table: pd.DataFrame) -> pd.DataFrame:
-    """Published contributions of the stacks and measures that a table has."""
+def matching_published_contributions(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the published contributions of the stacks and measures that a table has."""
     curves = published_contributions()
     return curves[
         curves["stack"].isin(table["stack"].unique())
@@ -84,7 +84,7 @@ def published_beside(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published_probing() -> pd.DataFrame:
-    """Figure 4: accuracy (0 to 1) of a probe for number, layer by layer.
+    """Return Figure 4: accuracy (0 to 1) of a probe for grammatical number, by layer.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def published_probing() -> pd.DataFrame:
 
 
 def published_evidence(table: pd.DataFrame) -> str:
-    """How surely the published numbers among the rows of a table are known, in a line.
+    """Say in a line how exactly the published numbers of a table are known.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def published_evidence(table: pd.DataFrame) -> str:
 
 
 def published_sources() -> list[str]:
-    """One line for each published figure: what it is, where it is from, how surely it is known."""
+    """List the source of each published figure, and how exactly it is known."""
     contents = (read_published_data(name) for name in _FIGURE_FILES)
     return [
         f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. "

@@ -1,5 +1,5 @@
-"""Routes drawn: from the sources on the left through the layers to the row on the right, as wide as
-they are strong.
+"""Draw routes from the sources on the left through the layers to the target on the right, as wide
+as they are strong.
 
 In: `Routes` of `speechmix.mixing.maps.routes`. Out: a Figure, nothing written. Only layers in which
 some route goes to another unit are drawn; the encoder's units stand above the decoder's.
@@ -16,9 +16,9 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from ...mixing.maps.measure_facts import measure_label
-from . import panels
+from . import figure_style
 from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
-from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from ...mixing.maps.routes import Routes
@@ -27,7 +27,7 @@ _MAX_RIBBON_WIDTH = 0.75  # of the distance between two units, for a route that 
 
 
 def routes_figure(routes: Routes) -> Figure:
-    """Draw routes; blue ones come from the encoder's side, red ones from what the decoder was fed.
+    """Draw routes; blue routes start in the encoder, red ones in the text that the decoder was fed.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def routes_figure(routes: Routes) -> Figure:
         key=lambda node: (node[0] == "decoder", node[1]),
     )
     heights = {node: -index - 0.6 * (node[0] == "decoder") for index, node in enumerate(nodes)}
-    figure = panels.new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
+    figure = figure_style.new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
     ax = figure.subplots()
     for share, route in zip(routes.shares, routes.ways, strict=True):
         color = (
@@ -60,7 +60,7 @@ def routes_figure(routes: Routes) -> Figure:
             color,
         )
     for node in nodes:
-        text = panels.shorten_text(routes.label(node), 16)
+        text = figure_style.shorten_text(routes.label(node), 16)
         ax.text(
             -0.12, heights[node], text, ha="right", va="center", size=TICK_SIZE, parse_math=False
         )
@@ -83,13 +83,13 @@ def routes_figure(routes: Routes) -> Figure:
         f"of {routes.target!r}"
     )
     figure.suptitle(
-        panels.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
+        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
     )
     return figure
 
 
 def _drawn_levels(routes: Routes) -> list[int]:
-    """Places in a way, from the source on: the source itself, and each layer behind which some
+    """List the positions in a route that are drawn: the source, and each layer after which some
     route is elsewhere."""
     step_count = len(routes.steps)
     changing_levels = [
@@ -109,7 +109,7 @@ def _level_name(routes: Routes, level: int) -> str:
 def _draw_ribbon(
     ax: Axes, x_positions: np.ndarray, heights: list[float], width: float, color: str
 ) -> None:
-    """A band that leaves and reaches each level horizontally."""
+    """Draw a band that leaves and reaches each level horizontally."""
     upper_edge, lower_edge = (
         [(float(x_positions[0]), heights[0] + width / 2)],
         [(float(x_positions[0]), heights[0] - width / 2)],

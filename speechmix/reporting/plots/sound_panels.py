@@ -1,4 +1,4 @@
-"""Waveform above spectrogram, with the words and the two that the question is about.
+"""Draw waveform and spectrogram of a clip with its words, cue and target.
 
 In: a `Clip`. Out: two panels in a figure that the caller owns. Times are seconds; frequencies end
 at 8 kHz, which is what the models hear.
@@ -20,8 +20,8 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import spelled_cue
 from ...inputs.words.multipart_words import in_order
 from ...inputs.words.timed_words import Word
-from . import map_cells, panels, unit_labels
-from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
+from . import figure_style, map_cells, unit_labels
+from .figure_style import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
 
 _SAMPLE_RATE = 16_000
 _MIN_POWER, _MIN_LEVEL = 1e-10, -80  # of silence; decibels below the loudest that are drawn
@@ -34,7 +34,7 @@ _WINDOW, _HOP, _FFT, _MELS = (
 
 
 def word_roles(clip: Clip) -> dict[int, tuple[str, str]]:
-    """Role and colour of the clip's cue (of each of its words) and target, by word index."""
+    """Return role and colour of the clip's cue words and target, by word index."""
     cue_roles = dict.fromkeys(clip.cue_words, ("cue", CUE_COLOR))
     return (
         cue_roles if clip.target is None else {**cue_roles, clip.target: ("target", TARGET_COLOR)}
@@ -42,16 +42,20 @@ def word_roles(clip: Clip) -> dict[int, tuple[str, str]]:
 
 
 def clip_word(clip: Clip, index: int) -> Word:
-    """Word of a clip by its index, where roles say that it has one."""
+    """Return a word of a clip by its index."""
     return (clip.words or ())[index]
 
 
 def sound_height(clip: Clip, inches: float) -> float:
-    """Inches that `draw_sound` wants: more where the words must be written upwards."""
+    """Return the height in inches that `draw_sound` needs."""
     words = clip.words or ()
     if not words or _labels_fit(clip, inches):
         return 2.5
-    return 2.3 + max(len(panels.shorten_text(word.text)) for word in words) * panels.LETTER_WIDTH
+    return (
+        2.3
+        + max(len(figure_style.shorten_text(word.text)) for word in words)
+        * figure_style.LETTER_WIDTH
+    )
 
 
 def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None:
@@ -83,28 +87,27 @@ def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None
         Patch(
             color=color,
             alpha=0.6,
-            label=f"{role}: {panels.shorten_text(spelled_cue(clip.words or (), index))}",
+            label=f"{role}: {figure_style.shorten_text(spelled_cue(clip.words or (), index))}",
         )
         for color, (role, index) in roles_by_color.items()
         if index is not None
     ]
     if handles:  # beside the axis label, where nothing else is
-        panels.add_legend(
+        figure_style.add_legend(
             spectrum, handles, columns=2, loc="upper right", bbox_to_anchor=(1.0, -0.13)
         )
     if clip.text:
         # Sits above the words, so that the figure's own title stays free for whoever draws the
         # figure.
         subfigure.suptitle(
-            panels.shorten_text(clip.text, int((inches + 1.0) / 0.075)),
+            figure_style.shorten_text(clip.text, int((inches + 1.0) / 0.075)),
             size=LABEL_SIZE,
             parse_math=False,
         )
 
 
 def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> bytes:
-    """Waveform above spectrogram without axes, as the bytes of a PNG file: the left edge is 0 s,
-    the right one the end."""
+    """Draw waveform above spectrogram without axes, as the bytes of a PNG file."""
     figure = Figure(figsize=(width, height), facecolor="white")
     wave, spectrum = figure.add_axes((0, 2 / 3, 1, 1 / 3)), figure.add_axes((0, 0, 1, 2 / 3))
     samples = clip.audio(_SAMPLE_RATE)
@@ -113,7 +116,7 @@ def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> byt
     draw_boundaries(clip, (wave, spectrum))
     for ax in (wave, spectrum):
         ax.set_axis_off()
-    return panels.png_bytes(figure)
+    return figure_style.png_bytes(figure)
 
 
 def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
@@ -131,8 +134,8 @@ def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
 def draw_spectrogram(
     color_bar_figure: Figure | SubFigure | None, ax: Axes, samples: np.ndarray, seconds: float
 ) -> None:
-    """Mel spectrogram of samples at 16 kHz, with its colour bar in dB (not without a `color_bar_figure`, figure
-    or subfigure)."""
+    """Draw the mel spectrogram of samples at 16 kHz, with its colour bar in dB if it has a
+    figure."""
     from librosa import mel_frequencies
 
     padded = np.pad(samples, (0, max(0, _FFT - len(samples))))
@@ -171,7 +174,7 @@ def draw_spectrogram(
 
 
 def draw_boundaries(clip: Clip, axes: Sequence[Axes]) -> None:
-    """Draw edges of words in each panel; cue and target shaded in their colours, and drawn last."""
+    """Draw word boundaries in each panel; shade cue and target."""
     role_colors = {word: color for word, (_, color) in word_roles(clip).items()}
     words = list(enumerate(clip.words or ()))
     for index, word in sorted(words, key=lambda item: item[0] in role_colors):
@@ -192,7 +195,7 @@ def _labels_fit(clip: Clip, inches: float) -> bool:
     """Whether the labels fit side by side above their words."""
     seconds_per_inch = clip.duration / inches
     half_widths = [
-        panels.LETTER_WIDTH * (len(label) + 1) / 2 * seconds_per_inch
+        figure_style.LETTER_WIDTH * (len(label) + 1) / 2 * seconds_per_inch
         for _, label, _ in _piece_labels(clip)
     ]
     centres = [centre for _, _, centre in _piece_labels(clip)]
@@ -203,10 +206,9 @@ def _labels_fit(clip: Clip, inches: float) -> bool:
 
 
 def _piece_labels(clip: Clip) -> list[tuple[int, str, float]]:
-    """Which word, what to write and where in seconds, for each piece of each word: the parts of "ne
-    … pas", a word twice."""
+    """Return word index, text and centre in seconds of each piece of each word."""
     labels = [
-        (index, panels.shorten_text(part.text), (start + end) / 2)
+        (index, figure_style.shorten_text(part.text), (start + end) / 2)
         for index, part in in_order(clip.words or ())
         for start, end in part.intervals
     ]
@@ -218,15 +220,15 @@ def _piece_labels(clip: Clip) -> list[tuple[int, str, float]]:
 
 
 def label_words(wave: Axes, clip: Clip, inches: float) -> None:
-    """Words above the waveform; where they are too dense even upwards, some are left out, but not
-    cue and target."""
+    """Label the words above the waveform; where there are too many, label cue, target and some
+    others."""
     wave.xaxis.tick_top()
     wave.tick_params(length=0, pad=2)
     if not clip.words:
         return
     roles, labels, is_flat = word_roles(clip), _piece_labels(clip), _labels_fit(clip, inches)
     min_gap, centres = (
-        panels.LINE_PITCH * clip.duration / inches,
+        figure_style.LINE_PITCH * clip.duration / inches,
         [centre for _, _, centre in labels],
     )
     preferred = [

@@ -1,5 +1,4 @@
-"""Mixing strength under curves of cue contribution: a strip with a line for each trained model, and
-grey where layers are idle.
+"""Draw strips of mixing strength under curves of cue contribution.
 
 In: what `computed_curves.layer_strengths` has of a panel. Out: drawing on Axes that the caller
 owns. A strength below the floor (`maps.numerics.STRENGTH_FLOOR`) means that the layer's shares are
@@ -16,7 +15,7 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from . import panels
+from . import figure_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +37,7 @@ _MIN_STRENGTH = 1e-3  # what is less is drawn there, as a triangle that points d
 def axes_with_strips(
     figure: Figure, n_lines: int, n_columns: int, inches: float
 ) -> list[tuple[Axes, Axes]]:
-    """Axes for curves, line by line, and below each those of its strip, with the same layers on x.
+    """Make axes for curves, line by line, and below each the axes of its strip.
 
     Parameters
     ----------
@@ -62,12 +61,12 @@ def axes_with_strips(
 
 
 def strip_ratios(inches: float) -> list[float]:
-    """Heights of curves and strip, which have so many inches together."""
+    """Return the heights of curves and strip, which are so many inches together."""
     return [inches - STRIP_HEIGHT, STRIP_HEIGHT]
 
 
 def add_strip(figure: Figure, position: SubplotSpec, curves: Axes) -> Axes:
-    """Axes of a strip, whose layers are those of the curves above."""
+    """Add the axes of a strip, with the layers of the curves above."""
     curves.tick_params(labelbottom=False)
     return figure.add_subplot(position, sharex=curves)
 
@@ -75,8 +74,8 @@ def add_strip(figure: Figure, position: SubplotSpec, curves: Axes) -> Axes:
 def draw_strip(
     ax: Axes, panel: PanelCurves, *, x: str, colors: Mapping[str, str], labelled: bool = True
 ) -> None:
-    """Draw the strengths of the trained models of a panel, on a logarithmic scale with the floor as
-    a line."""
+    """Draw the mixing strengths of trained models, on a logarithmic scale with the floor as a
+    line."""
     max_strength = max(
         [1.0, *(float(table["strength"].max()) for table in panel.strengths.values())]
     )
@@ -98,20 +97,20 @@ def draw_strip(
                 markersize=2.5,
             )
     if x == "layer":
-        panels.style_layer_axis(ax)
+        figure_style.style_layer_axis(ax)
     else:
-        panels.style_curve_axis(ax)
+        figure_style.style_curve_axis(ax)
     ax.grid(visible=False)
     ax.yaxis.set_major_locator(FixedLocator([_MIN_STRENGTH, STRENGTH_FLOOR, 0.1, 1.0]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(
         lambda value, _: f"{value:g}" if value in (STRENGTH_FLOOR, 1.0) else ""
     )
-    ax.set_ylabel("strength" if labelled else "", size=panels.TICK_SIZE)
+    ax.set_ylabel("strength" if labelled else "", size=figure_style.TICK_SIZE)
 
 
-def idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarray:
-    """Which points of a curve are of layers below the floor, bool [L]."""
+def find_idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarray:
+    """Tell which points of a curve are of layers below the floor, bool [L]."""
     strength_by_layer = (
         {}
         if strengths is None
@@ -123,8 +122,8 @@ def idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarr
 
 
 def line_pieces(is_idle: np.ndarray) -> Iterator[tuple[slice, bool]]:
-    """Pieces of a line, each of one colour: places of its points, and whether it leads to or from
-    an idle layer.
+    """Split a line into pieces of one colour: indices of points, and whether an idle layer is among
+    them.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Figures of text faithfulness: blank-out correlations, layers by measures; deletion curves.
+"""Draw faithfulness on text: blank-out correlations, layers by measures; deletion curves.
 
 In: what `speechmix.blank_out` and `speechmix.deletion_curves` found (`FaithfulnessResults`).
 Out: a Figure.
@@ -21,9 +21,9 @@ from ...evaluation.faithfulness.result_text import (
     layers_by_measures,
 )
 from ...mixing.maps.measure_facts import measure_label
-from . import map_cells, panels
+from . import figure_style, map_cells
+from .figure_style import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 from .map_cells import DIFFERENCE_COLORS
-from .panels import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
     from ...evaluation.faithfulness.results import FaithfulnessResults
@@ -61,7 +61,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     widths = [max(_CELL_WIDTH * len(grid.columns), 2.1) for grid in grids]
     cells_height = _CELL_HEIGHT * max(len(grid) for grid in grids)
     name_height = 0.06 * max(len(name) for grid in grids for name in grid.columns)
-    figure = panels.new_figure(
+    figure = figure_style.new_figure(
         sum(widths) + 0.6 * len(grids) + 1.0, cells_height + name_height + 1.2
     )
     axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0]
@@ -103,7 +103,7 @@ def _panel_title(table: pd.DataFrame) -> str:
     baselines = ", ".join(
         f"{name} {values[name]:.2f}" for name in ("random", "length", "position") if name in values
     )
-    name = panels.model_name(first_row["model"])
+    name = figure_style.model_name(first_row["model"])
     return f"{name}{twin_text}\n{describe_rows(table)}\n{baselines}"
 
 
@@ -133,7 +133,7 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
         for name in means["measure"].unique()
         if name not in ("length", "position", *_BASELINES)
     ]
-    figure = panels.new_figure(6.4, 2.9)
+    figure = figure_style.new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
         Line2D(
@@ -154,12 +154,12 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
             f"{curves.provenance['units']}s {condition_text}, most important first (%)",
             size=LABEL_SIZE,
         )
-        panels.style_curve_axis(ax)
+        figure_style.style_curve_axis(ax)
         ax.set_ylim(0, min(1.0, 1.1 * float(means[["removed", "kept"]].to_numpy().max())))
     axes[0].set_ylabel("probability of the label", size=LABEL_SIZE)
-    title = f"{panels.model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
+    title = f"{figure_style.model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
     axes[0].set_title(title, size=TITLE_SIZE, loc="left", parse_math=False)
-    panels.add_legend(figure, handles, columns=4, loc="outside lower center")
+    figure_style.add_legend(figure, handles, columns=4, loc="outside lower center")
     return figure
 
 

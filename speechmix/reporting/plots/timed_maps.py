@@ -1,4 +1,4 @@
-"""A map under the sound it came from, column by column at its time; and the difference of two maps.
+"""Draw a map at the times of its sources, under the spectrogram; and the difference of two maps.
 
 In: a `Clip` and one of its maps (words or frames as sources). Out: drawing on an Axes whose x is
 time in seconds, or a figure with the spectrogram on top. Frame i is drawn over the stretch it
@@ -19,9 +19,9 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import figure_style, map_cells, unit_labels
+from .figure_style import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
 from .map_figures import heat_map, label_axis
-from .panels import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
 from .sound_panels import clip_word, draw_boundaries, draw_spectrogram, label_words, word_roles
 
 _MAX_LABELLED_ROWS = 40
@@ -68,7 +68,7 @@ def timed_map(
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
     values = map_cells.displayed_shares(words)[words.layers.index(layer)]
-    ax = panels.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
+    ax = figure_style.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
     edges, columns = _time_grid(times)
     cells = ax.pcolormesh(
         edges,
@@ -86,11 +86,13 @@ def timed_map(
     ax.set_ylim(len(words.targets), 0)
     height = ax.get_window_extent().height / ax.figure.dpi
     unit = unit_labels.label_units(ax, "y", words.targets, inches=max(height, 0.5), max_letters=16)
-    column_name, row_name = unit_labels.side_names(words)
+    column_name, row_name = unit_labels.axis_names(words)
     ax.set_ylabel(label_axis(row_name, unit), size=LABEL_SIZE)
     ax.set_xlabel(label_axis(column_name, "time (s)"), size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-    ax.set_title(f"{panels.map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
+    ax.set_title(
+        f"{figure_style.map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False
+    )
     if color_bar:
         map_cells.add_color_bar(
             ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0)
@@ -117,11 +119,11 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     """
     target_count = len(mixing_map.targets)
     map_height = (
-        min(max(panels.LINE_PITCH * target_count, 1.2), 4.0)
+        min(max(figure_style.LINE_PITCH * target_count, 1.2), 4.0)
         if target_count <= _MAX_LABELLED_ROWS
         else 4.0
     )
-    figure = panels.new_figure(8.0, 2.2 + map_height + 0.7)
+    figure = figure_style.new_figure(8.0, 2.2 + map_height + 0.7)
     sound_axes, map_axes = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, map_height])
     draw_spectrogram(figure, sound_axes, clip.audio(), clip.duration)
     draw_boundaries(clip, (sound_axes,))
@@ -194,7 +196,7 @@ def difference_map(
 
 
 def _merge_labels(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, ...]:
-    """Spans that name both labels where they differ."""
+    """Name both labels of spans where they differ."""
     return tuple(
         span if span.label == other.label else replace(span, label=f"{span.label}/{other.label}")
         for span, other in zip(spans, others, strict=True)
@@ -202,8 +204,8 @@ def _merge_labels(spans: Sequence[Span], others: Sequence[Span]) -> tuple[Span, 
 
 
 def _time_grid(times: Sequence[tuple[tuple[float, float], int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Edges in seconds, and for each stretch between them its source, -1 in a gap, from (onset,
-    offset) and source."""
+    """Return edges in seconds, and for each stretch between them its source (-1 in a gap), from
+    (onset, offset) and source."""
     edges: list[float] = []
     columns: list[int] = []
     for (onset, offset), column in times:

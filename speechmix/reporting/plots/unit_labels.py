@@ -1,5 +1,5 @@
-"""Units of a map on its axes: words turned or thinned so that they do not overlap, frames as round
-seconds.
+"""Label the units of a map on its axes: words turned or thinned so that they do not overlap, frames
+as seconds.
 
 In: the spans of one side and how long the axis is. Out: tick labels, plain text in which "$" is a
 letter; cue and target may be highlighted.
@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from .panels import LETTER_WIDTH, LINE_PITCH, TICK_SIZE, shorten_text
+from .figure_style import LETTER_WIDTH, LINE_PITCH, TICK_SIZE, shorten_text
 
 
 def choose_spaced(
@@ -39,13 +39,12 @@ def choose_spaced(
 
 
 def _unit_label(span: Span, max_letters: int = 22) -> str:
-    """What to write beside a unit; its position if it has no label."""
+    """Return the label of a unit; its position if it has none."""
     return shorten_text(span.label, max_letters) or str(span.start)
 
 
-def side_names(mixing_map: MixingMap) -> tuple[str, str]:
-    """What a column and a row of a map are: in a decoder behind an encoder rows are tokens
-    *written*, columns tokens *fed*.
+def axis_names(mixing_map: MixingMap) -> tuple[str, str]:
+    """Name what a column and a row of a map are.
 
     Its row p is labelled with token p + 1, which its state predicts; that of a text decoder with
     the token that it holds.
@@ -54,9 +53,9 @@ def side_names(mixing_map: MixingMap) -> tuple[str, str]:
     --------
     >>> fed = (Span(0, 1, "<s>", "special"), Span(1, 2, "les", "token", 0))
     >>> target_kind = (Span(0, 1, "les", "token", 0), Span(1, 2, "livres", "token", 1))
-    >>> side_names(MixingMap(np.ones((1, 2, 2)), target_kind, fed, "attention", "decoder", (0,)))
+    >>> axis_names(MixingMap(np.ones((1, 2, 2)), target_kind, fed, "attention", "decoder", (0,)))
     ('token fed (source)', 'token written (target)')
-    >>> side_names(MixingMap(np.ones((1, 2, 2)), fed, fed, "attention", "decoder", (0,)))
+    >>> axis_names(MixingMap(np.ones((1, 2, 2)), fed, fed, "attention", "decoder", (0,)))
     ('source', 'target')
     """
     label_by_position = {span.start: span.label for span in mixing_map.sources}
@@ -68,7 +67,9 @@ def side_names(mixing_map: MixingMap) -> tuple[str, str]:
     )
     if not generates:
         return "source", "target"
-    target_kind, source_kind = (_kind(side) for side in (mixing_map.targets, mixing_map.sources))
+    target_kind, source_kind = (
+        _unit_kind(side) for side in (mixing_map.targets, mixing_map.sources)
+    )
     has_times = all(span.onset is not None for span in mixing_map.sources)
     column = (
         f"{target_kind} fed"
@@ -80,8 +81,8 @@ def side_names(mixing_map: MixingMap) -> tuple[str, str]:
     return f"{column} (source)", f"{target_kind} written (target)"
 
 
-def _kind(spans: Sequence[Span]) -> str:
-    """What units are, in a word."""
+def _unit_kind(spans: Sequence[Span]) -> str:
+    """Name the kind of units, in a word."""
     kinds = {span.kind for span in spans}
     return next(
         (kind for kind in ("frame", "word") if kinds <= {kind, "silence", "padding"}), "token"
@@ -98,8 +99,8 @@ def label_units(
     highlight: Mapping[int, str] | None = None,
     highlighted_units: Mapping[int, str] | None = None,
 ) -> str:
-    """Write the units of one side of a map on its axis; return what the axis counts ("time (s)",
-    "frame"; "" for words).
+    """Label the units of one side of a map; return the unit of the axis ("time (s)", "frame", or ""
+    for words).
 
     Parameters
     ----------
@@ -157,11 +158,10 @@ def _fits_flat(labels: Sequence[str], inches: float) -> bool:
     return max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(labels)
 
 
-def label_room(
+def label_inches(
     spans: Sequence[Span], *, max_letters: int = 22, inches: float | None = None
 ) -> float:
-    """Inches that tick labels take beside their axis; below it, if its length is given, where they
-    may lie flat."""
+    """Compute the inches that tick labels take beside or below their axis."""
     if all(span.kind == "frame" for span in spans):
         return 0.3
     labels = [_unit_label(span, max_letters) for span in spans]
@@ -179,7 +179,7 @@ def _span_times(span: Span) -> tuple[float | None, float | None]:
 
 
 def _label_frames(set_ticks: Callable[..., object], spans: Sequence[Span], inches: float) -> str:
-    """Round seconds (round frame numbers where times are not known), at the frames they fall
+    """Label round seconds (frame numbers where times are unknown) at the frames that they fall
     into."""
     onsets, offsets = (
         [time for time in times if time is not None]

@@ -1,4 +1,4 @@
-"""What all figures share: colours, sizes, titles, axes and legends.
+"""Share colours, sizes, titles, axes and legends among all figures.
 
 Nothing here touches
 global state of matplotlib, so a user's own style is left as it is. Names are drawn as plain text:
@@ -46,7 +46,7 @@ LINE_PITCH, LETTER_WIDTH = 0.115, 0.062
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows by itself, without pyplot and its list of open figures."""
+    """Figure that a notebook displays by itself, without pyplot."""
 
     def _repr_png_(self) -> bytes:
         return png_bytes(self)
@@ -71,12 +71,13 @@ def write_figure(figure: Figure, path: Path, **options: Any) -> None:
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
-    """Empty white figure of this size in inches, laid out so that labels do not collide."""
+    """Make an empty white figure of this size in inches, with a layout in which labels do not
+    collide."""
     return ShownFigure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def shorten_text(text: str, max_letters: int = 22) -> str:
-    """Text on one line, cut in the end if it is longer than `max_letters` letters.
+    """Shorten text to one line of at most `max_letters` letters.
 
     Examples
     --------
@@ -88,12 +89,12 @@ def shorten_text(text: str, max_letters: int = 22) -> str:
 
 
 def wrap_text(text: str, width_inches: float) -> str:
-    """Text in lines that fit this width in the size of tick labels."""
+    """Wrap text to lines that fit this width in the size of tick labels."""
     return "\n".join(textwrap.wrap(text, max(int(width_inches / LETTER_WIDTH), 20)))
 
 
 def model_name(name: object) -> str:
-    """Name of a model; of a local folder only its last part."""
+    """Return the name of a model; of a local folder only its last part."""
     text = str(name)
     return shorten_text(
         text.rstrip("/\\").replace("\\", "/").rpartition("/")[2] if text[:1] in "/.~" else text, 40
@@ -101,21 +102,21 @@ def model_name(name: object) -> str:
 
 
 def model_title(provenance: Mapping[str, object]) -> str:
-    """Model of a map, and whether its weights are random."""
+    """Name the model of a map, and say if it is an untrained twin."""
     return model_name(str(provenance["model"])) + (
         " (random)" if provenance.get("init") == "random" else ""
     )
 
 
 def fed_text(provenance: Mapping[str, object], max_letters: int = 80) -> str:
-    """Who wrote what the decoder was fed, and what it is, where that is not the text that was
-    given; else nothing."""
+    """Say who wrote the text that the decoder was fed, and what it is; "" if it is the text of the
+    clip."""
     author, text = provenance.get("decoder_text_by"), provenance.get("decoder_text") or ""
     return f"{author}: {shorten_text(str(text), max_letters)}" if author else ""
 
 
 def map_subtitle(mixing_map: MixingMap) -> str:
-    """Measure and stack, whether the map was rolled out, and of which head it is if of one."""
+    """Name measure and stack of a map, its rollout, and its head if it is of one."""
     steps = mixing_map.provenance.get("steps", [])
     rollout_text = ", rolled out" if any(step.startswith("rollout") for step in steps) else ""
     head_names = [f", {step.removesuffix(' alone')}" for step in steps if step.startswith("head ")]
@@ -123,7 +124,7 @@ def map_subtitle(mixing_map: MixingMap) -> str:
 
 
 def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> str:
-    """A layer, and how far its attention block moves the map's targets, where that is known."""
+    """Name a layer and its mixing strength, where that is known."""
     if mixing_map.mixing_strength is None:
         return f"layer {layer}"
     strength = mixing_map.mixing_strength[mixing_map.layers.index(layer)].mean()
@@ -131,13 +132,13 @@ def layer_title(mixing_map: MixingMap, layer: int, name: str = ", strength") -> 
 
 
 def style_layer_axis(ax: Axes) -> None:
-    """Whole layers on x, a light grid, no box."""
+    """Style an axis of whole layers: a light grid, no box."""
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 4, 5, 10]))
     style_curve_axis(ax)
 
 
 def style_curve_axis(ax: Axes) -> None:
-    """Small ticks, a light grid, no box."""
+    """Style an axis of curves: small ticks, a light grid, no box."""
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     ax.grid(axis="y", color="0.9", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -152,8 +153,7 @@ def add_legend(
     title: str | None = None,
     **options: Any,
 ) -> None:
-    """Legend without a frame, in plain text, of a figure or an Axes; the title is a note above the
-    entries."""
+    """Add a legend without a frame, in plain text; the title is a note above the entries."""
     legend = holder.legend(
         handles=handles,
         ncols=columns,

@@ -1,5 +1,5 @@
-"""Further sections of the page of a run: models and options, what length alone does, agreement of
-measures, word boundaries.
+"""Sections that check the results: length, agreement of measures, word boundaries; and what was
+run.
 
 In: a `Study`. Out: parts of the page; none where there is nothing to say.
 """
@@ -50,7 +50,7 @@ _TIMES_NOTE = (
 
 
 def model_items(run: StoredRun) -> list[Item]:
-    """Table of the models, with the clips that each scored, and a line of options."""
+    """Tabulate the models with the clips that each scored, and list the options."""
     rows = [
         {
             "model": model.name,
@@ -74,8 +74,7 @@ def model_items(run: StoredRun) -> list[Item]:
 
 
 def time_items(run: StoredRun) -> list[Item]:
-    """Where the time of the run went, all models, starts and shards together; nothing if it did not
-    say."""
+    """Tabulate where the time of the run went; empty if it is not known."""
     return [_TIMES_NOTE, by_phase(run.times)] if len(run.times) else []
 
 
@@ -84,7 +83,7 @@ def _option_text(value: object) -> str:
 
 
 def _length_items(content: PageContent) -> list[Item]:
-    """How a word's share grows with its frames in the untrained twins, by measure and stack."""
+    """Tabulate how a word's share grows with its frames in the untrained twins."""
     rows = []
     for model in scored_models(content.run):
         maps_by_measure: dict[tuple[str, str], list[MixingMap]] = defaultdict(list)
@@ -105,7 +104,7 @@ def _length_items(content: PageContent) -> list[Item]:
 
 
 def _agreement_items(content: PageContent) -> list[Item]:
-    """Rank correlation between measures: over clips within layers, and of their curves over
+    """Tabulate rank correlations between measures: over clips within layers, and of curves over
     layers."""
     table = content.study.table
     if table.empty or table.loc[table["contribution"].notna(), "measure"].nunique() < 2:
@@ -124,8 +123,7 @@ def _agreement_items(content: PageContent) -> list[Item]:
 
 
 def _boundary_items(content: PageContent) -> list[Item]:
-    """What moving the word boundaries does, if the run was asked to try
-    (`runs.boundary_shifts`)."""
+    """Say how much shifted word boundaries change the results, if the run has such shifts."""
     study, shifted = content.study, content.run.boundaries
     if study.table.empty or shifted.empty:
         return []

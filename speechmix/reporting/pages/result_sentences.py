@@ -1,4 +1,4 @@
-"""Contribution in sentences: what a linguist reads before the tables.
+"""Describe the contribution of the cue in sentences.
 
 In: rows of whole stacks (`study_tables.stack_rows`). Out: plain sentences with the numbers, what
 they are, and what they do not show. Sentences speak of stacks, not of layer numbers, so that idle
@@ -18,7 +18,7 @@ from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.panels import model_name
+from ..plots.figure_style import model_name
 from .table_format import format_interval, format_p, format_strength
 
 _EFFECT_SIZES = ((0.2, "next to none"), (0.5, "small"), (0.8, "medium"), (float("inf"), "large"))
@@ -77,7 +77,7 @@ def format_method(ties: str, twins: Iterable[int]) -> str:
 
 
 def format_twins(count: int) -> str:
-    """What so many untrained twins of a model can show, in words.
+    """Say what this number of untrained twins can show.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def format_twins(count: int) -> str:
 
 
 def unclaimed_reason(row: TableRow) -> str:
-    """Why nothing can be claimed of a row, whatever its numbers; "" if something can.
+    """Say why a row cannot be significant, whatever its numbers; "" if it can.
 
     Examples
     --------
@@ -129,8 +129,8 @@ def is_idle(row: TableRow) -> bool:
 
 
 def result_sentences(headline: pd.DataFrame, *, max_sentences: int = 12) -> list[str]:
-    """One paragraph for each model, stack and side, by Value Zeroing (by the first measure without
-    it).
+    """Write one paragraph for each model, stack and side, by Value Zeroing (by the first measure
+    without it).
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _result_sentence(row: TableRow) -> str:
 
 
 def _difference_details(row: TableRow) -> str:
-    """Interval, test and spread of a difference; nothing of what cannot be stated."""
+    """List interval, test and spread of a difference, as far as they can be stated."""
     interval, p = format_interval(row["low"], row["high"]), format_p(row["p"])
     effect_size = next(
         effect_size for limit, effect_size in _EFFECT_SIZES if not abs(row["effect"]) >= limit
@@ -188,7 +188,7 @@ def _difference_details(row: TableRow) -> str:
 
 
 def _claim_sentence(row: TableRow) -> str:
-    """What is claimed, or why nothing is."""
+    """Say whether a difference is significant, or why it is not."""
     if is_idle(row):
         return f"{idle_stack(row)}."
     if reason := unclaimed_reason(row):
@@ -214,7 +214,7 @@ def _claim_sentence(row: TableRow) -> str:
 
 
 def idle_stack(row: TableRow) -> str:
-    """Say that a stack moves nothing."""
+    """Say that no layer of a stack changes the target's representation."""
     strength_text = format_strength(row[STRENGTH])
     stack = stack_phrase(row["stack"], start=True)
     return (
@@ -225,7 +225,7 @@ def idle_stack(row: TableRow) -> str:
 
 
 def stack_phrase(stack: object, *, start: bool = False) -> str:
-    """A stack as a sentence names it.
+    """Name a stack within a sentence.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def stack_phrase(stack: object, *, start: bool = False) -> str:
 
 
 def join_names(names: Sequence[str], conjunction: str = "and") -> str:
-    """Names as people list them.
+    """Join names with commas and "and".
 
     Examples
     --------
@@ -259,7 +259,7 @@ def _length_sentence(row: TableRow) -> str:
 
 
 def format_count(count: int, thing: str) -> str:
-    """A number of things.
+    """Format a count with its noun in singular or plural.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A table as Markdown and as LaTeX, to be pasted into a paper or an issue.
+"""Export a table as Markdown or LaTeX, for a paper or an issue.
 
 In: a table as it is shown. Out: text; whatever is special in Markdown (HTML, links, code, emphasis)
 or LaTeX is escaped.
@@ -12,7 +12,7 @@ import pandas as pd
 
 
 def markdown_table(table: pd.DataFrame) -> str:
-    """Pipe table; numbers to the right.
+    """Return a table as a Markdown pipe table; numbers are aligned right.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def markdown_table(table: pd.DataFrame) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: no HTML, link, code or emphasis comes of it.
+    """Escape text so that Markdown shows it as it is, on one line.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def escape_markdown(text: str) -> str:
 
 
 def latex_table(table: pd.DataFrame, *, caption: str, label: str = "tab:headline") -> str:
-    """A booktabs table (`\\\\usepackage{booktabs}`), special characters escaped."""
+    """Return a table as a LaTeX booktabs table; special characters are escaped."""
     alignment = "".join("r" if dtype.kind in "iuf" else "l" for dtype in table.dtypes)
     formatted = table.map(_format_cell)
     return formatted.to_latex(

@@ -1,5 +1,5 @@
-"""One clip at a glance: what was said and when, which word builds which in some layers, and how the
-cue fares.
+"""Draw one clip with its maps: the sound with its words, maps in some layers, and the cue's
+contribution.
 
 In: a `Clip` and its maps. Out: a Figure: waveform and spectrogram with the words on top, a row of
 word-by-word maps for each measure and stack below, and, where cue and target are known, the cue
@@ -19,10 +19,10 @@ from ...evaluation.cue_contribution import deciding_row
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, panels, unit_labels
+from . import figure_style, map_cells, unit_labels
 from .clip_curves import MeasureAndStack, clip_curve_table, draw_clip_curves
+from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
 from .layer_choice import choose_layers, peak_layer
-from .panels import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
 from .sound_panels import draw_sound, sound_height, word_roles
 
 _DrawFunction = Callable[[SubFigure], None]
@@ -35,7 +35,7 @@ _TITLE_HEIGHT = 0.42  # inches, of a stack's heading and the layers' titles
 
 @dataclass(frozen=True)
 class _MapRow:
-    """A row of panels: one map in some layers."""
+    """Row of panels: one map in some layers."""
 
     key: MeasureAndStack
     map: MixingMap
@@ -115,11 +115,12 @@ def clip_figure(
     sources = max((len(row.map.sources) for row in rows), default=0)
     targets = max((len(row.map.targets) for row in rows), default=0)
     panel_width = min(
-        max(panels.LINE_PITCH * sources, 1.5), 2.4, _MAX_COLUMNS_WIDTH / max(n_columns, 1)
+        max(figure_style.LINE_PITCH * sources, 1.5), 2.4, _MAX_COLUMNS_WIDTH / max(n_columns, 1)
     )
     # Many rows get lower, so that the figure stays about twice as tall as wide.
     height = max(
-        min(max(panels.LINE_PITCH * targets, 1.4), 2.4, _MAX_ROWS_HEIGHT / max(len(rows), 1)), 0.8
+        min(max(figure_style.LINE_PITCH * targets, 1.4), 2.4, _MAX_ROWS_HEIGHT / max(len(rows), 1)),
+        0.8,
     )
     width = max(7.5, n_columns * (panel_width + 0.12) + 2.0)
     figure_parts: list[tuple[float, _DrawFunction]] = [
@@ -148,14 +149,14 @@ def clip_figure(
             )
         )
     heights = [inches for inches, _ in figure_parts]
-    figure = panels.new_figure(width, sum(heights) + 0.2)
+    figure = figure_style.new_figure(width, sum(heights) + 0.2)
     models = {
-        panels.model_title(row.map.provenance): None
+        figure_style.model_title(row.map.provenance): None
         for row in rows
         if row.map.provenance.get("model")
     }
-    title = " · ".join([panels.shorten_text(clip.name, 60), *models])
-    figure.suptitle(title, size=panels.TITLE_SIZE, parse_math=False)
+    title = " · ".join([figure_style.shorten_text(clip.name, 60), *models])
+    figure.suptitle(title, size=figure_style.TITLE_SIZE, parse_math=False)
     subfigures = figure.subfigures(len(figure_parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for subfigure, (_, draw) in zip(subfigures, figure_parts, strict=True):
         draw(subfigure)
@@ -163,9 +164,9 @@ def clip_figure(
 
 
 def _maps_height(rows: Sequence[_MapRow], width: float, height: float) -> float:
-    """Inches that all rows of maps take with labels and titles, panels being this large."""
+    """Compute the height in inches of all rows of maps with labels and titles."""
     label_heights = [
-        unit_labels.label_room(row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
+        unit_labels.label_inches(row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
         for row in rows
         if row.has_labels
     ]
@@ -187,8 +188,7 @@ def _make_rows(
     layers: Sequence[int] | None,
     contributions: Mapping[MeasureAndStack, np.ndarray],
 ) -> list[_MapRow]:
-    """Rows in an order in which maps of a stack, and stacks with the same sources, are
-    neighbours."""
+    """Order the rows so that maps of a stack, and stacks with the same sources, are neighbours."""
     stacks = list(dict.fromkeys(stack for _, stack in maps))
     sources_by_stack = {
         stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks
@@ -224,7 +224,7 @@ def _make_rows(
 def _draw_maps(
     subfigure: SubFigure, rows: list[_MapRow], clip: Clip, width: float, height: float
 ) -> None:
-    """One row of panels for each measure and stack, all on one colour scale."""
+    """Draw one row of panels for each measure and stack, on one colour scale."""
     all_values = [array for row in rows for array in row.values]
     limits = map_cells.color_limits(all_values)
     axes = subfigure.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
@@ -255,8 +255,7 @@ def _draw_maps(
 
 
 def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float) -> None:
-    """Words and tokens on both sides, a line around what the cue gives the target, a mark beside
-    the deciding row."""
+    """Label words and tokens; outline the share of the cue in the target; mark the deciding row."""
     role_colors = {word: color for word, (_, color) in word_roles(clip).items()}
     # Where labels are thinned, the cue comes first among the sources and the target among the
     # targets.
@@ -286,8 +285,8 @@ def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float
 
 
 def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
-    """Above the first panel of a stack: its name, and what a row and a column is."""
-    column, row = unit_labels.side_names(mixing_map)
+    """Write the name of a stack, and what its rows and columns are, above its first panel."""
+    column, row = unit_labels.axis_names(mixing_map)
     heading = ax.annotate(
         f"{mixing_map.stack}: row = {row}, column = {column}",
         (0, 1),
@@ -302,7 +301,7 @@ def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
 
 
 def _legend_text(rows: Sequence[_MapRow], clip: Clip) -> str:
-    """What outline and mark stand for, and which layers are drawn where they were not asked for."""
+    """Explain outline, mark and peak layers."""
     notes = []
     if clip.cue_words and clip.target is not None:
         notes.append("outlined: what the cue gives the target")
