@@ -112,7 +112,7 @@ def _update_figure(
         [
             _DRAWING_VERSION,
             map_keys,
-            clip.ingredients,
+            clip.fingerprint_fields,
             clip.name,
             owner.label,
             clip.doubts,

@@ -16,7 +16,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.inputs.clips.clip import Clip
-from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
 from speechmix.inputs.corpora.dataset_files import StoredRow
 from tests.corpora.containers import (
@@ -43,7 +43,7 @@ def tone(frequency: float, seconds: float = 0.25) -> bytes:
 
 
 def outcomes(rows) -> list[tuple[str, str]]:
-    return [(row.name, getattr(row, "why", "good")) for row in rows]
+    return [(row.name, getattr(row, "reason_kind", "good")) for row in rows]
 
 
 @pytest.mark.parametrize("write", [write_tars, write_shar, write_parquet, write_arrow])
@@ -87,7 +87,9 @@ def test_recordings_alike_in_name_text_and_size_are_two_if_their_bytes_differ(tm
     tar_of(tmp_path / "tars" / "1.tar", ("s2/take.wav", take["s2"]), ("s2/take.txt", b"Oui."))
     expected = [("take", "good"), ("take-2", "good"), ("take-3", "good"), ("take", "duplicate")]
     assert outcomes(read_corpus(tmp_path / "tars")) == expected
-    sounds = [clip.sound for clip in clips_of_corpus(tmp_path / "tars", on_error=lambda *_: None)]
+    sounds = [
+        clip.audio_hash for clip in clips_of_corpus(tmp_path / "tars", on_error=lambda *_: None)
+    ]
     assert len(set(sounds)) == 3
 
     rows = [
@@ -127,7 +129,9 @@ def test_files_of_one_name_in_two_folders_are_two_recordings(tmp_path):
         clips = list(
             clips_of_corpus(tmp_path / folder, allow_outside=True, on_error=lambda *_: None)
         )
-        assert [clip.sound for clip in clips] == [Clip.from_file(path).sound for path in paths]
+        assert [clip.audio_hash for clip in clips] == [
+            Clip.from_file(path).audio_hash for path in paths
+        ]
 
 
 def test_cuts_of_one_id_have_each_its_own_recording(tmp_path):
@@ -173,7 +177,7 @@ def test_what_else_a_cut_says_leads_to_no_other_file(tmp_path):
         changed[0].supervisions[0].text = 5
         changed[1].supervisions[0].language = ["fr"]
         CutSet.from_cuts(changed).to_file(cuts)
-    assert [row.why for row in read_corpus(folder) if isinstance(row, Rejected)] == [
+    assert [row.reason_kind for row in read_corpus(folder) if isinstance(row, RejectedRow)] == [
         "unreadable row"
     ] * 4
 
@@ -324,7 +328,7 @@ def test_files_of_a_set_may_lack_a_text(tmp_path):
     )
     rows = list(read_corpus(tmp_path / "set"))
     assert [isinstance(row, Row) for row in rows] == [True, False]
-    assert Counter(row.why for row in rows[1:]) == {"empty sentence": 1}
+    assert Counter(row.reason_kind for row in rows[1:]) == {"empty sentence": 1}
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -362,7 +366,7 @@ def test_an_error_says_which_row_of_a_data_set_it_is(tmp_path):
     ]
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(tmp_path / "set")
-    bad = [row for row in read_corpus(tmp_path / "set") if isinstance(row, Rejected)]
+    bad = [row for row in read_corpus(tmp_path / "set") if isinstance(row, RejectedRow)]
     assert [(row.origin.row, row.origin.path) for row in bad] == [(2, "1.wav")]
 
 

@@ -15,10 +15,10 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.inputs.audio.byte_ranges import file_marks, location_in_file, open_bytes
+from speechmix.inputs.audio.byte_ranges import file_signature, open_bytes, parse_location
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
 from speechmix.runs.journal.stage_lines import kept
 from speechmix.studies.french.stages import align_corpus
@@ -48,7 +48,7 @@ def sets(tmp_path_factory):
 
 
 def reasons(rows) -> Counter:
-    return Counter(row.why for row in rows if isinstance(row, Rejected))
+    return Counter(row.reason_kind for row in rows if isinstance(row, RejectedRow))
 
 
 def test_names_that_are_no_utf_8_are_names(tmp_path):
@@ -92,7 +92,7 @@ def test_a_clip_is_small_and_can_be_picked_up_by_another_process(sets, kind):
         sent = pickle.dumps(clip)
         assert len(sent) < 2_000
         again = pickle.loads(sent)
-        assert again.sound == clip.sound
+        assert again.audio_hash == clip.audio_hash
         assert again.path == clip.path
 
 
@@ -198,7 +198,7 @@ def test_one_key_in_two_tars(tmp_path):
     tar_of(tmp_path / "set" / "1.tar", ("a.wav", encoded(1)), ("a.txt", b"Les livres."))
     tar_of(tmp_path / "set" / "2.tar", *first)
     rows = list(read_corpus(tmp_path / "set"))
-    assert [(row.name, getattr(row, "why", "good")) for row in rows] == [
+    assert [(row.name, getattr(row, "reason_kind", "good")) for row in rows] == [
         ("a", "good"),
         ("a-2", "good"),
         ("a", "duplicate"),
@@ -309,7 +309,7 @@ def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar_of(tar, ("a.wav", encoded(4)), ("b.wav", encoded(0)))
     os.utime(tar, ns=(1, 1))
     assert recording_marks(first, stored)["sound"] != stored["sound"]
-    assert file_marks(first)[-2:] == [location_in_file(first).offset, location_in_file(first).size]
+    assert file_signature(first)[-2:] == [parse_location(first).offset, parse_location(first).size]
     tar.write_bytes(tar.read_bytes()[:600])
     with pytest.raises(InputError, match="cut off or replaced"):
         Clip.from_file(first, name="a").audio()
@@ -334,12 +334,12 @@ def test_a_manifest_may_name_a_place_but_not_lead_out(sets, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     os.symlink(tar, folder / "link.tar")
-    for cell in (path, f"link.tar::{location_in_file(path).offset}+{location_in_file(path).size}"):
+    for cell in (path, f"link.tar::{parse_location(path).offset}+{parse_location(path).size}"):
         (folder / "m.tsv").write_text(f"path\ttext\tname\n{cell}\tLe livre.\ta\n")
         with pytest.raises(InputError, match="leads out"):
             read_clips(folder / "m.tsv")
         (clip,) = read_clips(folder / "m.tsv", allow_outside=True)
-        assert clip.sound == Clip.from_file(path).sound
+        assert clip.audio_hash == Clip.from_file(path).audio_hash
 
 
 def test_a_study_of_a_tar_copies_nothing_and_goes_on(sets, tmp_path):

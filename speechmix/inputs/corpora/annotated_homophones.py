@@ -10,7 +10,7 @@ from ...files.json_files import JsonObject
 from ...files.table_files import RowError
 from ..clips.rows import Row
 from ..words.timed_words import Word
-from ..words.word_lookup import comparable
+from ..words.word_lookup import normalize_word
 
 # What the published determiners say of their noun, in the form in which words are compared (l, not
 # l').
@@ -78,7 +78,7 @@ def _with_pairs(row: Row, cells: JsonObject) -> Row:
             # Of the verb the cue is determiner and noun; the label is its number, not the noun's.
             if pairs:
                 pair["cue"] = (cue_index, pairs[0]["target"])
-                pairs[0]["number"] = _NUMBERS.get(comparable(cells["cue_word"]), number)
+                pairs[0]["number"] = _NUMBERS.get(normalize_word(cells["cue_word"]), number)
             pairs.append(pair)
     return replace(row, words=words, pairs=tuple(pairs))
 
@@ -98,7 +98,7 @@ def _nearest(words: tuple[Word, ...], cue: str, target: str) -> tuple[int, int] 
     """Return the cue nearest before the last target, and the first target behind it: the published
     rule."""
     cues, targets = (
-        [i for i, word in enumerate(words) if comparable(word.text) == comparable(text)]
+        [i for i, word in enumerate(words) if normalize_word(word.text) == normalize_word(text)]
         for text in (cue, target)
     )
     before = [i for i in cues if targets and i < targets[-1]]

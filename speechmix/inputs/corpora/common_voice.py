@@ -1,6 +1,6 @@
 """Common Voice release folders: which of their tables is read.
 
-In: `cv-corpus-*/fr` with its `*.tsv` tables and `clips/*.mp3`. Out: `Row`s and `Rejected` rows. The
+In: `cv-corpus-*/fr` with its `*.tsv` tables and `clips/*.mp3`. Out: `Row`s and `RejectedRow` rows. The
 columns of a release change from year to year: only `path` and `sentence` are needed.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import InputError
-from ..clips.manifest_rows import is_release_table, manifest_rows
-from ..clips.rows import Rejected, Row
+from ..clips.manifest_rows import is_release_table, read_manifest_rows
+from ..clips.rows import RejectedRow, Row
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.
 _SET_ASIDE = ("invalidated", "other", "reported")
 
 
-def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Row | Rejected]:
+def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Row | RejectedRow]:
     """Read the recordings of a release.
 
     Parameters
@@ -45,7 +45,7 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
     """
     folder = _language_folder(Path(folder))
     for table in _tables(folder, split):
-        yield from manifest_rows(table, sentences=True)
+        yield from read_manifest_rows(table, sentences=True)
 
 
 def is_release(folder: Path) -> bool:

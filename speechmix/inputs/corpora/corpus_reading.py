@@ -1,7 +1,7 @@
 """Rows or clips of any corpus: a Common Voice release, a set of `datasets`, WebDataset, Lhotse
 Shar, a manifest of one's own.
 
-In: a path or hub id. Out: an iterator of `Row`s that can be used and `Rejected` rows that cannot,
+In: a path or hub id. Out: an iterator of `Row`s that can be used and `RejectedRow` rows that cannot,
 each with a reason, in the corpus's order; or of `Clip`s. Nothing is kept in memory but the row at
 hand, and no recording is read: a row says where it is (but for sets that are streamed from the
 hub).
@@ -18,9 +18,9 @@ from ...errors import InputError
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
 from ..clips.deduplication import number_duplicates
-from ..clips.manifest_rows import manifest_rows
-from ..clips.manifests import clip_of_row, read_clips
-from ..clips.rows import Rejected, Row, lot
+from ..clips.manifest_rows import read_manifest_rows
+from ..clips.manifests import clip_from_row, read_clips
+from ..clips.rows import RejectedRow, Row, seeded_uniform
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
 from .corpus_names import CorpusSource
 
@@ -32,7 +32,7 @@ def read_corpus(
     sample: float = 1.0,
     seed: int = 0,
     allow_outside: bool = False,
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read a corpus row by row.
 
     Parameters
@@ -110,9 +110,9 @@ def clips_of_corpus(
         _rows(asked, allow_outside=allow_outside, sentences=False), where=str(source)
     ):
         try:
-            if isinstance(row, Rejected):
+            if isinstance(row, RejectedRow):
                 raise InputError(row.reason)
-            yield clip_of_row(row if row.audio is None else _written(row, folder))
+            yield clip_from_row(row if row.audio is None else _written(row, folder))
         except InputError as error:
             if on_error is None:
                 raise
@@ -157,14 +157,14 @@ def _written(row: Row, folder: str | PathLike[str] | None) -> Row:
 
 def _rows(
     source: CorpusSource, *, allow_outside: bool, sentences: bool
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Rows as the kind of corpus has them, their names not yet told apart."""
     path = source.path
     if webdataset_tars.is_pattern(source) or (path.is_file() and webdataset_tars.tars_of(source)):
         return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
     if path.is_file():
         source.refuse("config", "split", "text", "audio", kind="a table with columns of its own")
-        return manifest_rows(path, allow_outside=allow_outside, sentences=sentences)
+        return read_manifest_rows(path, allow_outside=allow_outside, sentences=sentences)
     if path.is_dir():
         return _rows_of_folder(source, allow_outside=allow_outside, sentences=sentences)
     if source.is_hub_id:
@@ -177,7 +177,7 @@ def _rows(
 
 def _rows_of_folder(
     source: CorpusSource, *, allow_outside: bool, sentences: bool
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
     path, tars = source.path, webdataset_tars.tars_of(source)
     if lhotse_shar.is_shar(path):
@@ -193,7 +193,7 @@ def _rows_of_folder(
                 source, sentences=sentences, allow_outside=allow_outside
             )
         if table := hub_datasets.metadata_table(source):
-            return manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
+            return read_manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
         if tars and not common_voice.releases_in(path):
             return webdataset_tars.read_tars(
                 source, sentences=sentences, allow_outside=allow_outside
@@ -202,9 +202,11 @@ def _rows_of_folder(
     return common_voice.read_release(path, split=source.split)
 
 
-def _sampled(rows: Iterable[Row | Rejected], sample: float, seed: int) -> Iterator[Row | Rejected]:
+def _sampled(
+    rows: Iterable[Row | RejectedRow], sample: float, seed: int
+) -> Iterator[Row | RejectedRow]:
     if not 0 < sample <= 1:
         raise InputError(
             f"sample is the share of rows to read, more than 0 and at most 1, found {sample}"
         )
-    return (row for row in rows if sample == 1 or lot(row.name, seed) < sample)
+    return (row for row in rows if sample == 1 or seeded_uniform(row.name, seed) < sample)

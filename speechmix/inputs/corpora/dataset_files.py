@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.parquet_files import readable_parquet
-from ..audio.byte_ranges import Cell, Stretch, location_in_file
+from ..audio.byte_ranges import ByteRange, ParquetCell, parse_location
 from .columns import ArrowObject, HubData
 
 _BATCH = 500
@@ -87,7 +87,7 @@ def arrow_rows(data: HubData, audio: str) -> Iterator[StoredRow]:
                         yield StoredRow(cells, _named(name, cells), encoded[row].as_py())
                     else:
                         yield StoredRow(
-                            cells, _named(name, cells), place=str(Stretch(file, *places[row]))
+                            cells, _named(name, cells), place=str(ByteRange(file, *places[row]))
                         )
 
 
@@ -209,8 +209,8 @@ def _cell(file: str, column: str, row: int) -> str:
     InputError
         If there is no way to write it.
     """
-    cell = Cell(file, column, row)
-    if location_in_file(str(cell)) != cell:
+    cell = ParquetCell(file, column, row)
+    if parse_location(str(cell)) != cell:
         raise InputError(
             f"{file}: expected a file ending in .parquet and a column without / and #, found "
             f"{column!r}: rename it"
@@ -238,5 +238,5 @@ def _holds_recordings(file: ArrowObject, column: str) -> bool:
 def _named(name: object, cells: JsonObject) -> str:
     path = str(name or cells.get("path") or "")
     return (
-        path if location_in_file(path) is None else ""
+        path if parse_location(path) is None else ""
     )  # a data set cannot point into files by itself

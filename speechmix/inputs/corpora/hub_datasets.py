@@ -14,7 +14,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.table_files import RowError
-from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
+from ..clips.rows import Origin, RejectedRow, Row, check_sentence, resolve_audio_path, row_name
 from .annotated_homophones import annotated_row
 from .columns import Features, HubData, audio_and_text
 from .corpus_names import CorpusSource
@@ -60,7 +60,7 @@ def metadata_table(source: CorpusSource) -> Path | None:
 
 def read_dataset(
     source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read the recordings of a data set.
 
     Parameters
@@ -89,7 +89,7 @@ def read_dataset(
             sentence = _sentence(stored.cells, text, sentences)
             yield _row(name, stored, sentence, text, root, origin, allow_outside=allow_outside)
         except RowError as error:
-            yield Rejected(name, error.why, str(error), origin)
+            yield RejectedRow(name, error.why, str(error), origin)
 
 
 def _opened(source: CorpusSource) -> tuple[Features, Callable[[str], Iterator[StoredRow]]]:
@@ -179,7 +179,7 @@ def _streamed(data: HubData, audio: str, source: CorpusSource) -> Iterator[Store
 
 def _sentence(cells: JsonObject, text: str | None, is_needed: bool) -> str:
     sentence = cells.get(text) if text is not None else None
-    return checked_sentence(sentence) if is_needed or sentence not in (None, "") else ""
+    return check_sentence(sentence) if is_needed or sentence not in (None, "") else ""
 
 
 def _row(
@@ -205,7 +205,7 @@ def _row(
                 f"expected the bytes of a recording, found the name of a file here: {path[:200]!r}",
             )
         if not stored.place:  # else the reader has it open, wherever a link to it leads
-            located_audio(root, path, allow_outside=allow_outside)
+            resolve_audio_path(root, path, allow_outside=allow_outside)
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
     meta = {

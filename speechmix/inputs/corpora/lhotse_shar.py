@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import bounded_lines
 from ...files.table_files import Cells, RowError
-from ..audio.byte_ranges import Stretch
-from ..clips.manifest_rows import row_of_cells
-from ..clips.rows import Origin, Rejected, Row, row_name
+from ..audio.byte_ranges import ByteRange
+from ..clips.manifest_rows import row_from_cells
+from ..clips.rows import Origin, RejectedRow, Row, row_name
 from .tar_members import TruncatedTarError, members
 
 # Of Lhotse, which is not imported for their types.
@@ -28,7 +28,7 @@ Cut: TypeAlias = Any
 Supervision: TypeAlias = Any
 
 Places = dict[
-    str, deque[Stretch | None]
+    str, deque[ByteRange | None]
 ]  # recordings by the id of their cut, in the tar's order; None where a cut has none
 
 _NO_RECORDING = ".nodata"
@@ -53,7 +53,7 @@ def _tar_of(cuts: Path) -> Path:
     return cuts.with_name(f"recording{cuts.name.removeprefix('cuts').partition('.jsonl')[0]}.tar")
 
 
-def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejected]:
+def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | RejectedRow]:
     """Read the rows of a folder of Shar, one shard after the other.
 
     Parameters
@@ -91,7 +91,7 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
         )
     number = 0
     for shard, tar in zip(shards, tars, strict=True):
-        problems: list[Rejected] = []
+        problems: list[RejectedRow] = []
         places = _member_ranges(tar, problems)
         cuts = (deserialize_item(json.loads(line)) for line in bounded_lines(shard) if line.strip())
         while (cut := _next_cut(cuts, shard, problems)) is not None:
@@ -100,16 +100,18 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
             called = row_name(f"{cut.id}.wav", number)
             try:
                 recording, cells = _recording(cut, places), _cells(cut)
-                yield row_of_cells(
+                yield row_from_cells(
                     called, cells, folder, origin=origin, sentences=sentences, recording=recording
                 )
             except InputError as error:
                 why = getattr(error, "why", "unreadable row")
-                yield Rejected(called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin)
+                yield RejectedRow(
+                    called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin
+                )
         yield from problems
 
 
-def _member_ranges(tar: Path, problems: list[Rejected]) -> Places:
+def _member_ranges(tar: Path, problems: list[RejectedRow]) -> Places:
     """Where the recordings of a shard are."""
     places: Places = defaultdict(deque)
     try:
@@ -118,11 +120,11 @@ def _member_ranges(tar: Path, problems: list[Rejected]) -> Places:
             if f"{dot}{ending}" not in _DESCRIPTIONS:
                 places[stem].append(None if f"{dot}{ending}" == _NO_RECORDING else member.place)
     except TruncatedTarError as error:
-        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
+        problems.append(RejectedRow(row_name(tar.name, 0), "truncated tar", str(error)))
     return places
 
 
-def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[Rejected]) -> Cut | None:
+def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[RejectedRow]) -> Cut | None:
     """Return the next cut; None behind the last, or if the file is damaged, which is noted."""
     try:
         return next(cuts, None)
@@ -142,11 +144,11 @@ def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[Rejected]) -> Cut
             f"{shard}: a cut cannot be read ({type(error).__name__}: {str(error)[:200]}): "
             "fetch it again"
         )
-        problems.append(Rejected(row_name(shard.name, 0), "unreadable row", reason))
+        problems.append(RejectedRow(row_name(shard.name, 0), "unreadable row", reason))
         return None
 
 
-def _recording(cut: Cut, places: Places) -> Stretch:
+def _recording(cut: Cut, places: Places) -> ByteRange:
     """Where the next recording of a cut's id is."""
     waiting = places.get(str(cut.id))
     place = waiting.popleft() if waiting else None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ...files.table_files import MOST_CHARACTERS, RowError
-from ..audio.byte_ranges import Stretch, open_bytes, open_unbuffered
+from ..audio.byte_ranges import ByteRange, open_bytes, open_unbuffered
 
 # A tar begins with the name of its first member: so much of each that no name is taken for it.
 _COMPRESSED = {
@@ -42,7 +42,7 @@ class Member(NamedTuple):
     """
 
     name: str
-    place: Stretch
+    place: ByteRange
 
     def content(self) -> bytes:
         """Read a small member.
@@ -128,7 +128,7 @@ def _whole_members(tar: Path, archive: tarfile.TarFile, end: int) -> Iterator[Me
                 raise TruncatedTarError(
                     f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again"
                 )
-            yield Member(_readable(entry.name), Stretch(str(tar), entry.offset_data, entry.size))
+            yield Member(_readable(entry.name), ByteRange(str(tar), entry.offset_data, entry.size))
 
 
 def _readable(name: str) -> str:

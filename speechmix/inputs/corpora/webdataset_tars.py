@@ -16,8 +16,8 @@ from pathlib import Path
 from ...errors import InputError, MissingExtraError
 from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError
-from ..clips.manifest_rows import TEXTS, row_of_cells
-from ..clips.rows import Origin, Rejected, Row, row_name
+from ..clips.manifest_rows import TEXT_COLUMNS, row_from_cells
+from ..clips.rows import Origin, RejectedRow, Row, row_name
 from .columns import text_among
 from .corpus_names import CorpusSource
 from .tar_members import Member, TruncatedTarError, members
@@ -62,7 +62,7 @@ def tars_of(source: CorpusSource) -> list[Path]:
 
 def read_tars(
     source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read the rows of tars, one tar after the other.
 
     Parameters
@@ -95,7 +95,7 @@ def read_tars(
     source.refuse("config", "split", kind="a set of tars")
     number = 0
     for tar in tars_of(source):
-        problems: list[Rejected] = []
+        problems: list[RejectedRow] = []
         count = number
         files = _files(tar, problems)
         for sample in group_by_keys(
@@ -108,10 +108,10 @@ def read_tars(
             except InputError as error:
                 why = getattr(error, "why", "unreadable row")
                 reason = f"{tar}, key {sample['__key__'][:200]!r}: {error}"
-                yield Rejected(row_name(f"{sample['__key__']}.wav", number), why, reason, origin)
+                yield RejectedRow(row_name(f"{sample['__key__']}.wav", number), why, reason, origin)
         if count == number and not problems:
             problems.append(
-                Rejected(
+                RejectedRow(
                     row_name(tar.name, number),
                     "empty tar",
                     f"{tar}: expected recordings, found none",
@@ -120,7 +120,7 @@ def read_tars(
         yield from problems
 
 
-def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, object]]:
+def _files(tar: Path, problems: list[RejectedRow]) -> Iterator[dict[str, object]]:
     """Members in the form that the library groups; a place stands for what they hold."""
     try:
         for member in members(tar):
@@ -129,13 +129,13 @@ def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, object]]:
             ):  # the library's own notes
                 yield {"fname": member.name, "data": member, "__url__": str(tar)}
     except TruncatedTarError as error:
-        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
+        problems.append(RejectedRow(row_name(tar.name, 0), "truncated tar", str(error)))
 
 
-def _doubled(tar: Path, error: Exception, problems: list[Rejected]) -> bool:
+def _doubled(tar: Path, error: Exception, problems: list[RejectedRow]) -> bool:
     """Note a member of which there are two: the first one counts."""
     problems.append(
-        Rejected(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400])
+        RejectedRow(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400])
     )
     return True
 
@@ -156,7 +156,7 @@ def _row(
         cells["text"] = text
     name = cells.get("name")
     called = row_name(f"{key}.wav", origin.row, name=name if isinstance(name, str) else "")
-    return row_of_cells(
+    return row_from_cells(
         called,
         cells,
         tar.parent,
@@ -227,7 +227,7 @@ def _text(parts: dict[str, Member], cells: Cells, source: CorpusSource) -> str |
     if text is not None and not isinstance(text, str):
         raise RowError("unreadable row", f"expected {entry} to be a string, found {text!r}"[:400])
     if source.text:
-        for column in TEXTS:
+        for column in TEXT_COLUMNS:
             cells.pop(column, None)
     return text
 

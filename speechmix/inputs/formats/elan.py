@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..audio.frame_grid import Seconds
-from ..words.multipart_words import each_piece
+from ..words.multipart_words import split_into_pieces
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
 
@@ -77,7 +77,7 @@ def write_elan(
     if audio is not None:
         _add_media(header, Path(audio), Path(path))
     tiers = {
-        name: each_piece(check_words(words, duration=duration, where=str(path)))
+        name: split_into_pieces(check_words(words, duration=duration, where=str(path)))
         for name, words in tiers.items()
     }
     timed = {name: _milliseconds(words) for name, words in tiers.items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
-from ..words.multipart_words import each_piece
+from ..words.multipart_words import split_into_pieces
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
 
@@ -208,7 +208,7 @@ def write_tiers(
 
     grid = textgrid.Textgrid(0.0, duration)
     for tier, words in tiers.items():
-        words = each_piece(check_words(words, duration=duration, where=str(path)))
+        words = split_into_pieces(check_words(words, duration=duration, where=str(path)))
         limits = [*(word.start for word in words[1:]), duration]
         entries = []
         for word, limit in zip(words, limits, strict=True):

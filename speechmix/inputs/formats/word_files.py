@@ -113,7 +113,7 @@ def _of_rows(pieces: Sequence[Word], *, where: str) -> Word:
     text = GAP.join(dict.fromkeys(piece.text for piece in pieces))
     scores = [piece.score for piece in pieces if piece.score is not None]
     try:
-        return Word.of_pieces(
+        return Word.from_pieces(
             text,
             [(piece.start, piece.end) for piece in pieces],
             min(scores) if len(scores) == len(pieces) else None,

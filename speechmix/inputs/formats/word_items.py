@@ -150,7 +150,7 @@ def _in_pieces(item: Json, pieces: Json, *, where: str) -> Word:
     first = times[0]
     whole = word_of_item(label, *first, score, where=where)
     try:
-        return Word.of_pieces(whole.text, times, whole.score)
+        return Word.from_pieces(whole.text, times, whole.score)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

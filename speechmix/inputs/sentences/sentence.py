@@ -19,16 +19,16 @@ from typing import Any, cast
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ..words.cue_and_target import Cue, CueRequest, RoleRequests, cue_words
-from ..words.multipart_words import words_and_roles
+from ..words.multipart_words import resolve_words_and_roles
 from ..words.text_words import TextWord
-from ..words.word_lookup import MARKER, WordRequest
+from ..words.word_lookup import MARKER_PATTERN, WordRequest
 
 PARTS = ("text", "pair", "translation")
 
 # A marker such as <mask> or [MASK]; a word with its inner apostrophes and hyphens; any other sign
 # by itself. A letter may be followed by its accents (NFD).
 _LETTERS = r"(?:\w[\u0300-\u036f]*)+"
-_WORD = re.compile(rf"{MARKER}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
+_WORD = re.compile(rf"{MARKER_PATTERN}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,9 @@ class Sentence:
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
-        words, indices = words_and_roles(self.words, requests, where=f"sentence {name[:60]!r}")
+        words, indices = resolve_words_and_roles(
+            self.words, requests, where=f"sentence {name[:60]!r}"
+        )
         # Frozen for everybody else: `words` is read from the texts, which are there already.
         self.__dict__.update(
             indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests

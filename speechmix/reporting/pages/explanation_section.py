@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import wav
+from ...inputs.clips.player import encode_wav
 from ...runs.kinds.explanations import stored_explanations
 from ...runs.results.part_files import Owner
 from .html_page import Item
@@ -99,7 +99,7 @@ def _encode_sound(
 ) -> str:
     """Encode the sound of a clip as base64; "" if it cannot be read."""
     clip = find_audible_clip(study.run, name, {}, clip_in_memory, audio)
-    return "" if clip is None else base64.b64encode(wav(clip)).decode("ascii")
+    return "" if clip is None else base64.b64encode(encode_wav(clip)).decode("ascii")
 
 
 def _make_card(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...inputs.words.transcript_accuracy import TRANSCRIBES, normalize_transcript
+from ...inputs.words.transcript_accuracy import MAX_ERROR_RATE, normalize_transcript
 from ...runs.results.open_run import StoredRun
 from ..plots.figure_style import model_name
 from .result_sentences import format_count
@@ -92,7 +92,7 @@ def transcription_warnings(run: StoredRun) -> list[str]:
     """Warn of each trained model that does not transcribe the clips of the run."""
     warnings = []
     for model, rates in _error_rates_by_model(run):
-        if rates.mean() > TRANSCRIBES:
+        if rates.mean() > MAX_ERROR_RATE:
             which = "this clip" if len(rates) == 1 else "these clips"
             warnings.append(
                 _TRANSCRIPTION_WARNING.format(model=model, which=which, rate=100 * rates.mean())

@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from ...inputs.audio.spectrograms import mel_spectrogram
 from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import spelled_cue
-from ...inputs.words.multipart_words import in_order
+from ...inputs.words.cue_and_target import cue_text
+from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
 from . import figure_style, map_cells, unit_labels
 from .figure_style import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
@@ -87,7 +87,7 @@ def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None
         Patch(
             color=color,
             alpha=0.6,
-            label=f"{role}: {figure_style.shorten_text(spelled_cue(clip.words or (), index))}",
+            label=f"{role}: {figure_style.shorten_text(cue_text(clip.words or (), index))}",
         )
         for color, (role, index) in roles_by_color.items()
         if index is not None
@@ -209,7 +209,7 @@ def _piece_labels(clip: Clip) -> list[tuple[int, str, float]]:
     """Return word index, text and centre in seconds of each piece of each word."""
     labels = [
         (index, figure_style.shorten_text(part.text), (start + end) / 2)
-        for index, part in in_order(clip.words or ())
+        for index, part in list_parts(clip.words or ())
         for start, end in part.intervals
     ]
     return (
