@@ -19,7 +19,7 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
 from ...runs.results.stored_clips import Maps, provenance_of
-from ..plots import figure_style
+from ..plots.figure_style import fed_text
 from ..plots.sound_panels import sound_picture
 from .map_encoding import encode_maps
 from .transcription import ModelTranscript
@@ -147,7 +147,7 @@ def clip_card(
 def _fed_texts(maps: Maps) -> list[str]:
     """List the texts that decoders were fed where they are not the clip's own text."""
     fed_texts = (
-        figure_style.fed_text(mixing_map.provenance, 200)
+        fed_text(mixing_map.provenance, 200)
         for by_model in maps.values()
         for mixing_map in by_model.values()
     )

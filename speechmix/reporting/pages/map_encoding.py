@@ -20,7 +20,8 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.unit_conversion import pool_to_letters, pool_to_words
 from ...runs.results.stored_clips import Maps, ModelKey
-from ..plots import figure_style, map_cells
+from ..plots import map_cells
+from ..plots.figure_style import model_name
 from ..plots.unit_labels import axis_names
 
 MAX_UNITS = 600  # of a side, so that a browser can draw the map
@@ -30,9 +31,7 @@ _MISSING_CODE, _FULL_SHARE_CODE = 65_535, 65_534  # 16-bit numbers for "no value
 def model_label(key: ModelKey) -> str:
     """Return the name of a model on the page."""
     name, init, seed = key
-    return figure_style.model_name(name) + (
-        f", untrained twin (seed {seed})" if init == "random" else ""
-    )
+    return model_name(name) + (f", untrained twin (seed {seed})" if init == "random" else "")
 
 
 def encode_maps(

@@ -173,12 +173,7 @@ class ModelComparison:
         main_rows = main_measure(self.headline)
         measure = str(main_rows["measure"].iloc[0]) if len(main_rows) else ""
         answer = pair_sentences(self.pairs, measure=measure) if len(self.pairs) else []
-        return FirstScreen(
-            notes=[],
-            answer=[*answer, *short_answers(self.headline, pd.DataFrame())],
-            figure=None,
-            clip=None,
-        )
+        return FirstScreen(answer=[*answer, *short_answers(self.headline, pd.DataFrame())])
 
     def _draw_figures(self, *, narrow: bool = False) -> dict[str, Figure]:
         studied_rows = drop_control_clips(self.table)
@@ -190,25 +185,12 @@ class ModelComparison:
     def _make_parts(self, pictures: Mapping[str, Picture]) -> list[Part]:
         runs = self.table.groupby("run", sort=False)
         run_list = runs.agg(models=("model", _join_unique), clips=("clip", "nunique")).reset_index()
+        method = format_method(self.ties, self.headline.twins)
+        by_depth = SortableTable(format_contribution_table(self.by_depth))
         parts: list[Part] = [
-            (
-                "What is compared",
-                [
-                    run_list,
-                    CONTRIBUTION_NOTE,
-                    LENGTH_NOTE,
-                    format_method(self.ties, self.headline.twins),
-                ],
-            ),
+            ("What is compared", [run_list, CONTRIBUTION_NOTE, LENGTH_NOTE, method]),
             ("By stack and measure", [format_contribution_table(self.headline)]),
-            (
-                "By depth",
-                [
-                    _DEPTH_NOTE,
-                    pictures["by_depth"],
-                    SortableTable(format_contribution_table(self.by_depth)),
-                ],
-            ),
+            ("By depth", [_DEPTH_NOTE, pictures["by_depth"], by_depth]),
             ("Layer by layer", [pictures["heat_map"]]),
         ]
         if len(self.pairs):

@@ -12,13 +12,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
-from ..plots import figure_style
 from ..plots.cue_curves import cue_figure, layer_curves
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.cue_tables import describe_target_rows
+from ..plots.figure_style import (
+    LINE_COLORS,
+    NARROW_WIDTH,
+    TITLE_SIZE,
+    add_legend,
+    legend_line,
+    new_figure,
+)
 from ..plots.published_figures import (
     AS_PUBLISHED_ROWS,
     matching_published_contributions,
@@ -91,9 +97,9 @@ def published_figures(
 def _probing_figure(*, narrow: bool = False) -> Figure:
     """Draw the published Figure 4: probing accuracy over relative depth, encoder and decoder."""
     curves = published_probing()
-    figure = figure_style.new_figure(*((figure_style.NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
+    figure = new_figure(*((NARROW_WIDTH, 5.2) if narrow else (7.2, 3.4)))
     axes = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
-    colors = dict(zip(curves["model"].unique(), figure_style.LINE_COLORS, strict=False))
+    colors = dict(zip(curves["model"].unique(), LINE_COLORS, strict=False))
     for ax, (stack, part) in zip(axes, curves.groupby("stack", sort=False), strict=True):
         layer_curves(
             part,
@@ -104,14 +110,14 @@ def _probing_figure(*, narrow: bool = False) -> Figure:
             band="none",
             colors=colors,
         )
-        ax.set_title(f"probe for number, {stack} (published)", size=figure_style.TITLE_SIZE)
+        ax.set_title(f"probe for number, {stack} (published)", size=TITLE_SIZE)
     axes[0 if narrow else 1].set(**({"xlabel": ""} if narrow else {"ylabel": ""}))
     handles = [
-        Line2D([], [], color=color, label=model.split(",")[0]) for model, color in colors.items()
+        legend_line(color=color, label=model.split(",")[0]) for model, color in colors.items()
     ]
-    handles += [Line2D([], [], color="0.3", linestyle=":", label="trained")]
-    handles += [Line2D([], [], color="0.3", linestyle="--", label="untrained")]
-    figure_style.add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
+    handles += [legend_line(color="0.3", linestyle=":", label="trained")]
+    handles += [legend_line(color="0.3", linestyle="--", label="untrained")]
+    add_legend(figure, handles, columns=2 if narrow else 4, loc="outside lower center")
     return figure
 
 

@@ -18,7 +18,6 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots import figure_style
 from ..plots.cell_panels import compute_difference_cells, compute_mean_cells
 from ..plots.computed_curves import cue_curves
 from ..plots.cue_curves import draw_cue_figure
@@ -26,6 +25,7 @@ from ..plots.cue_heat_maps import draw_cell_panels
 from ..plots.cue_tables import ordered_values, select_cue_rows
 from ..plots.curve_tables import unit_means
 from ..plots.distributions import compute_spreads, draw_spreads
+from ..plots.figure_style import png_bytes, write_figure
 from ..plots.need_figure import compute_need_panels, draw_need
 from ..plots.published_figures import AS_PUBLISHED_ROWS
 from . import published_section as published_part
@@ -257,9 +257,9 @@ def write_page_figure(
 ) -> Picture:
     """Write a figure as PNG and PDF beside the page; return it as a picture, with a narrow form."""
     with whole_file(study.run.folder.beside_page(name, "png")) as unfinished:
-        unfinished.write_bytes(figure_style.png_bytes(figure))
+        unfinished.write_bytes(png_bytes(figure))
     figure.set_layout_engine("none")  # laid out by now
-    figure_style.write_figure(figure, study.run.folder.beside_page(name, "pdf"))
+    write_figure(figure, study.run.folder.beside_page(name, "pdf"))
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 

@@ -11,12 +11,22 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from . import figure_style
-from .figure_style import LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE, ShownFigure
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_COLORS,
+    NARROW_WIDTH,
+    TICK_SIZE,
+    TITLE_SIZE,
+    ShownFigure,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    wrap_text,
+)
 
 _ALL, _MAX_SERIES, _TWIN_COLOR = "all", 8, "0.82"
 _MARKERS = "osD^vP"
@@ -77,18 +87,14 @@ def speech_ablation_figure(
     ]
     manipulations = _list_manipulations(rows)
     width = (
-        figure_style.NARROW_WIDTH
-        if narrow
-        else max(0.5 * len(manipulations) * len(ablated_words) + 1.2, 5.0)
+        NARROW_WIDTH if narrow else max(0.5 * len(manipulations) * len(ablated_words) + 1.2, 5.0)
     )
     grid_shape = (
         (len(models_and_sides) * len(ablated_words), 1)
         if narrow
         else (len(models_and_sides), len(ablated_words))
     )
-    figure = figure_style.new_figure(
-        width, (1.7 if narrow else 1.9) * grid_shape[0] + (1.6 if narrow else 1.1)
-    )
+    figure = new_figure(width, (1.7 if narrow else 1.9) * grid_shape[0] + (1.6 if narrow else 1.1))
     axes = figure.subplots(*grid_shape, squeeze=False, sharey=True).reshape(
         len(models_and_sides), len(ablated_words)
     )
@@ -96,7 +102,7 @@ def speech_ablation_figure(
     for line_index, (line_axes, (model, side)) in enumerate(
         zip(axes, models_and_sides, strict=True)
     ):
-        name = f"{figure_style.model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
+        name = f"{model_name(model)}{'' if side == _ALL else f'{chr(10)}{side} cue'}"
         for ax, word in zip(line_axes, ablated_words, strict=True):
             is_in_panel = (
                 (rows["model"] == model) & (rows["side"] == side) & (rows["silenced"] == word)
@@ -117,7 +123,7 @@ def speech_ablation_figure(
     figure.supylabel(unit, size=LABEL_SIZE)
     title = f"{_READINGS[reading]}{_AGGREGATIONS.get(rows['aggregation'].iloc[0], '')}"
     figure.suptitle(
-        figure_style.wrap_text(title, figure_style.NARROW_WIDTH) if narrow else title,
+        wrap_text(title, NARROW_WIDTH) if narrow else title,
         size=TITLE_SIZE,
     )
     _add_ablation_legend(figure, styles, rows, columns=2 if narrow else 4)
@@ -219,9 +225,7 @@ def _add_ablation_legend(
     figure: ShownFigure, styles: dict[str, tuple[str, str]], rows: pd.DataFrame, *, columns: int
 ) -> None:
     handles: list[Artist] = [
-        Line2D(
-            [],
-            [],
+        legend_line(
             color=color,
             marker=marker,
             linestyle="-",
@@ -231,11 +235,9 @@ def _add_ablation_legend(
         for name, (color, marker) in styles.items()
     ]
     if rows["random"].notna().any():
-        handles.append(Line2D([], [], color="0.45", linewidth=1, label="untrained"))
+        handles.append(legend_line(color="0.45", linewidth=1, label="untrained"))
     if rows["twin_low"].notna().any():
         handles.append(
             Patch(color=_TWIN_COLOR, label="from the lowest to the highest untrained twin")
         )
-    figure_style.add_legend(
-        figure, handles, columns=min(len(handles), columns), loc="outside lower center"
-    )
+    add_legend(figure, handles, columns=min(len(handles), columns), loc="outside lower center")

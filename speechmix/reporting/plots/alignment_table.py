@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style, map_cells
-from .figure_style import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+from . import map_cells
+from .figure_style import LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE, model_name, new_figure
 
 COLUMNS = ("model", "init", "measure", "layer", "metric", "mean", "items")
 
@@ -73,9 +73,7 @@ def published_alignment(name: str = "blimp_bert") -> pd.DataFrame:
         )
         for init in _INITS
         for measure, values in content[init].items()
-        for layer, value in enumerate(
-            values
-        )  # whatever number the source gives its first layer, here it is 0
+        for layer, value in enumerate(values)
     ]
     table = pd.DataFrame(rows, columns=[*COLUMNS, "accuracy"]).assign(reference=True)
     table.attrs = {key: value for key, value in content.items() if key not in _INITS}
@@ -205,7 +203,7 @@ def _make_table(part: pd.DataFrame, measure_order: Sequence[str]) -> _AlignmentT
     if "accuracy" in part and part["accuracy"].notna().any():
         count_text += f"\ndoes the task in {100 * part['accuracy'].iloc[0]:.0f} %"
     return _AlignmentTable(
-        f"{figure_style.model_name(model)}, {init}\n{count_text}",
+        f"{model_name(model)}, {init}\n{count_text}",
         [int(n) for n in pivot.index],
         measures,
         values,
@@ -248,7 +246,7 @@ def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str
     )
     header_height += 0.14 * max(t.title.count("\n") for t in tables)
     cells_height = _CELL_HEIGHT * sum(row_counts)
-    figure = figure_style.new_figure(
+    figure = new_figure(
         figure_width, cells_height + (header_height + 0.5) * len(lines) + 0.14 * len(note_lines)
     )
     grid = figure.subplots(
@@ -274,22 +272,10 @@ def _draw_tables(lines: list[list[_AlignmentTable]], label: str, notes: list[str
 def _draw_table(
     ax: Axes, table: _AlignmentTable, room: tuple[float, float], limits: tuple[float, float]
 ) -> ScalarMappable:
-    """Draw cells with their numbers; `room` is rows and columns, so that all tables are alike."""
+    """Draw cells with their numbers; `room` is the rows and columns that all tables have."""
     cells = map_cells.draw_cells(ax, table.values, limits=limits)
     ax.set(aspect="auto", ylim=(room[0], 0), xlim=(0, room[1]))
-    for (i, j), value in np.ndenumerate(np.ma.filled(table.values, np.nan)):
-        if np.isfinite(value):
-            red, green, blue, _ = cells.to_rgba(value)
-            is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
-            ax.text(
-                j + 0.5,
-                i + 0.52,
-                _format_number(value),
-                size=TICK_SIZE,
-                ha="center",
-                va="center",
-                color="black" if is_light else "white",
-            )
+    map_cells.write_numbers(ax, cells, table.values, number_format=_format_number)
     ax.set_title(table.title, size=TITLE_SIZE, loc="left", parse_math=False)
     ax.xaxis.tick_top()
     ax.set_xticks(

@@ -14,9 +14,9 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import object_labels
-from . import figure_style, map_cells
+from . import map_cells
 from .cue_tables import clip_count_text, ordered_values, target_rows_title
-from .figure_style import CUE_LABEL
+from .figure_style import CUE_LABEL, model_name
 
 Grid = tuple[list[int], np.ma.MaskedArray]  # layers, values [layers, measures]
 PanelKey = tuple[str, str, str]  # model, stack, init
@@ -35,6 +35,20 @@ class CellPanels:
     label: str = CUE_LABEL
     cmap: str = map_cells.SHARE_COLORS
     bold: Collection[_Cell] = frozenset()
+
+    def lines(self, *, narrow: bool) -> list[tuple[str, list[tuple[str, str] | None]]]:
+        """List the model and panels (stack, init) of each line; None is a gap between stacks."""
+        models = list(dict.fromkeys(model for model, *_ in self.grids))
+        stacks = [[(stack, init) for init in inits] for stack, inits in self.inits_by_stack.items()]
+        if narrow:
+            return [
+                (model, list(line))
+                for model in models
+                for line in stacks
+                if any((model, *panel) in self.grids for panel in line)
+            ]
+        columns = [panel for line in stacks for panel in (None, *line)][1:]
+        return [(model, columns) for model in models]
 
 
 def compute_mean_cells(rows: pd.DataFrame, means: pd.DataFrame) -> CellPanels:
@@ -97,7 +111,7 @@ def compute_difference_cells(
     for _, stack, init in grids:
         inits_by_stack.setdefault(stack, [])
         inits_by_stack[stack] += [init] if init not in inits_by_stack[stack] else []
-    condition_names = [figure_style.model_name(name) for name in (first, second)]
+    condition_names = [model_name(name) for name in (first, second)]
     return CellPanels(
         grids,
         inits_by_stack,

@@ -11,15 +11,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import SubFigure
-from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, rows_asked_about
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from . import figure_style
-from .figure_style import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, LINE_COLORS
+from .figure_style import (
+    CUE_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    LINE_COLORS,
+    add_legend,
+    legend_line,
+    style_layer_axis,
+)
 
 MeasureAndStack = tuple[str, str]  # measure, stack
 
@@ -84,7 +90,7 @@ def draw_clip_curves(
                     color=color,
                 )
     for ax, stack in zip(axes, stacks, strict=True):
-        figure_style.style_layer_axis(ax)
+        style_layer_axis(ax)
         title = ", ".join(filter(None, [stack, row_names.get(stack)]))
         ax.set_title(title, size=LABEL_SIZE, pad=3, parse_math=False)
         ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
@@ -93,9 +99,9 @@ def draw_clip_curves(
     handles = list(lines.values())
     if any(twin_contributions):
         handles.append(
-            Line2D([], [], linewidth=0.7, linestyle="--", color="0.3", label="untrained twin")
+            legend_line(linewidth=0.7, linestyle="--", color="0.3", label="untrained twin")
         )
-    figure_style.add_legend(subfigure, handles, columns=4, loc="outside upper center")
+    add_legend(subfigure, handles, columns=4, loc="outside upper center")
 
 
 def _to_percent(curve: np.ndarray) -> np.ndarray:

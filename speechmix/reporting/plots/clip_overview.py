@@ -9,45 +9,27 @@ contribution over layers at the bottom, that of untrained twins as a thin line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from ...evaluation.cue_contribution import deciding_row
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from . import figure_style, map_cells, unit_labels
 from .clip_curves import MeasureAndStack, clip_curve_table, draw_clip_curves
-from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR
-from .layer_choice import choose_layers, peak_layer
-from .sound_panels import draw_sound, sound_height, word_roles
+from .clip_map_rows import draw_map_rows, make_map_rows, map_rows_height
+from .figure_style import (
+    LINE_PITCH,
+    TITLE_SIZE,
+    model_title,
+    new_figure,
+    shorten_text,
+)
+from .sound_panels import draw_sound, sound_height
 
 _DrawFunction = Callable[[SubFigure], None]
 
-_MAX_LABEL_LETTERS = 16
 _MAX_ROWS_HEIGHT = 7.5  # inches, of all rows of maps without their labels
 _MAX_COLUMNS_WIDTH = 9.6  # inches, of all columns of maps
-_TITLE_HEIGHT = 0.42  # inches, of a stack's heading and the layers' titles
-
-
-@dataclass(frozen=True)
-class _MapRow:
-    """Row of panels: one map in some layers."""
-
-    key: MeasureAndStack
-    map: MixingMap
-    layers: list[int]
-    peak: int | None  # the layer in which the cue gives most, if it was looked for
-    is_first_of_stack: bool  # of its stack: has the titles
-    has_labels: bool  # the last before other sources follow: has the words below
-
-    @property
-    def values(self) -> list[np.ma.MaskedArray]:
-        shares = map_cells.displayed_shares(self.map)
-        return [shares[self.map.layers.index(layer)] for layer in self.layers]
 
 
 def clip_figure(
@@ -106,7 +88,7 @@ def clip_figure(
     row_names: dict[str, str] = {}
     if contributions is None:
         contributions, row_names = clip_curve_table(clip, maps)
-    rows = _make_rows(
+    rows = make_map_rows(
         {key: _without_pauses(mixing_map) for key, mixing_map in maps.items()},
         layers,
         contributions,
@@ -114,12 +96,10 @@ def clip_figure(
     n_columns = max((len(row.layers) for row in rows), default=0)
     sources = max((len(row.map.sources) for row in rows), default=0)
     targets = max((len(row.map.targets) for row in rows), default=0)
-    panel_width = min(
-        max(figure_style.LINE_PITCH * sources, 1.5), 2.4, _MAX_COLUMNS_WIDTH / max(n_columns, 1)
-    )
+    panel_width = min(max(LINE_PITCH * sources, 1.5), 2.4, _MAX_COLUMNS_WIDTH / max(n_columns, 1))
     # Many rows get lower, so that the figure stays about twice as tall as wide.
     height = max(
-        min(max(figure_style.LINE_PITCH * targets, 1.4), 2.4, _MAX_ROWS_HEIGHT / max(len(rows), 1)),
+        min(max(LINE_PITCH * targets, 1.4), 2.4, _MAX_ROWS_HEIGHT / max(len(rows), 1)),
         0.8,
     )
     width = max(7.5, n_columns * (panel_width + 0.12) + 2.0)
@@ -132,8 +112,8 @@ def clip_figure(
     if rows:
         figure_parts.append(
             (
-                _maps_height(rows, panel_width, height),
-                lambda subfigure: _draw_maps(subfigure, rows, clip, panel_width, height),
+                map_rows_height(rows, panel_width, height),
+                lambda subfigure: draw_map_rows(subfigure, rows, clip, panel_width, height),
             )
         )
     if contributions:
@@ -149,166 +129,18 @@ def clip_figure(
             )
         )
     heights = [inches for inches, _ in figure_parts]
-    figure = figure_style.new_figure(width, sum(heights) + 0.2)
+    figure = new_figure(width, sum(heights) + 0.2)
     models = {
-        figure_style.model_title(row.map.provenance): None
-        for row in rows
-        if row.map.provenance.get("model")
+        model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")
     }
-    title = " · ".join([figure_style.shorten_text(clip.name, 60), *models])
-    figure.suptitle(title, size=figure_style.TITLE_SIZE, parse_math=False)
+    title = " · ".join([shorten_text(clip.name, 60), *models])
+    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
     subfigures = figure.subfigures(len(figure_parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for subfigure, (_, draw) in zip(subfigures, figure_parts, strict=True):
         draw(subfigure)
     return figure
 
 
-def _maps_height(rows: Sequence[_MapRow], width: float, height: float) -> float:
-    """Compute the height in inches of all rows of maps with labels and titles."""
-    label_heights = [
-        unit_labels.label_inches(row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
-        for row in rows
-        if row.has_labels
-    ]
-    return (
-        len(rows) * (height + 0.1)
-        + sum(label_heights)
-        + _TITLE_HEIGHT * sum(row.is_first_of_stack for row in rows)
-        + 0.3
-    )
-
-
 def _without_pauses(mixing_map: MixingMap) -> MixingMap:
     words = mixing_map.without("silence", "padding")
     return words if words.scores.size else mixing_map
-
-
-def _make_rows(
-    maps: Mapping[MeasureAndStack, MixingMap],
-    layers: Sequence[int] | None,
-    contributions: Mapping[MeasureAndStack, np.ndarray],
-) -> list[_MapRow]:
-    """Order the rows so that maps of a stack, and stacks with the same sources, are neighbours."""
-    stacks = list(dict.fromkeys(stack for _, stack in maps))
-    sources_by_stack = {
-        stack: next(m.sources for (_, name), m in maps.items() if name == stack) for stack in stacks
-    }
-    stacks = sorted(
-        stacks,
-        key=lambda stack: next(
-            i
-            for i, other in enumerate(stacks)
-            if sources_by_stack[other] == sources_by_stack[stack]
-        ),
-    )
-    keys = [key for stack in stacks for key in maps if key[1] == stack]
-    peaks = (
-        {stack: peak_layer(maps, stack, contributions) for stack in stacks}
-        if layers is None
-        else {}
-    )
-    layers_of = choose_layers(maps, stacks, layers, peaks)
-    return [
-        _MapRow(
-            key=key,
-            map=maps[key],
-            layers=layers_of[key[1]],
-            peak=peaks.get(key[1]),
-            is_first_of_stack=index == 0 or keys[index - 1][1] != key[1],
-            has_labels=index + 1 == len(keys) or maps[keys[index + 1]].sources != maps[key].sources,
-        )
-        for index, key in enumerate(keys)
-    ]
-
-
-def _draw_maps(
-    subfigure: SubFigure, rows: list[_MapRow], clip: Clip, width: float, height: float
-) -> None:
-    """Draw one row of panels for each measure and stack, on one colour scale."""
-    all_values = [array for row in rows for array in row.values]
-    limits = map_cells.color_limits(all_values)
-    axes = subfigure.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
-    for row, row_axes in zip(rows, axes, strict=True):
-        for ax in row_axes[len(row.layers) :]:
-            ax.set_axis_off()
-        for column, (ax, values) in enumerate(zip(row_axes, row.values, strict=False)):
-            cells = map_cells.draw_cells(ax, values, limits=limits)
-            ax.set_aspect("auto")
-            _label_panel(ax, row, clip, width, height)
-            ax.tick_params(labelleft=column == 0, labelbottom=row.has_labels)
-            if row.is_first_of_stack:
-                layer = row.layers[column]
-                ax.set_title(
-                    f"\nlayer {layer}{', peak' if layer == row.peak else ''}",
-                    size=LABEL_SIZE,
-                    pad=3,
-                )
-        if row.is_first_of_stack:
-            _write_heading(row_axes[0], row.map)
-        row_axes[0].set_ylabel(
-            f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
-        )
-    subfigure.supxlabel(_legend_text(rows, clip), size=LABEL_SIZE)
-    map_cells.add_color_bar(
-        subfigure, cells, axes, values=all_values, label=SHARE_LABEL, inches=len(rows) * height
-    )
-
-
-def _label_panel(ax: Axes, row: _MapRow, clip: Clip, width: float, height: float) -> None:
-    """Label words and tokens; outline the share of the cue in the target; mark the deciding row."""
-    role_colors = {word: color for word, (_, color) in word_roles(clip).items()}
-    # Where labels are thinned, the cue comes first among the sources and the target among the
-    # targets.
-    target_first = dict(reversed(role_colors.items()))
-    deciding = deciding_row(row.map)
-    row_colors = {} if deciding is None else {deciding: TARGET_COLOR}
-    unit_labels.label_units(
-        ax,
-        "x",
-        row.map.sources,
-        inches=width,
-        highlight=role_colors,
-        max_letters=_MAX_LABEL_LETTERS,
-    )
-    unit_labels.label_units(
-        ax,
-        "y",
-        row.map.targets,
-        inches=height,
-        highlight=target_first,
-        highlighted_units=row_colors,
-        max_letters=_MAX_LABEL_LETTERS,
-    )
-    map_cells.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
-    if deciding is not None:
-        map_cells.mark_row(ax, deciding)
-
-
-def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
-    """Write the name of a stack, and what its rows and columns are, above its first panel."""
-    column, row = unit_labels.axis_names(mixing_map)
-    heading = ax.annotate(
-        f"{mixing_map.stack}: row = {row}, column = {column}",
-        (0, 1),
-        (0, 15),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        size=LABEL_SIZE,
-        parse_math=False,
-        annotation_clip=False,
-    )
-    heading.set_in_layout(False)  # it runs on over the other panels, above their titles
-
-
-def _legend_text(rows: Sequence[_MapRow], clip: Clip) -> str:
-    """Explain outline, mark and peak layers."""
-    notes = []
-    if clip.cue_words and clip.target is not None:
-        notes.append("outlined: what the cue gives the target")
-    if any(deciding_row(row.map) is not None for row in rows):
-        notes.append(
-            "\N{BLACK LEFT-POINTING SMALL TRIANGLE} deciding row: its token tells target from foil"
-        )
-    if any(row.peak is not None for row in rows):
-        notes.append("peak: the cue gives most, by value zeroing")
-    return "; ".join(notes)

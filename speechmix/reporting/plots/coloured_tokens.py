@@ -20,7 +20,8 @@ from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span
 from ...mixing.maps.aggregation import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap
-from . import figure_style, map_cells
+from . import map_cells
+from .figure_style import fed_text, map_subtitle, model_title
 
 _MAX_CELLS = 60_000
 _BAR_LENGTH = 24  # characters of a whole bar
@@ -81,9 +82,9 @@ class ColouredTokens:
     def caption(self) -> str:
         """Measure, layer and model, and who wrote the text that the decoder was fed."""
         provenance = self.mixing_map.provenance
-        parts = [f"{figure_style.map_subtitle(self.mixing_map)}, layer {self.layer}"]
-        parts += [figure_style.model_title(provenance)] if provenance.get("model") else []
-        return " · ".join([*parts, figure_style.fed_text(provenance)]).removesuffix(" · ")
+        parts = [f"{map_subtitle(self.mixing_map)}, layer {self.layer}"]
+        parts += [model_title(provenance)] if provenance.get("model") else []
+        return " · ".join([*parts, fed_text(provenance)]).removesuffix(" · ")
 
     def __str__(self) -> str:
         """The row that is shown first, as bars; plain text."""

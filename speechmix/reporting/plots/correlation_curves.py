@@ -15,8 +15,21 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style
-from .figure_style import CUE_COLOR, LABEL_SIZE, LINE_COLORS, TITLE_SIZE, LineStyle
+from .figure_style import (
+    CUE_COLOR,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    LINE_COLORS,
+    TICK_SIZE,
+    TITLE_SIZE,
+    LineStyle,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_layer_axis,
+    wrap_text,
+)
 from .published_figures import read_published_data
 
 COLUMNS = (
@@ -97,10 +110,9 @@ def correlation_figure(
     draw_published = draw_published and statistic == "pearson" and has_diagonal
     note_lines = _note_lines(note, draw_published, has_diagonal)
     width = 4.3 + (3.3 if outliers is not None else 0.0)
-    figure = figure_style.new_figure(
+    figure = new_figure(
         width,
-        3.1
-        + 0.13 * len("\n".join(figure_style.wrap_text(t, width) for t in note_lines).split("\n")),
+        3.1 + 0.13 * len("\n".join(wrap_text(t, width) for t in note_lines).split("\n")),
     )
     axes = figure.subplots(
         1,
@@ -111,7 +123,7 @@ def correlation_figure(
     handles = _draw_correlations(axes[0], drawn_rows, draw_published)
     first_row = drawn_rows.iloc[0]
     axes[0].set_title(
-        f"{figure_style.model_name(first_row['model'])}, {first_row['init']}, {first_row['stack']} "
+        f"{model_name(first_row['model'])}, {first_row['init']}, {first_row['stack']} "
         f"({int(drawn_rows['items'].max()):,} items)",
         size=TITLE_SIZE,
         loc="left",
@@ -120,13 +132,13 @@ def correlation_figure(
     axes[0].set_ylabel(f"{statistic.capitalize()}'s r with the reference map", size=LABEL_SIZE)
     if outliers is not None:
         _draw_outliers(axes[1], outliers, draw_published)
-    figure_style.add_legend(
+    add_legend(
         figure, handles, columns=3 if outliers is not None else 2, loc="outside upper center"
     )
     if note_lines:
         figure.supxlabel(
-            "\n".join(figure_style.wrap_text(text, width) for text in note_lines),
-            size=figure_style.TICK_SIZE,
+            "\n".join(wrap_text(text, width) for text in note_lines),
+            size=TICK_SIZE,
             x=0.01,
             ha="left",
             parse_math=False,
@@ -182,16 +194,16 @@ def _draw_correlations(ax: Axes, means: pd.DataFrame, draw_published: bool) -> l
         ax.fill_between(
             part["layer"], part["low"], part["high"], color=color, alpha=0.18, linewidth=0
         )
-        handles.append(Line2D([], [], label=measure_label(str(measure)), **style))
+        handles.append(legend_line(label=measure_label(str(measure)), **style))
         published_curve = curves[curves["measure"] == measure]
         if draw_published and len(published_curve):
             ax.plot(published_curve["layer"], published_curve["mean"], color=color, **_PUBLISHED)
     if draw_published and means["measure"].isin(curves["measure"]).any():
-        handles.append(Line2D([], [], label="published", color="0.4", **_PUBLISHED))
+        handles.append(legend_line(label="published", color="0.4", **_PUBLISHED))
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(top=1.02)
-    ax.set_xlabel(figure_style.LAYER_LABEL, size=LABEL_SIZE)
-    figure_style.style_layer_axis(ax)
+    ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
+    style_layer_axis(ax)
     return handles
 
 
@@ -224,9 +236,9 @@ def _draw_outliers(ax: Axes, outliers: pd.DataFrame, draw_published: bool) -> No
     ax.axhline(0, color="0.6", linewidth=0.8)
     ax.set_ylim(-1.02, 1.02)
     ax.set_title("outlier weights of the two norms", size=TITLE_SIZE, loc="left")
-    ax.set_xlabel(figure_style.LAYER_LABEL, size=LABEL_SIZE)
+    ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     ax.set_ylabel("Pearson's r (grey: gains permuted)", size=LABEL_SIZE)
-    figure_style.style_layer_axis(ax)
+    style_layer_axis(ax)
 
 
 def _line_colors(means: pd.DataFrame) -> list[str]:

@@ -17,11 +17,21 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style
 from .computed_curves import CueCurves, PanelCurves, compute_panel_curves, cue_curves, model_colors
 from .cue_tables import DECIDING, ordered_values, select_cue_rows
 from .curve_lines import BAND_NOTES, add_curve_legend, draw_line, line_style
-from .figure_style import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH, TITLE_SIZE
+from .figure_style import (
+    CUE_LABEL,
+    DEPTH_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    NARROW_WIDTH,
+    TITLE_SIZE,
+    new_figure,
+    style_curve_axis,
+    style_layer_axis,
+    wrap_text,
+)
 from .published_figures import AS_PUBLISHED_ROWS
 from .strength_strips import (
     STRIP_HEIGHT,
@@ -78,7 +88,7 @@ def layer_curves(
     colors = colors or model_colors(rows)
     figure = strip = None
     if ax is None:
-        figure = figure_style.new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
+        figure = new_figure(4.6, 3.2 + STRIP_HEIGHT * bool(panel.strengths))
         [ax], [strip] = _make_axes(figure, 1, 1, 3.2, with_strips=bool(panel.strengths))
     draw_curve_panel(ax, panel, x=x, label=label, colors=colors)
     if strip is not None:
@@ -105,9 +115,9 @@ def draw_curve_panel(
         idle = find_idle_layers(curve, panel.strengths.get(model) if init == "trained" else None)
         draw_line(ax, curve, units, x, style, idle)
     if x == "layer":
-        figure_style.style_layer_axis(ax)
+        style_layer_axis(ax)
     else:
-        figure_style.style_curve_axis(ax)
+        style_curve_axis(ax)
     ax.set_xlabel(_X_LABELS[x], size=LABEL_SIZE)
     ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
 
@@ -189,9 +199,7 @@ def draw_cue_figure(
     n_columns, n_lines = (1, len(values) * len(stacks)) if narrow else (len(stacks), len(values))
     width = NARROW_WIDTH if narrow else max(3.0 * n_columns + 0.5, 4.2)
     height = (1.7 if narrow else 2.1) + STRIP_HEIGHT * curves.has_strips
-    figure = figure_style.new_figure(
-        width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns
-    )
+    figure = new_figure(width, height * n_lines + 0.6 + 0.16 * len(curves.lines) / n_columns)
     axes, strips = _make_axes(figure, n_lines, n_columns, height, with_strips=curves.has_strips)
     for panel_index, (name, stack) in enumerate(itertools.product(values, stacks)):
         ax, strip, panel = axes[panel_index], strips[panel_index], curves.panels[name, stack]
@@ -213,7 +221,7 @@ def draw_cue_figure(
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     if curves.title:
         figure.suptitle(
-            figure_style.wrap_text(curves.title, 0.75 * figure.get_figwidth()),
+            wrap_text(curves.title, 0.75 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )

@@ -9,7 +9,7 @@ EMNLP). Differences are in percentage points, with a scale that is centred at ze
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,18 +19,25 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style, map_cells
+from . import map_cells
 from .cell_panels import (
     CellPanels,
-    Grid,
-    PanelKey,
     compute_difference_cells,
     compute_mean_cells,
     mean_grid,
 )
 from .cue_tables import DECIDING, clip_count_text, ordered_values, select_cue_rows
 from .curve_tables import unit_means
-from .figure_style import CUE_LABEL, LABEL_SIZE, LAYER_LABEL, TICK_SIZE, TITLE_SIZE
+from .figure_style import (
+    CUE_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    TICK_SIZE,
+    TITLE_SIZE,
+    model_name,
+    new_figure,
+    wrap_text,
+)
 from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_SUFFIX, matching_published_contributions
 
 _TITLE_ROOM = 0.75  # of a line of tick labels: letters of titles are larger
@@ -70,9 +77,7 @@ def measure_heat_map(
     layers, values = mean_grid(unit_means(rows), measures)
     height = 0.19 * len(layers) + 0.1
     if ax is None:
-        ax = figure_style.new_figure(
-            max(0.55 * len(measures) + 1.6, 2.8), height + 0.9
-        ).add_subplot()
+        ax = new_figure(max(0.55 * len(measures) + 1.6, 2.8), height + 0.9).add_subplot()
     cells = _draw_numbered_cells(
         ax, values, layers, measures, limits=(0.0, float(values.max()) or 1.0)
     )
@@ -190,7 +195,7 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
         cell_panels.inits_by_stack,
         cell_panels.measures,
     )
-    lines = _panel_lines(grids, inits_by_stack, narrow)
+    lines = cell_panels.lines(narrow=narrow)
     columns = max((line for _, line in lines), key=len)
     layer_counts = [
         max(
@@ -202,10 +207,10 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
     ]
     column_widths = [0.05 if side is None else 0.5 * len(measures) + 0.1 for side in columns]
     line_heights = [
-        max(0.19 * n + 0.1, 0.07 * len(figure_style.model_name(m)))
+        max(0.19 * n + 0.1, 0.07 * len(model_name(m)))
         for n, (m, _) in zip(layer_counts, lines, strict=True)
     ]
-    figure = figure_style.new_figure(
+    figure = new_figure(
         max(sum(column_widths) + (0.9 if narrow else 0.3 * len(inits_by_stack) + 1.5), 3.2),
         max(sum(line_heights) + (0.6 if narrow else 0.45) * len(lines) + 0.75, 2.0),
     )
@@ -248,10 +253,10 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
                 )
             ax.tick_params(labelleft=column_index == 0 or line[column_index - 1] is None)
         first_axes = next(ax for ax in row if ax.axison)
-        first_axes.set_ylabel(figure_style.model_name(model), size=LABEL_SIZE, parse_math=False)
+        first_axes.set_ylabel(model_name(model), size=LABEL_SIZE, parse_math=False)
     figure.supylabel(LAYER_LABEL, size=LABEL_SIZE)
     title_lines = [
-        figure_style.wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
+        wrap_text(line, _TITLE_ROOM * figure.get_figwidth())
         for line in cell_panels.title.split("\n")
     ]
     figure.suptitle("\n".join(title_lines), size=TITLE_SIZE, parse_math=False)
@@ -261,23 +266,6 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
             figure, cells, axes, values=arrays, label=cell_panels.label, inches=sum(line_heights)
         )
     return figure
-
-
-def _panel_lines(
-    grids: Mapping[PanelKey, Grid], inits_by_stack: Mapping[str, Sequence[str]], narrow: bool
-) -> list[tuple[str, list[tuple[str, str] | None]]]:
-    """List the model and panels (stack, init) of each line; None is a gap between stacks."""
-    models = list(dict.fromkeys(model for model, *_ in grids))
-    stacks = {stack: [(stack, init) for init in inits] for stack, inits in inits_by_stack.items()}
-    if narrow:
-        pairs = [(model, line) for model in models for line in stacks.values()]
-        return [
-            (model, list(line))
-            for model, line in pairs
-            if any((model, *side) in grids for side in line)
-        ]
-    columns = [side for line in stacks.values() for side in (None, *line)][1:]
-    return [(model, columns) for model in models]
 
 
 def _draw_numbered_cells(

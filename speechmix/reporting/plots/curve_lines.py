@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from . import figure_style
-from .figure_style import INIT_DASHES, LineStyle
+from .figure_style import INIT_DASHES, LineStyle, add_legend, legend_line, model_name, wrap_text
 from .published_figures import PUBLISHED_SUFFIX
 from .strength_strips import IDLE_COLOR, line_pieces
 
@@ -34,21 +32,14 @@ def add_curve_legend(
 ) -> None:
     """Add the legend of models and inits, with notes as its title."""
     handles = [
-        Line2D(
-            [],
-            [],
-            label=f"{figure_style.model_name(model)}, {init}",
+        legend_line(
+            label=f"{model_name(model)}, {init}",
             **line_style(colors[model], model, init, single_layer=single_layer),
         )
         for model, init in lines
     ]
-    title = (
-        "\n".join(figure_style.wrap_text(note, figure.get_figwidth()) for note in notes if note)
-        or None
-    )
-    figure_style.add_legend(
-        figure, handles, columns=columns, loc="outside lower center", title=title
-    )
+    title = "\n".join(wrap_text(note, figure.get_figwidth()) for note in notes if note) or None
+    add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
 def line_style(color: str, model: str, init: str, *, single_layer: bool) -> LineStyle:

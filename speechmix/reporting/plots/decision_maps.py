@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from . import figure_style, map_cells
-from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from . import map_cells
+from .figure_style import (
+    LABEL_SIZE,
+    LAYER_LABEL,
+    TICK_SIZE,
+    TITLE_SIZE,
+    model_title,
+    new_figure,
+    shorten_text,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from ...mixing.maps.decision_map import DecisionMap
@@ -46,7 +55,7 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
     widths = [max(0.5 * array.shape[1], 1.2) for array in values.values()]
     height = max(0.22 * max(len(array) for array in values.values()), 1.0)
     is_input_ablation = list(values) == ["input"]
-    figure = figure_style.new_figure(
+    figure = new_figure(
         sum(widths) + 0.35 * len(widths) + (2.6 if is_input_ablation else 1.4), height + 1.3
     )
     axes = figure.subplots(1, len(values), squeeze=False, width_ratios=widths)[0]
@@ -55,7 +64,7 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
         ax.set_aspect("auto")
         if array.size <= _MAX_NUMBERS:
             map_cells.write_numbers(ax, cells, array, decimals=2 if value == "carried" else 1)
-        words = [figure_style.shorten_text(word, 12) for word in decisions.words(stack)]
+        words = [shorten_text(word, 12) for word in decisions.words(stack)]
         ax.set_xticks(
             np.arange(len(words)) + 0.5, words, size=TICK_SIZE, rotation=90, parse_math=False
         )
@@ -71,19 +80,16 @@ def decision_map(decisions: DecisionMap, *, value: str = "drop") -> Figure:
         )
         if not is_input_ablation:
             ax.set_title(stack, size=LABEL_SIZE, pad=3)
-    axes[0].set_ylabel("" if is_input_ablation else figure_style.LAYER_LABEL, size=LABEL_SIZE)
+    axes[0].set_ylabel("" if is_input_ablation else LAYER_LABEL, size=LABEL_SIZE)
     intervention_names = (
         "input ablation" if is_input_ablation else ", ".join(decisions.interventions)
     )
     provenance = decisions.provenance
-    item = figure_style.shorten_text(provenance["item"], 40)
+    item = shorten_text(provenance["item"], 40)
     title = (
-        f"{figure_style.model_title(provenance)}, {item}: {intervention_names}; "
-        f"margin {decisions.margin:.1f}"
+        f"{model_title(provenance)}, {item}: {intervention_names}; margin {decisions.margin:.1f}"
     )
-    figure.suptitle(
-        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
-    )
+    figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     map_cells.add_color_bar(
         figure,
         cells,

@@ -19,10 +19,21 @@ from matplotlib.patches import Patch
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means, object_labels, taken
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style
 from .cue_tables import ordered_values, select_cue_rows
 from .curve_tables import unit_means
-from .figure_style import CUE_LABEL, LABEL_SIZE, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+from .figure_style import (
+    CUE_LABEL,
+    LABEL_SIZE,
+    LINE_COLORS,
+    NARROW_WIDTH,
+    TICK_SIZE,
+    TITLE_SIZE,
+    add_legend,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    wrap_text,
+)
 
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
 _MAX_DOTS = 2000
@@ -96,16 +107,16 @@ def clip_distribution(
     spread = _compute_spread(rows, unit_means(rows))
     figure = None
     if ax is None:
-        figure = figure_style.new_figure(0.9 * len(spread.layers) + 2.0, 2.8)
+        figure = new_figure(0.9 * len(spread.layers) + 2.0, 2.8)
         ax = figure.add_subplot()
     _draw_panel(ax, spread)
     if figure is not None:
         ax.set_title(
-            f"{figure_style.model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
+            f"{model_name(rows['model'].iloc[0])}, {rows['stack'].iloc[0]}",
             size=TITLE_SIZE,
             parse_math=False,
         )
-        figure_style.add_legend(
+        add_legend(
             figure, _legend_handles(_init_names(rows)), columns=2, loc="outside lower center"
         )
     return ax
@@ -147,7 +158,7 @@ def _draw_panel(ax: Axes, spread: ClipSpread) -> None:
         for name, layer in spread.layers.items()
     ]
     ax.set_xticks(range(len(labels)), labels, size=TICK_SIZE, parse_math=False)
-    figure_style.style_curve_axis(ax)
+    style_curve_axis(ax)
     ax.set_xlim(-0.6, len(labels) - 0.4)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * spread.largest))  # other panels may share the axis
     ax.set_ylabel(CUE_LABEL, size=LABEL_SIZE)
@@ -201,13 +212,9 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     ]
     n_columns = 1 if narrow else len(spreads.stacks)
     width = (
-        figure_style.NARROW_WIDTH
-        if narrow
-        else max((0.75 * len(spreads.measures) + 0.6) * n_columns + 0.8, 4.2)
+        NARROW_WIDTH if narrow else max((0.75 * len(spreads.measures) + 0.6) * n_columns + 0.8, 4.2)
     )
-    figure = figure_style.new_figure(
-        width, (2.0 if narrow else 2.5) * len(panel_keys) / n_columns + 0.4
-    )
+    figure = new_figure(width, (2.0 if narrow else 2.5) * len(panel_keys) / n_columns + 0.4)
     axes = figure.subplots(len(panel_keys) // n_columns, n_columns, sharey=True, squeeze=False)
     for ax, (model, stack) in zip(axes.flat, panel_keys, strict=True):
         spread = spreads.panels[model, stack]
@@ -215,9 +222,7 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
             ax.set_axis_off()
             continue
         _draw_panel(ax, spread)
-        ax.set_title(
-            f"{figure_style.model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False
-        )
+        ax.set_title(f"{model_name(model)}, {stack}", size=TITLE_SIZE, parse_math=False)
         ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     dot_note = "a dot for each clip (group of clips)"
@@ -226,8 +231,8 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
     note = (
         f"{dot_note}; box: middle half and median; at the layer where trained - random is largest"
     )
-    title = figure_style.wrap_text(note, figure.get_figwidth())
-    figure_style.add_legend(
+    title = wrap_text(note, figure.get_figwidth())
+    add_legend(
         figure, _legend_handles(spreads.inits), columns=2, loc="outside lower center", title=title
     )
     return figure

@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 
 from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style
 from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
-from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
 
 if TYPE_CHECKING:
     from ...explanations.attributions import Claim
@@ -58,7 +57,7 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
     values = np.ma.masked_invalid(attribution.values)
     row_maxima = np.maximum(np.abs(values).max(axis=1, keepdims=True).filled(0), 1e-300)
     rows, columns = values.shape
-    figure = figure_style.new_figure(max(0.5 * columns + 2.6, 4.5), max(0.26 * rows, 0.8) + 1.7)
+    figure = new_figure(max(0.5 * columns + 2.6, 4.5), max(0.26 * rows, 0.8) + 1.7)
     ax = figure.subplots()
     ax.pcolormesh(
         values / row_maxima, cmap=_COLOR_MAP, vmin=-1, vmax=1, edgecolors="0.85", linewidth=0.4
@@ -76,21 +75,19 @@ def explained_text(explanation: ExplanationNumbers, *, measure: str | None = Non
                     size=TICK_SIZE - 1,
                 )
     names = [
-        f"{figure_style.shorten_text(choice.name, 30)}  p {choice.probability:.2g}"
+        f"{shorten_text(choice.name, 30)}  p {choice.probability:.2g}"
         for choice in explanation.choices
     ]
     ax.set_yticks(np.arange(rows) + 0.5, names, size=TICK_SIZE, parse_math=False)
-    labels = [figure_style.shorten_text(source.label, 14) for source in explanation.sources]
+    labels = [shorten_text(source.label, 14) for source in explanation.sources]
     ax.set_xticks(np.arange(columns) + 0.5, labels, size=TICK_SIZE, rotation=90, parse_math=False)
     _label_sides(ax, explanation)
     kind_text = "parts of the" if attribution.of in ("log-probability", "logit") else "as a"
     title = (
-        f"{figure_style.shorten_text(explanation.item, 40)}: {measure_label(attribution.measure)}, {kind_text} "
+        f"{shorten_text(explanation.item, 40)}: {measure_label(attribution.measure)}, {kind_text} "
         f"{attribution.of}"
     )
-    figure.suptitle(
-        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
-    )
+    figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     return figure
 
 
@@ -127,7 +124,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
         max(0.24 * len(source_indices), 0.7) + 1.5,
         _WAVE_HEIGHT * len(frame_attributions),
     )
-    figure = figure_style.new_figure(
+    figure = new_figure(
         max(1.9 * panel_count + 1.5, 5.0 if frame_attributions else 0.0), bars_height + waves_height
     )
     subfigures = figure.subfigures(
@@ -165,7 +162,7 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     effect_axes.set_title("effect of removal", size=LABEL_SIZE)
     effect_axes.set_xlabel("nats lost, range over fills", size=TICK_SIZE)
     labels = [
-        figure_style.shorten_text(explanation.source_name(choice_index, index), 24)
+        shorten_text(explanation.source_name(choice_index, index), 24)
         for index in source_indices.tolist()
     ]
     axes[0].set_yticks(heights, labels, size=TICK_SIZE, parse_math=False)
@@ -173,12 +170,10 @@ def explained_word(explanation: ExplanationNumbers, choice_index: int) -> Figure
     for ax in axes:
         ax.tick_params(labelsize=TICK_SIZE, length=2)
     title = (
-        f"{figure_style.shorten_text(explanation.item, 40)}: why {choice.name!r} (probability "
+        f"{shorten_text(explanation.item, 40)}: why {choice.name!r} (probability "
         f"{choice.probability:.2g})"
     )
-    figure.suptitle(
-        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
-    )
+    figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     if frame_attributions and explanation.clip is not None:
         wave_axes = subfigures[1].subplots(len(frame_attributions), 1, squeeze=False, sharex=True)[
             :, 0
@@ -226,7 +221,7 @@ def _draw_colored_waveform(
             ax.text(
                 (onset + offset) / 2,
                 max_amplitude,
-                figure_style.shorten_text(source.label, 14),
+                shorten_text(source.label, 14),
                 ha="center",
                 va="bottom",
                 size=TICK_SIZE,

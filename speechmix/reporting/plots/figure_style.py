@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.markers import CARETLEFT
 from matplotlib.ticker import MaxNLocator
 
@@ -34,6 +36,7 @@ INIT_DASHES: dict[str, Literal["-", "--"]] = {
     "random": "--",
 }  # of curves; what is neither is dotted
 LineStyle = dict[str, Any]  # options of `Axes.plot`
+legend_line = partial(Line2D, [], [])  # an entry of a legend, without data
 
 # Okabe & Ito 2008: told apart by colour-blind readers. The first two are kept for the words of the
 # question.

@@ -17,8 +17,17 @@ from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import figure_style, map_cells, unit_labels
-from .figure_style import LABEL_SIZE, SHARE_LABEL, TARGET_COLOR, TITLE_SIZE, ShownFigure
+from . import map_cells, unit_labels
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_PITCH,
+    SHARE_LABEL,
+    TARGET_COLOR,
+    TITLE_SIZE,
+    ShownFigure,
+    new_figure,
+    shorten_text,
+)
 from .map_figures import check_drawable, label_axis, map_title
 
 _MAX_LAYERS, _MAX_HEADS, _MAX_LABEL_LETTERS = 12, 16, 12
@@ -101,7 +110,7 @@ def head_grid(
     )
     title = map_title(mixing_map).replace("\n", " · ")
     figure.suptitle(
-        figure_style.shorten_text(title, int(figure.get_figwidth() / 0.075)),
+        shorten_text(title, int(figure.get_figwidth() / 0.075)),
         size=TITLE_SIZE,
         parse_math=False,
     )
@@ -178,7 +187,7 @@ class _Grid:
         """Lay out panels in the proportions of the map, as large as all of them may be."""
         ratio = min(max(len(mixing_map.targets) / len(mixing_map.sources), 0.4), 2.5)
         width = min(
-            max(figure_style.LINE_PITCH * len(mixing_map.sources), 0.8),
+            max(LINE_PITCH * len(mixing_map.sources), 0.8),
             1.8,
             _PANELS_SIZE[0] / columns,
         )
@@ -202,7 +211,7 @@ class _Grid:
     def figure(self) -> ShownFigure:
         """Empty, from_map this size; placed by hand, as solving for the places from_map some hundred panels
         takes long."""
-        figure = figure_style.new_figure(*self.size)
+        figure = new_figure(*self.size)
         figure.set_layout_engine("none")
         return figure
 

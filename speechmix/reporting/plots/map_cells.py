@@ -6,7 +6,7 @@ In: layers of a `MixingMap`. Out: drawing on an Axes that the caller owns.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -110,6 +110,7 @@ def write_numbers(
     *,
     is_bold: np.ndarray | None = None,
     decimals: int = 1,
+    number_format: Callable[[float], str] | None = None,
 ) -> None:
     """Write the number into each cell, dark on light and light on dark."""
     for (row, column), value in np.ndenumerate(np.ma.filled(values, np.nan)):
@@ -117,7 +118,9 @@ def write_numbers(
             ax.text(
                 column + 0.5,
                 row + 0.52,
-                f"{round(value, decimals) + 0.0:.{decimals}f}",
+                number_format(value)
+                if number_format
+                else f"{round(value, decimals) + 0.0:.{decimals}f}",
                 size=TICK_SIZE,
                 ha="center",
                 va="center",

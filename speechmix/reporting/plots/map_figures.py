@@ -19,11 +19,24 @@ from matplotlib.figure import Figure
 from ...errors import InputError
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import figure_style, map_cells, unit_labels
+from . import map_cells, unit_labels
 from .clip_overview import clip_figure
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
-from .figure_style import LABEL_SIZE, SHARE_LABEL, TITLE_SIZE
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_PITCH,
+    SHARE_LABEL,
+    TITLE_SIZE,
+    fed_text,
+    layer_title,
+    map_subtitle,
+    model_title,
+    new_figure,
+    png_bytes,
+    shorten_text,
+    wrap_text,
+)
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 
@@ -107,8 +120,8 @@ def heat_map(
     column_name, row_name = unit_labels.axis_names(mixing_map)
     ax.set_xlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     ax.set_ylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
-    layer_text = figure_style.layer_title(mixing_map, layer, "\nmixing strength")
-    title = f"{figure_style.map_subtitle(mixing_map)}, {layer_text}"
+    layer_text = layer_title(mixing_map, layer, "\nmixing strength")
+    title = f"{map_subtitle(mixing_map)}, {layer_text}"
     ax.set_title(title, size=TITLE_SIZE, parse_math=False)
     label = label or (SHARE_LABEL if normalize else _score_label(mixing_map))
     map_cells.add_color_bar(ax.figure, cells, ax, values=[values], label=label, inches=height)
@@ -150,7 +163,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     limits = map_cells.color_limits(list(values))
     columns, width, height = _panel_layout(mixing_map, len(layers))
     rows = math.ceil(len(layers) / columns)
-    figure = figure_style.new_figure(
+    figure = new_figure(
         *_figure_size(mixing_map, width, height, columns=columns, rows=rows, max_letters=16)
     )
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -159,7 +172,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
             ax.set_axis_off()
             continue
         cells = map_cells.draw_cells(ax, values[index], limits=limits)
-        ax.set_title(figure_style.layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
+        ax.set_title(layer_title(mixing_map, layers[index]), size=LABEL_SIZE, pad=3)
         x_unit = unit_labels.label_units(ax, "x", mixing_map.sources, inches=width, max_letters=16)
         y_unit = unit_labels.label_units(ax, "y", mixing_map.targets, inches=height, max_letters=16)
         ax.tick_params(labelleft=index % columns == 0, labelbottom=index // columns == rows - 1)
@@ -167,9 +180,7 @@ def layer_grid(mixing_map: MixingMap, *, layers: Sequence[int] | None = None) ->
     figure.supxlabel(label_axis(column_name, x_unit), size=LABEL_SIZE)
     figure.supylabel(label_axis(row_name, y_unit), size=LABEL_SIZE)
     title_parts = map_title(mixing_map).splitlines()
-    title = "\n".join(
-        figure_style.wrap_text(part, 0.75 * figure.get_figwidth()) for part in title_parts
-    )
+    title = "\n".join(wrap_text(part, 0.75 * figure.get_figwidth()) for part in title_parts)
     figure.set_figheight(
         figure.get_figheight() + 0.16 * title.count("\n")
     )  # each line more has its room
@@ -190,7 +201,7 @@ def as_html(figure: Figure, *, caption: str) -> str:
     caption : str
         Plain text; it is escaped.
     """
-    data = base64.b64encode(figure_style.png_bytes(figure)).decode("ascii")
+    data = base64.b64encode(png_bytes(figure)).decode("ascii")
     text = html.escape(caption, quote=True)
     return (
         f'<figure style="margin: 0"><img style="max-width: 100%" alt="{text}" '
@@ -221,14 +232,14 @@ def map_title(mixing_map: MixingMap) -> str:
     """Return the title of a map: measure, stack, model, clip, and the text that the decoder was
     fed."""
     provenance = mixing_map.provenance
-    parts = [figure_style.map_subtitle(mixing_map)]
+    parts = [map_subtitle(mixing_map)]
     if provenance.get("model"):
-        parts.append(figure_style.model_title(provenance))
+        parts.append(model_title(provenance))
     if provenance.get("clip"):
-        parts.append(figure_style.shorten_text(provenance["clip"], 40))
-    fed_text = figure_style.fed_text(provenance)
+        parts.append(shorten_text(provenance["clip"], 40))
+    decoder_input = fed_text(provenance)
     return " · ".join(parts) + (
-        f"\n{fed_text}" if fed_text and mixing_map.stack != "encoder" else ""
+        f"\n{decoder_input}" if decoder_input and mixing_map.stack != "encoder" else ""
     )
 
 
@@ -263,7 +274,7 @@ def _panel_layout(mixing_map: MixingMap, n_panels: int) -> tuple[int, float, flo
     else:
         columns = next((columns for columns in (4, 3, 5) if n_panels % columns == 0), 4)
     width = min(
-        max(figure_style.LINE_PITCH * len(mixing_map.sources), 1.4),
+        max(LINE_PITCH * len(mixing_map.sources), 1.4),
         10.0 / columns,
         2.6 if ratio >= 1 / 3 else 5.0,
     )

@@ -15,10 +15,20 @@ from matplotlib.lines import Line2D
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import STACKS
-from . import figure_style
 from .cue_tables import DECIDING, ordered_values, select_cue_rows, target_rows_title
 from .curve_tables import curve_table
-from .figure_style import CUE_LABEL, INIT_DASHES, LABEL_SIZE, TITLE_SIZE
+from .figure_style import (
+    CUE_LABEL,
+    INIT_DASHES,
+    LABEL_SIZE,
+    TITLE_SIZE,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,11 +121,11 @@ def model_panels(
     )
     columns = min(columns, len(drawn_models))
     line_count = -(-len(drawn_models) // columns)
-    figure = figure_style.new_figure(2.3 * columns + 0.4, 1.95 * line_count + 0.8)
+    figure = new_figure(2.3 * columns + 0.4, 1.95 * line_count + 0.8)
     axes = figure.subplots(line_count, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax, model in zip(axes, drawn_models, strict=False):
         _draw_model_curves(ax, curves[curves["model"] == model], stack_names)
-        title = (titles or {}).get(model, figure_style.model_name(model))
+        title = (titles or {}).get(model, model_name(model))
         ax.set_title(
             f"{title}\n{_layer_counts_text(rows[rows['model'] == model], stack_names)}",
             size=TITLE_SIZE,
@@ -131,13 +141,13 @@ def model_panels(
     figure.supylabel(f"{label}, {measure_label(measures[0])}", size=LABEL_SIZE, parse_math=False)
     if target_rows_text := target_rows_title(rows):
         figure.suptitle(
-            figure_style.wrap_text(target_rows_text, 0.8 * figure.get_figwidth()),
+            wrap_text(target_rows_text, 0.8 * figure.get_figwidth()),
             size=TITLE_SIZE,
             parse_math=False,
         )
     inits = [init for init in INIT_DASHES if init in set(rows["init"])]
     handles = [_legend_handle(name, init) for name in stack_names for init in inits]
-    figure_style.add_legend(figure, handles, columns=len(stack_names), loc="outside lower center")
+    add_legend(figure, handles, columns=len(stack_names), loc="outside lower center")
     return figure
 
 
@@ -162,7 +172,7 @@ def _draw_model_curves(ax: Axes, curves: pd.DataFrame, stacks: Sequence[str]) ->
             markerfacecolor=color if init == "trained" else "white",
             markevery=-(-len(curve) // _MAX_MARKED_LAYERS),
         )
-    figure_style.style_curve_axis(ax)
+    style_curve_axis(ax)
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
@@ -176,9 +186,7 @@ def _layer_counts_text(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
 def _legend_handle(stack: str, init: str) -> Line2D:
     color, marker = _stack_style(stack)
     face_color = color if init == "trained" else "white"
-    return Line2D(
-        [],
-        [],
+    return legend_line(
         color=color,
         marker=marker,
         markersize=3.5,

@@ -17,15 +17,26 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import taken
-from . import figure_style
 from .computed_curves import PanelCurves, compute_panel_curves, model_colors
 from .cue_curves import draw_curve_panel
 from .cue_tables import ordered_values, select_cue_rows
-from .figure_style import CUE_LABEL, DEPTH_LABEL, LABEL_SIZE, LAYER_LABEL, NARROW_WIDTH
+from .figure_style import (
+    CUE_LABEL,
+    DEPTH_LABEL,
+    LABEL_SIZE,
+    LAYER_LABEL,
+    NARROW_WIDTH,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    style_layer_axis,
+    wrap_text,
+)
 from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
 DROP_LABEL = "margin lost (nats)"
@@ -116,7 +127,7 @@ def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
     """Draw what `compute_need_panels` computed; see `contribution_and_need`."""
     stacks, colors, drops, x = list(need.curves), need.colors, need.drops, need.x
     n_panels = 1 if drops.empty else 2
-    figure = figure_style.new_figure(
+    figure = new_figure(
         *_figure_size(len(stacks), len(colors), n_panels, narrow, with_strips=need.has_strips)
     )
     axes_by_stack = _make_axes(
@@ -234,16 +245,11 @@ def _add_need_legend(
     columns: int,
     note: str,
 ) -> None:
-    handles = [
-        Line2D([], [], color=colors[model], label=figure_style.model_name(model))
-        for model in models
-    ]
+    handles = [legend_line(color=colors[model], label=model_name(model)) for model in models]
     if untrained_label:
-        handles.append(Line2D([], [], color="0.3", linestyle="--", label=untrained_label))
-    title = figure_style.wrap_text(note, figure.get_figwidth()) if note else None
-    figure_style.add_legend(
-        figure, handles, columns=columns, loc="outside lower center", title=title
-    )
+        handles.append(legend_line(color="0.3", linestyle="--", label=untrained_label))
+    title = wrap_text(note, figure.get_figwidth()) if note else None
+    add_legend(figure, handles, columns=columns, loc="outside lower center", title=title)
 
 
 def _draw_drops(
@@ -274,6 +280,6 @@ def _draw_drops(
             linewidth=1.2,
         )
     if x == "layer":
-        figure_style.style_layer_axis(ax)
+        style_layer_axis(ax)
     else:
-        figure_style.style_curve_axis(ax)
+        style_curve_axis(ax)

@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 
 from ...errors import InputError
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style
 from .cue_curves import layer_curves
-from .figure_style import LABEL_SIZE, NARROW_WIDTH, TITLE_SIZE
+from .figure_style import LABEL_SIZE, NARROW_WIDTH, TITLE_SIZE, new_figure
 from .probe_curves import (
     PROBE_LABELS,
     add_probe_legend,
@@ -101,7 +100,7 @@ def probe_and_mixing(
 def _paired_axes(stack_count: int, legend_inches: float, narrow: bool) -> tuple[Figure, np.ndarray]:
     """Make a figure with two panels for each stack; return it with the axes [stack, 2]."""
     if narrow:
-        figure = figure_style.new_figure(NARROW_WIDTH, 3.8 * stack_count + legend_inches)
+        figure = new_figure(NARROW_WIDTH, 3.8 * stack_count + legend_inches)
         return figure, figure.subplots(2 * stack_count, 1, sharex=True).reshape(stack_count, 2)
-    figure = figure_style.new_figure(max(2.9 * stack_count + 0.5, 4.4), 4.3 + legend_inches)
+    figure = new_figure(max(2.9 * stack_count + 0.5, 4.4), 4.3 + legend_inches)
     return figure, figure.subplots(2, stack_count, sharex="col", sharey="row", squeeze=False).T

@@ -18,7 +18,6 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.rank_test import twin_limits
-from . import figure_style
 from .cue_tables import relative_depth
 from .figure_style import (
     DEPTH_LABEL,
@@ -29,6 +28,12 @@ from .figure_style import (
     TICK_SIZE,
     TITLE_SIZE,
     LineStyle,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+    wrap_text,
 )
 from .published_figures import PUBLISHED_SUFFIX, published_probing
 
@@ -88,43 +93,33 @@ def probe_figure(
     >>> probe_figure(table).axes[0].get_title()
     'encoder'
     """
-    selected_rows = select_probes(table, value, stacks)
-    rows = rows or next(
-        (
-            row_value
-            for row_value in ("position", "label", "part")
-            if _has_several_values(selected_rows, row_value)
-        ),
-        None,
-    )
-    check_panels(selected_rows, rows)
+    probes = select_probes(table, value, stacks)
+    names = ("position", "label", "part")
+    rows = rows or next((name for name in names if _has_several_values(probes, name)), None)
+    check_panels(probes, rows)
     if published and value != "accuracy":
         raise InputError("the published figure has accuracies: draw it beside value='accuracy'")
     curves = published_probing() if published else None
     stacks = (
-        list(selected_rows["stack"].unique())
+        list(probes["stack"].unique())
         if stacks is None
-        else [row_value for row_value in stacks if row_value in set(selected_rows["stack"])]
+        else [stack for stack in stacks if stack in set(probes["stack"])]
     )
-    row_values = list(selected_rows[rows].unique()) if rows else [None]
-    colors = probe_colors(selected_rows, curves)
-    handles = probe_handles(selected_rows, curves, colors)
+    row_values = list(probes[rows].unique()) if rows else [None]
+    colors = probe_colors(probes, curves)
+    handles = probe_handles(probes, curves, colors)
     n_columns, n_lines = (
         (1, len(row_values) * len(stacks)) if narrow else (len(stacks), len(row_values))
     )
     width = NARROW_WIDTH if narrow else max(3.2 * n_columns + 0.5, 4.4)
-    figure = figure_style.new_figure(
-        width, (2.0 if narrow else 2.4) * n_lines + legend_height(handles, narrow)
-    )
+    figure = new_figure(width, (2.0 if narrow else 2.4) * n_lines + legend_height(handles, narrow))
     axes = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
     for row_axes, row_value in zip(
         axes.reshape(len(row_values), len(stacks)), row_values, strict=True
     ):
         for ax, stack in zip(row_axes, stacks, strict=True):
-            panel_rows = selected_rows[
-                (selected_rows["stack"] == stack)
-                & ((selected_rows[rows] == row_value) if rows else True)
-            ]
+            in_row = (probes[rows] == row_value) if rows else True
+            panel_rows = probes[probes["stack"].eq(stack) & in_row]
             if curves is not None:
                 _draw_published(ax, curves[curves["stack"] == stack], colors)
             draw_probes(ax, panel_rows, value=value, colors=colors)
@@ -146,10 +141,8 @@ def legend_height(handles: Sequence[Line2D], narrow: bool) -> float:
 
 
 def add_probe_legend(figure: Figure, handles: Sequence[Line2D], narrow: bool) -> None:
-    title = figure_style.wrap_text(_BAND_NOTE, figure.get_figwidth())
-    figure_style.add_legend(
-        figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title
-    )
+    title = wrap_text(_BAND_NOTE, figure.get_figwidth())
+    add_legend(figure, handles, columns=1 if narrow else 2, loc="outside lower center", title=title)
 
 
 def draw_probes(
@@ -207,7 +200,7 @@ def draw_probes(
         color="0.5",
         linewidth=0.9,
     )
-    figure_style.style_curve_axis(ax)
+    style_curve_axis(ax)
     ax.tick_params(labelsize=TICK_SIZE)
 
 
@@ -272,12 +265,10 @@ def probe_handles(
     table: pd.DataFrame, curves: pd.DataFrame | None, colors: dict[str, str]
 ) -> list[Line2D]:
     handles = [
-        Line2D(
-            [],
-            [],
+        legend_line(
             color=colors[str(model)],
             linestyle=INIT_DASHES.get(str(init), "-"),
-            label=f"{figure_style.model_name(model)}, {init}",
+            label=f"{model_name(model)}, {init}",
         )
         for model, init in table[["model", "init"]]
         .drop_duplicates()
@@ -285,9 +276,7 @@ def probe_handles(
     ]
     if "control" in table and table["control"].notna().any():
         handles.append(
-            Line2D(
-                [],
-                [],
+            legend_line(
                 color="0.3",
                 linewidth=0.9,
                 linestyle=(0, (1, 2)),
@@ -296,13 +285,11 @@ def probe_handles(
         )
     if "majority" in table or "compression" in table:
         name = "majority label" if "majority" in table else "label frequencies alone"
-        handles.append(Line2D([], [], color="0.5", linewidth=0.9, label=name))
+        handles.append(legend_line(color="0.5", linewidth=0.9, label=name))
     if curves is not None:
         drawn_curves = curves[curves["stack"].isin(table["stack"].unique())]
         handles += [
-            Line2D(
-                [],
-                [],
+            legend_line(
                 color=colors[str(model)],
                 linestyle=":",
                 label=str(model).replace(PUBLISHED_SUFFIX, " (published)"),

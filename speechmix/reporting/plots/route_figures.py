@@ -16,9 +16,8 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style
 from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
-from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
+from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
 
 if TYPE_CHECKING:
     from ...mixing.maps.routes import Routes
@@ -43,7 +42,7 @@ def routes_figure(routes: Routes) -> Figure:
         key=lambda node: (node[0] == "decoder", node[1]),
     )
     heights = {node: -index - 0.6 * (node[0] == "decoder") for index, node in enumerate(nodes)}
-    figure = figure_style.new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
+    figure = new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
     ax = figure.subplots()
     for share, route in zip(routes.shares, routes.ways, strict=True):
         color = (
@@ -60,7 +59,7 @@ def routes_figure(routes: Routes) -> Figure:
             color,
         )
     for node in nodes:
-        text = figure_style.shorten_text(routes.label(node), 16)
+        text = shorten_text(routes.label(node), 16)
         ax.text(
             -0.12, heights[node], text, ha="right", va="center", size=TICK_SIZE, parse_math=False
         )
@@ -82,9 +81,7 @@ def routes_figure(routes: Routes) -> Figure:
         f"{measure_label(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
         f"of {routes.target!r}"
     )
-    figure.suptitle(
-        figure_style.wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False
-    )
+    figure.suptitle(wrap_text(title, figure.get_figwidth()), size=TITLE_SIZE, parse_math=False)
     return figure
 
 

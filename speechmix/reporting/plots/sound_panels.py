@@ -20,8 +20,18 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_text
 from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
-from . import figure_style, map_cells, unit_labels
-from .figure_style import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
+from . import map_cells, unit_labels
+from .figure_style import (
+    CUE_COLOR,
+    LABEL_SIZE,
+    LETTER_WIDTH,
+    LINE_PITCH,
+    TARGET_COLOR,
+    TICK_SIZE,
+    add_legend,
+    png_bytes,
+    shorten_text,
+)
 
 _SAMPLE_RATE = 16_000
 _MIN_POWER, _MIN_LEVEL = 1e-10, -80  # of silence; decibels below the loudest that are drawn
@@ -51,11 +61,7 @@ def sound_height(clip: Clip, inches: float) -> float:
     words = clip.words or ()
     if not words or _labels_fit(clip, inches):
         return 2.5
-    return (
-        2.3
-        + max(len(figure_style.shorten_text(word.text)) for word in words)
-        * figure_style.LETTER_WIDTH
-    )
+    return 2.3 + max(len(shorten_text(word.text)) for word in words) * LETTER_WIDTH
 
 
 def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None:
@@ -87,20 +93,18 @@ def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None
         Patch(
             color=color,
             alpha=0.6,
-            label=f"{role}: {figure_style.shorten_text(cue_text(clip.words or (), index))}",
+            label=f"{role}: {shorten_text(cue_text(clip.words or (), index))}",
         )
         for color, (role, index) in roles_by_color.items()
         if index is not None
     ]
     if handles:  # beside the axis label, where nothing else is
-        figure_style.add_legend(
-            spectrum, handles, columns=2, loc="upper right", bbox_to_anchor=(1.0, -0.13)
-        )
+        add_legend(spectrum, handles, columns=2, loc="upper right", bbox_to_anchor=(1.0, -0.13))
     if clip.text:
         # Sits above the words, so that the figure's own title stays free for whoever draws the
         # figure.
         subfigure.suptitle(
-            figure_style.shorten_text(clip.text, int((inches + 1.0) / 0.075)),
+            shorten_text(clip.text, int((inches + 1.0) / 0.075)),
             size=LABEL_SIZE,
             parse_math=False,
         )
@@ -116,7 +120,7 @@ def sound_picture(clip: Clip, *, width: float = 9.0, height: float = 2.0) -> byt
     draw_boundaries(clip, (wave, spectrum))
     for ax in (wave, spectrum):
         ax.set_axis_off()
-    return figure_style.png_bytes(figure)
+    return png_bytes(figure)
 
 
 def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
@@ -195,7 +199,7 @@ def _labels_fit(clip: Clip, inches: float) -> bool:
     """Whether the labels fit side by side above their words."""
     seconds_per_inch = clip.duration / inches
     half_widths = [
-        figure_style.LETTER_WIDTH * (len(label) + 1) / 2 * seconds_per_inch
+        LETTER_WIDTH * (len(label) + 1) / 2 * seconds_per_inch
         for _, label, _ in _piece_labels(clip)
     ]
     centres = [centre for _, _, centre in _piece_labels(clip)]
@@ -208,7 +212,7 @@ def _labels_fit(clip: Clip, inches: float) -> bool:
 def _piece_labels(clip: Clip) -> list[tuple[int, str, float]]:
     """Return word index, text and centre in seconds of each piece of each word."""
     labels = [
-        (index, figure_style.shorten_text(part.text), (start + end) / 2)
+        (index, shorten_text(part.text), (start + end) / 2)
         for index, part in list_parts(clip.words or ())
         for start, end in part.intervals
     ]
@@ -228,7 +232,7 @@ def label_words(wave: Axes, clip: Clip, inches: float) -> None:
         return
     roles, labels, is_flat = word_roles(clip), _piece_labels(clip), _labels_fit(clip, inches)
     min_gap, centres = (
-        figure_style.LINE_PITCH * clip.duration / inches,
+        LINE_PITCH * clip.duration / inches,
         [centre for _, _, centre in labels],
     )
     preferred = [

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from . import figure_style
+from .figure_style import TICK_SIZE, style_curve_axis, style_layer_axis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,16 +97,16 @@ def draw_strip(
                 markersize=2.5,
             )
     if x == "layer":
-        figure_style.style_layer_axis(ax)
+        style_layer_axis(ax)
     else:
-        figure_style.style_curve_axis(ax)
+        style_curve_axis(ax)
     ax.grid(visible=False)
     ax.yaxis.set_major_locator(FixedLocator([_MIN_STRENGTH, STRENGTH_FLOOR, 0.1, 1.0]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(
         lambda value, _: f"{value:g}" if value in (STRENGTH_FLOOR, 1.0) else ""
     )
-    ax.set_ylabel("strength" if labelled else "", size=figure_style.TICK_SIZE)
+    ax.set_ylabel("strength" if labelled else "", size=TICK_SIZE)
 
 
 def find_idle_layers(curve: pd.DataFrame, strengths: pd.DataFrame | None) -> np.ndarray:

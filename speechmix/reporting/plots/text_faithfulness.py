@@ -21,8 +21,19 @@ from ...evaluation.faithfulness.result_text import (
     layers_by_measures,
 )
 from ...mixing.maps.measure_facts import measure_label
-from . import figure_style, map_cells
-from .figure_style import LABEL_SIZE, LAYER_LABEL, LINE_COLORS, TICK_SIZE, TITLE_SIZE
+from . import map_cells
+from .figure_style import (
+    LABEL_SIZE,
+    LAYER_LABEL,
+    LINE_COLORS,
+    TICK_SIZE,
+    TITLE_SIZE,
+    add_legend,
+    legend_line,
+    model_name,
+    new_figure,
+    style_curve_axis,
+)
 from .map_cells import DIFFERENCE_COLORS
 
 if TYPE_CHECKING:
@@ -61,9 +72,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     widths = [max(_CELL_WIDTH * len(grid.columns), 2.1) for grid in grids]
     cells_height = _CELL_HEIGHT * max(len(grid) for grid in grids)
     name_height = 0.06 * max(len(name) for grid in grids for name in grid.columns)
-    figure = figure_style.new_figure(
-        sum(widths) + 0.6 * len(grids) + 1.0, cells_height + name_height + 1.2
-    )
+    figure = new_figure(sum(widths) + 0.6 * len(grids) + 1.0, cells_height + name_height + 1.2)
     axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0]
     values = [np.ma.masked_invalid(grid.to_numpy(dtype=float)) for grid in grids]
     for ax, grid, array, table in zip(axes, grids, values, tables, strict=True):
@@ -103,7 +112,7 @@ def _panel_title(table: pd.DataFrame) -> str:
     baselines = ", ".join(
         f"{name} {values[name]:.2f}" for name in ("random", "length", "position") if name in values
     )
-    name = figure_style.model_name(first_row["model"])
+    name = model_name(first_row["model"])
     return f"{name}{twin_text}\n{describe_rows(table)}\n{baselines}"
 
 
@@ -133,43 +142,41 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
         for name in means["measure"].unique()
         if name not in ("length", "position", *_BASELINES)
     ]
-    figure = figure_style.new_figure(6.4, 2.9)
+    figure = new_figure(6.4, 2.9)
     axes = figure.subplots(1, 2, sharey=True)
     handles = [
-        Line2D(
-            [], [], color=LINE_COLORS[measure_index % len(LINE_COLORS)], label=measure_label(name)
-        )
+        legend_line(color=LINE_COLORS[measure_index % len(LINE_COLORS)], label=measure_label(name))
         for measure_index, name in enumerate(measures)
     ]
     handles += [
-        Line2D([], [], color="0.55", linestyle=":", label="random"),
-        Line2D([], [], color="0.55", linestyle="--", label="oracle"),
+        legend_line(color="0.55", linestyle=":", label="random"),
+        legend_line(color="0.55", linestyle="--", label="oracle"),
     ]
     for ax, column, condition_text in zip(
         axes, ("removed", "kept"), ("removed", "kept alone"), strict=True
     ):
-        for name, legend_line in zip([*measures, *_BASELINES], handles, strict=True):
-            _draw_curve(ax, means[means["measure"] == name], column, legend_line)
+        for name, curve_line in zip([*measures, *_BASELINES], handles, strict=True):
+            _draw_curve(ax, means[means["measure"] == name], column, curve_line)
         ax.set_xlabel(
             f"{curves.provenance['units']}s {condition_text}, most important first (%)",
             size=LABEL_SIZE,
         )
-        figure_style.style_curve_axis(ax)
+        style_curve_axis(ax)
         ax.set_ylim(0, min(1.0, 1.1 * float(means[["removed", "kept"]].to_numpy().max())))
     axes[0].set_ylabel("probability of the label", size=LABEL_SIZE)
-    title = f"{figure_style.model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
+    title = f"{model_name(curves.provenance['model'])}: {len(curves.texts):,} texts"
     axes[0].set_title(title, size=TITLE_SIZE, loc="left", parse_math=False)
-    figure_style.add_legend(figure, handles, columns=4, loc="outside lower center")
+    add_legend(figure, handles, columns=4, loc="outside lower center")
     return figure
 
 
-def _draw_curve(ax: Axes, curve: pd.DataFrame, column: str, legend_line: Line2D) -> None:
+def _draw_curve(ax: Axes, curve: pd.DataFrame, column: str, style: Line2D) -> None:
     marker = "o" if curve["share"].nunique() < 10 else ""
     ax.plot(
         curve["share"],
         curve[column],
-        color=legend_line.get_color(),
-        linestyle=legend_line.get_linestyle(),
+        color=style.get_color(),
+        linestyle=style.get_linestyle(),
         linewidth=1.2,
         marker=marker,
         markersize=2.5,

@@ -19,8 +19,16 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
-from . import figure_style, map_cells, unit_labels
-from .figure_style import LABEL_SIZE, SHARE_LABEL, TICK_SIZE, TITLE_SIZE
+from . import map_cells, unit_labels
+from .figure_style import (
+    LABEL_SIZE,
+    LINE_PITCH,
+    SHARE_LABEL,
+    TICK_SIZE,
+    TITLE_SIZE,
+    map_subtitle,
+    new_figure,
+)
 from .map_figures import heat_map, label_axis
 from .sound_panels import clip_word, draw_boundaries, draw_spectrogram, label_words, word_roles
 
@@ -68,7 +76,7 @@ def timed_map(
     layer = words.layers[-1] if layer is None else layer
     words.layer(layer)  # raises if there is none
     values = map_cells.displayed_shares(words)[words.layers.index(layer)]
-    ax = figure_style.new_figure(7.0, 2.6).add_subplot() if ax is None else ax
+    ax = new_figure(7.0, 2.6).add_subplot() if ax is None else ax
     edges, columns = _time_grid(times)
     cells = ax.pcolormesh(
         edges,
@@ -90,9 +98,7 @@ def timed_map(
     ax.set_ylabel(label_axis(row_name, unit), size=LABEL_SIZE)
     ax.set_xlabel(label_axis(column_name, "time (s)"), size=LABEL_SIZE)
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
-    ax.set_title(
-        f"{figure_style.map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False
-    )
+    ax.set_title(f"{map_subtitle(words)}, layer {layer}", size=TITLE_SIZE, parse_math=False)
     if color_bar:
         map_cells.add_color_bar(
             ax.figure, cells, ax, values=[values], label=SHARE_LABEL, inches=max(height, 1.0)
@@ -119,11 +125,9 @@ def sound_and_map(clip: Clip, mixing_map: MixingMap, *, layer: int | None = None
     """
     target_count = len(mixing_map.targets)
     map_height = (
-        min(max(figure_style.LINE_PITCH * target_count, 1.2), 4.0)
-        if target_count <= _MAX_LABELLED_ROWS
-        else 4.0
+        min(max(LINE_PITCH * target_count, 1.2), 4.0) if target_count <= _MAX_LABELLED_ROWS else 4.0
     )
-    figure = figure_style.new_figure(8.0, 2.2 + map_height + 0.7)
+    figure = new_figure(8.0, 2.2 + map_height + 0.7)
     sound_axes, map_axes = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, map_height])
     draw_spectrogram(figure, sound_axes, clip.audio(), clip.duration)
     draw_boundaries(clip, (sound_axes,))
