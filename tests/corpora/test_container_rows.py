@@ -17,7 +17,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.rows import RejectedRow, Row
-from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.corpora.dataset_files import StoredRow
 from tests.corpora.containers import (
     NAMES,
@@ -58,7 +58,7 @@ def test_files_behind_links_are_read_as_in_the_cache_of_the_hub(write, tmp_path)
         link.symlink_to(file.rename(blobs / str(index)))
     rows = list(read_corpus(linked))
     assert outcomes(rows) == [(name, "good") for name in NAMES]
-    assert [len(clip.audio()) > 0 for clip in clips_of_corpus(linked)] == [True] * len(NAMES)
+    assert [len(clip.audio()) > 0 for clip in read_corpus_clips(linked)] == [True] * len(NAMES)
 
 
 def test_a_word_file_may_still_not_lead_out_of_the_folder(tmp_path):
@@ -88,7 +88,7 @@ def test_recordings_alike_in_name_text_and_size_are_two_if_their_bytes_differ(tm
     expected = [("take", "good"), ("take-2", "good"), ("take-3", "good"), ("take", "duplicate")]
     assert outcomes(read_corpus(tmp_path / "tars")) == expected
     sounds = [
-        clip.audio_hash for clip in clips_of_corpus(tmp_path / "tars", on_error=lambda *_: None)
+        clip.audio_hash for clip in read_corpus_clips(tmp_path / "tars", on_error=lambda *_: None)
     ]
     assert len(set(sounds)) == 3
 
@@ -127,7 +127,7 @@ def test_files_of_one_name_in_two_folders_are_two_recordings(tmp_path):
             folder
         )
         clips = list(
-            clips_of_corpus(tmp_path / folder, allow_outside=True, on_error=lambda *_: None)
+            read_corpus_clips(tmp_path / folder, allow_outside=True, on_error=lambda *_: None)
         )
         assert [clip.audio_hash for clip in clips] == [
             Clip.from_file(path).audio_hash for path in paths
@@ -152,7 +152,7 @@ def test_cuts_of_one_id_have_each_its_own_recording(tmp_path):
     CutSet.from_cuts(cuts).to_shar(tmp_path / "set", fields={"recording": "wav"}, shard_size=3)
     rows = list(read_corpus(tmp_path / "set"))
     assert outcomes(rows) == [("same", "good"), ("same-2", "missing clip"), ("same-3", "good")]
-    clips = list(clips_of_corpus(tmp_path / "set", on_error=lambda *_: None))
+    clips = list(read_corpus_clips(tmp_path / "set", on_error=lambda *_: None))
     for clip, index in zip(clips, (0, 2), strict=True):
         assert clip.text == f"Oui {index}."
         assert np.abs(clip.audio() - Clip.from_file(tmp_path / f"{index}.wav").audio()).max() < 1e-4
@@ -233,7 +233,7 @@ def test_a_column_that_was_named_is_not_another(tmp_path):
         ("b", "empty sentence"),
         ("c", "unreadable row"),
     ]
-    clips = list(clips_of_corpus(source, on_error=lambda *_: None))
+    clips = list(read_corpus_clips(source, on_error=lambda *_: None))
     assert [(clip.name, clip.text) for clip in clips] == [("a", "Oui."), ("b", None)]
 
 
@@ -292,12 +292,12 @@ def test_clips_of_a_data_set_need_no_text(kind, tmp_path):
         if kind == "arrow"
         else lambda folder: data.to_parquet(folder / "train.parquet")
     )(tmp_path / "set")
-    clips = list(clips_of_corpus(tmp_path / "set"))
+    clips = list(read_corpus_clips(tmp_path / "set"))
     assert [(clip.name, clip.text) for clip in clips] == [(name, None) for name in NAMES]
     with pytest.raises(InputError, match="expected the columns audio and one of"):
         list(read_corpus(tmp_path / "set"))
     with pytest.raises(InputError, match="expected the columns audio and raw"):
-        list(clips_of_corpus(f"{tmp_path / 'set'},text=raw"))
+        list(read_corpus_clips(f"{tmp_path / 'set'},text=raw"))
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -381,7 +381,7 @@ def test_a_word_file_of_several_recordings_is_asked_for_the_member(tmp_path):
     )
     (row,) = read_corpus(tar)
     assert [word.text for word in row.words] == ["oui"]
-    (clip,) = clips_of_corpus(tar_of(tmp_path / "b.tar", ("a.wav", tone(0.1))))
+    (clip,) = read_corpus_clips(tar_of(tmp_path / "b.tar", ("a.wav", tone(0.1))))
     assert [word.text for word in clip.with_words(tmp_path / "all.ctm").words] == ["oui"]
 
 

@@ -21,12 +21,12 @@ from speechmix.inputs.audio.decoding import MAX_AUDIO_SECONDS
 from speechmix.inputs.audio.loading import audio_fingerprint, audio_seconds, read_audio
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.clips.rows import RejectedRow, Row
-from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.word_checks import check_words
 from speechmix.studies.agreement.blimp import read_blimp
 from speechmix.studies.french.language.lexicon import Lexicon
-from speechmix.studies.french.language.lexicon_files import read_rows
+from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import Template, load_template
 from tests.corpora.containers import write_shar
 
@@ -101,7 +101,7 @@ def _read_container(name: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         rows = _read_corpus(name)(folder)
         sounds = []
-        for clip in clips_of_corpus(folder / name, on_error=lambda row, name, error: None):
+        for clip in read_corpus_clips(folder / name, on_error=lambda row, name, error: None):
             try:
                 sounds.append(clip.audio(RATE).tobytes())
             except SpeechmixError:
@@ -191,7 +191,7 @@ parle\tpaRl\tparler\tVER\t\t\t0\t0\t1\t2\tind:pre:3s;\t0\t1
 
 
 def _read_lexicon(folder: Path) -> Any:
-    rows, is_lexique = read_rows(folder / "lexicon.tsv")
+    rows, is_lexique = read_lexicon_rows(folder / "lexicon.tsv")
     lexicon = Lexicon(rows, is_french=is_lexique)
     for form in list(rows)[:50]:
         require(all(math.isfinite(reading.frequency) for reading in lexicon.readings(form)), form)

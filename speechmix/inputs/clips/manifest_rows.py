@@ -138,7 +138,7 @@ def row_from_cells(
         Of the row.
     tier, allow_outside, sentences, allows_duplicates
         As in `read_manifest_rows`, and of the row.
-    recording : Stretch, optional
+    recording : ByteRange, optional
         Where the sound is, in a file in `root` that its reader has open, instead of a path that the
         cells name: it is not asked where a link to that file leads.
     utterance : str, optional
