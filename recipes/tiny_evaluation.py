@@ -20,7 +20,7 @@ from speechmix.evaluation.spelling_likelihood import number_is_right
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.audio_removal import silence
+from speechmix.interventions.audio_removal import mute
 from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
@@ -66,7 +66,7 @@ def _judged(model, example: Example) -> dict:
         "noun": noun,
         "number": number_is_right(model, clip),
         "target": bool(ablate(model, clip, stacks=[]).right[0]),
-        "number without cue": number_is_right(model, silence(clip)),
+        "number without cue": number_is_right(model, mute(clip)),
     }
 
 

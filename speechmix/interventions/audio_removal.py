@@ -29,7 +29,7 @@ _MIN_ROOM_SECONDS = 0.03  # seconds of a clip without words, below which its roo
 _FADE_SECONDS = 0.005  # seconds in which filler and clip cross over
 
 
-def silence(
+def mute(
     clip: Clip, word: int | Sequence[int] | None = None, *, fill: str = "zeros", seed: int = 0
 ) -> Clip:
     """Return the clip with the sound of a word, or of several, replaced; its words keep their
@@ -63,7 +63,7 @@ def silence(
     Examples
     --------
     >>> clip = Clip.from_array(np.ones(16_000), 16_000, words=[("les", 0.2, 0.4), ("livres", 0.4, 0.9)], cue="les")
-    >>> float(silence(clip).audio(16_000)[4_800])
+    >>> float(mute(clip).audio(16_000)[4_800])
     0.0
     """
     word_indices = _check_word_indices(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.view import Item
 
-SIDE_VERBS = {"sound": "silence", "text": "blank", "both": "silence and blank"}
+SIDE_VERBS = {"sound": "mute", "text": "blank", "both": "mute and blank"}
 
 
 def ablate_input(
@@ -47,7 +47,7 @@ def ablate_input(
         transcript that a decoder is fed), or both at once. By default what there is; "both" only
         where it is asked for.
     fills : sequence of str, optional
-        What takes its place: "zeros", "room", "noise", "word" of a sound (`silence`); "mask",
+        What takes its place: "zeros", "room", "noise", "word" of a sound (`mute`); "mask",
         "unk", "pad", "remove" of tokens.
         By default all that are possible; of "both", digital silence and tokens removed. A word that
         holds the position where the margin is read cannot be removed, and has no row.
@@ -60,7 +60,7 @@ def ablate_input(
     Returns
     -------
     DecisionMap
-        Stack "input"; the intervention says what was done, as in "silence (room)" or "blank
+        Stack "input"; the intervention says what was done, as in "mute (room)" or "blank
         (mask)".
 
     Raises

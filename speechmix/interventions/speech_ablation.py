@@ -72,7 +72,7 @@ def ablate_speech(
         With text, words, cue and target; a foil makes the margin that of a choice between two
         spellings.
     sound_fills : sequence of {"zeros", "room", "noise", "word"}
-        What takes the place of a word's sound (`silence`); "zeros" as published.
+        What takes the place of a word's sound (`mute`); "zeros" as published.
     fills_of_tokens : sequence of {"unk", "pad", "mask", "remove"} or int, optional
         What takes the place of tokens. A tokenizer's unknown token, as published, is whatever a
         checkpoint says: in Whisper the end of text, which is no neutral blank; so by default "unk"

@@ -14,7 +14,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods, number_is_right
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.audio_removal import silence
+from speechmix.interventions.audio_removal import mute
 from tests.conftest import trained
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")
@@ -39,7 +39,7 @@ def _rate(right) -> float:
 def test_number_is_right_with_the_cue_and_a_guess_without(bundled, paired):
     assert _rate(number_is_right(bundled, clip) for clip in paired) >= 0.95
     for side in ("left", "right"):
-        silenced = [silence(clip) for clip in paired if clip.meta["side"] == side]
+        silenced = [mute(clip) for clip in paired if clip.meta["side"] == side]
         assert 0.4 <= _rate(number_is_right(bundled, clip) for clip in silenced) <= 0.65
 
 
@@ -67,7 +67,7 @@ def test_an_untrained_twin_can_neither_spell_nor_tell(bundled, paired):
 
 def test_silencing_leaves_all_but_the_cue(paired):
     clip = paired[0]
-    silenced = silence(clip)
+    silenced = mute(clip)
     cue = clip.words[clip.cue]
     start, stop = round(cue.start * 16_000), round(cue.end * 16_000)
     assert not silenced.audio()[start:stop].any()

@@ -10,7 +10,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.audio_removal import SOUND_FILLS, silence
+from speechmix.interventions.audio_removal import SOUND_FILLS, mute
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.token_removal import blank_tokens, fill_token_id, token_fills
 from tests.conftest import trained
@@ -34,17 +34,17 @@ def clip():
 class TestSound:
     @pytest.mark.parametrize("fill", SOUND_FILLS)
     def test_only_the_word_changes(self, clip, fill):
-        before, after = clip.audio(RATE), silence(clip, fill=fill).audio(RATE)
+        before, after = clip.audio(RATE), mute(clip, fill=fill).audio(RATE)
         assert len(before) == len(after)
         assert np.array_equal(before[:3_200], after[:3_200])
         assert np.array_equal(before[6_400:], after[6_400:])
         assert not np.allclose(before[3_300:6_300], after[3_300:6_300])
 
     def test_zeros_are_zeros(self, clip):
-        assert not silence(clip).audio(RATE)[3_200:6_400].any()
+        assert not mute(clip).audio(RATE)[3_200:6_400].any()
 
     def test_room_tone_is_the_clip_s_own(self, clip):
-        filled = silence(clip, fill="room").audio(RATE)[3_300:6_300]
+        filled = mute(clip, fill="room").audio(RATE)[3_300:6_300]
         assert 0.005 < filled.std() < 0.02  # as loud as where nobody speaks
         silent = clip.audio(RATE)[:3_200]
         assert np.isin(filled, silent).all()
@@ -52,20 +52,20 @@ class TestSound:
     def test_noise_has_the_word_s_spectrum_and_loudness(self, clip):
         word, noise = (
             clip.audio(RATE)[3_200:6_400],
-            silence(clip, fill="noise").audio(RATE)[3_200:6_400],
+            mute(clip, fill="noise").audio(RATE)[3_200:6_400],
         )
         assert np.sqrt((noise**2).mean()) == pytest.approx(np.sqrt((word**2).mean()), rel=0.05)
         assert (
             np.abs(np.fft.rfft(noise)).argmax() == np.abs(np.fft.rfft(word)).argmax() == 88
         )  # 440 Hz
         again, other = (
-            silence(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1)
+            mute(clip, fill="noise", seed=seed).audio(RATE)[3_200:6_400] for seed in (0, 1)
         )
         assert np.array_equal(noise, again)
         assert not np.allclose(noise, other)
 
     def test_another_word_is_neither_cue_nor_target(self, clip):
-        filled = silence(clip, fill="word").audio(RATE)[3_400:6_200]
+        filled = mute(clip, fill="word").audio(RATE)[3_400:6_200]
         assert filled.mean() == pytest.approx(0.5, abs=0.01)  # "beaux", repeated
 
     def test_no_room_to_be_heard(self):
@@ -76,7 +76,7 @@ class TestSound:
         with pytest.raises(
             InputError, match="expected at least 30 ms that no word has, found 0 ms"
         ):
-            silence(full, fill="room")
+            mute(full, fill="room")
 
     @pytest.mark.parametrize(
         ("changes", "options", "said"),
@@ -88,7 +88,7 @@ class TestSound:
     )
     def test_what_cannot_be_silenced(self, clip, changes, options, said):
         with pytest.raises(InputError, match=said):
-            silence(clip.replace(**changes), **options)
+            mute(clip.replace(**changes), **options)
 
 
 class TestTokens:
@@ -201,14 +201,12 @@ class TestInputAblation:
     def test_of_a_clip_sound_text_and_both(self):
         model, clip = trained("tiny-french-whisper"), clips()[0]
         drops = speechmix.ablate_input(model, clip, sides=["sound", "text", "both"])
-        assert {name.split()[0] for name in drops.interventions} == {"silence", "blank"}
-        assert "silence and blank (zeros + remove)" in drops.interventions
-        silenced = drops.table.query(
-            "intervention == 'silence (zeros)' and word == @clip.cue"
-        ).iloc[0]
-        expected = Decision.of(model, silence(clip)).margin
+        assert {name.split()[0] for name in drops.interventions} == {"mute", "blank"}
+        assert "mute and blank (zeros + remove)" in drops.interventions
+        silenced = drops.table.query("intervention == 'mute (zeros)' and word == @clip.cue").iloc[0]
+        expected = Decision.of(model, mute(clip)).margin
         assert silenced["margin"] == pytest.approx(expected, abs=1e-5)
-        assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "silence (zeros)"
+        assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "mute (zeros)"
 
     def test_a_fill_that_is_not_possible_is_left_out_unless_it_is_asked_for(self):
         words = [("notre", 0.0, 0.5), ("maison", 0.5, 1.0)]
@@ -225,7 +223,7 @@ class TestInputAblation:
         model = trained("tiny-french-ctc")
         with pytest.warns(UserWarning, match="left out: .*no sound of the room"):
             drops = speechmix.ablate_input(model, full)
-        assert drops.interventions == ["silence (zeros)", "silence (noise)", "silence (word)"]
+        assert drops.interventions == ["mute (zeros)", "mute (noise)", "mute (word)"]
         with pytest.raises(InputError, match="no sound of the room"):
             speechmix.ablate_input(model, full, fills=["room"])
 

@@ -1,15 +1,14 @@
-"""The package's reference perturbations: what the decision loses without each word. They know
-nothing of the measures.
+"""The package's reference perturbations: what the decision loses without each word.
 
-    silence      its sound is replaced: mean over digital silence, room tone, noise, another word
-    blank        its tokens are replaced: mean over mask, unknown, padding, removal
-    patch        its sound (tokens) is that of the item's pair, which says the same but for the cue
-    knock-out    its values are zeroed in all layers of a stack, as Value Zeroing does: set apart
-    states       no decision is read, but how far the states of other words move (states.py)
+    mute         the word's audio is replaced: mean over zeros, room tone, noise, another word
+    blank        the word's tokens are replaced: mean over mask, unknown, padding, removal
+    patch        the word's audio (tokens) is that of the other item of the pair
+    knock-out    the word's values are zeroed in all layers of a stack, as in Value Zeroing
+    states       reads how far the states of other words move, and no decision (states.py)
 
-One fill alone, or some, are a reference, too: "silence (zeros)", "blank (mask, unk)". In: a
-decision (and its pair's). Out: `Verdict`s, drops by word in nats (or of the probability), with
-`RemovalMargins`, which say what happens without several words at once (for curves).
+A name may have fills: "mute (zeros)", "blank (mask, unk)". In: a decision (and its pair's). Out:
+`RemovalEffects`: drops by word in nats (or of the probability), with `RemovalMargins`, which say
+what happens without several words at once (for curves).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ...interventions.input_ablation import list_fills, list_sides, side_stack
 from ...interventions.knock_out import knock_out_words
 from ...interventions.patching import patch
 from ...interventions.removal_margins import RemovalMargins
-from .perturbations import PERTURBATIONS, package_perturbation, perturbation_named
+from .perturbations import PERTURBATIONS, get_perturbation, register_builtin
 from .words import COMPOSED, source_words
 
 if TYPE_CHECKING:
@@ -36,100 +35,103 @@ VALUES = ("margin", "probability")  # what a drop is of: nats, or the probabilit
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
-    """What a judge says of the words of an item.
+class RemovalEffects:
+    """Effects of removing each word of an item, by one reference perturbation.
 
     Parameters
     ----------
-    judge : str
+    perturbation : str
     stacks : tuple of str
-        Whose scores of words it can judge: those whose sources it takes away.
+        Stacks whose sources the perturbation removes.
     drops : dict of int to float
-        By index of the word, in nats; or of the probability, if the judge was asked for that.
+        By index of the word: drop of the margin in nats, or of the probability.
     removals : tuple of RemovalMargins
-        One for each fill; none where several words cannot be taken away together.
+        One for each fill; none where several words cannot be removed together.
     by_fill : dict of str to dict of int to float
-        Drops by each fill alone, by its name as a judge.
+        Drops by each fill alone, by the name of the perturbation with that fill.
     notes : tuple of str
         Fills that were not possible, and why.
     """
 
-    judge: str
+    perturbation: str
     stacks: tuple[str, ...]
     drops: dict[int, float]
     removals: tuple[RemovalMargins, ...] = ()
     by_fill: dict[str, dict[int, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
-    def of(self, words: Sequence[int]) -> np.ndarray:
-        """Drops of some words, [W]; NaN for a word that was not judged."""
+    def word_drops(self, words: Sequence[int]) -> np.ndarray:
+        """Return the drops of some words, [W]; NaN for a word without one."""
         return np.array([self.drops.get(word, np.nan) for word in words])
 
 
-def judges_of(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
+def default_perturbations(decision: Decision, *, has_pair: bool = False) -> tuple[str, ...]:
     """Return the reference perturbations that an item has by default."""
     return tuple(
         name
-        for name, one in PERTURBATIONS.items()
-        if one.applies and one.applies(decision, has_pair)
+        for name, perturbation in PERTURBATIONS.items()
+        if perturbation.applies and perturbation.applies(decision, has_pair)
     )
 
 
-def verdicts(
-    judge: str, decision: Decision, pair: Decision | None = None, *, value: str = "margin"
-) -> list[Verdict]:
-    """Return the effects of a reference perturbation on an item: one verdict, of knock-outs one for
-    each stack.
+def removal_effects(
+    perturbation: str, decision: Decision, pair: Decision | None = None, *, value: str = "margin"
+) -> list[RemovalEffects]:
+    """Measure the effects of a reference perturbation on an item, of knock-out for each stack.
 
     Parameters
     ----------
-    judge : str
-        Of `PERTURBATIONS`, or one with a fill.
+    perturbation : str
+        Of `PERTURBATIONS`, alone or with fills.
     decision : Decision
     pair : Decision, optional
-        Of the pair's other member, for "patch".
+        Decision about the other item of the pair, for "patch".
     value : {"margin", "probability"}
-        What drops are of; a probability for what is taken out of the input alone.
+        What drops are of; a probability only for removals from the input.
 
     Raises
     ------
     InputError
         If the perturbation is not possible for this item; it says why.
     """
-    perturbation, fills = perturbation_named(judge)
-    if value != "margin" and "value" not in perturbation.takes:
+    reference, fills = get_perturbation(perturbation)
+    if value != "margin" and "value" not in reference.option_names:
         raise InputError(
-            f"{judge} gives drops of the margin, of words; found {value} of {decision.units}s"
+            f"{perturbation} only has drops of the margin, of words; found {value} of {decision.units}s"
         )
     options = {
-        name: given
-        for name, given in {"fills": fills, "value": value}.items()
-        if name in perturbation.takes
+        name: option
+        for name, option in {"fills": fills, "value": value}.items()
+        if name in reference.option_names
     }
-    found = perturbation.function(decision, pair, **options)
-    if isinstance(found, Mapping):
-        found = [Verdict(judge, _stacks_of(decision, perturbation.side), dict(found))]
-    return [replace(verdict, judge=judge) for verdict in found]
+    effects_list = reference.function(decision, pair, **options)
+    if isinstance(effects_list, Mapping):
+        effects_list = [
+            RemovalEffects(
+                perturbation, _affected_stacks(decision, reference.side), dict(effects_list)
+            )
+        ]
+    return [replace(effects, perturbation=perturbation) for effects in effects_list]
 
 
-def each_fill(verdict: Verdict) -> list[Verdict]:
-    """A verdict that is the mean over several fills, and what each of them says; of one fill, that
-    alone."""
-    fills = zip(verdict.by_fill.items(), verdict.removals, strict=True)
-    alone = [
-        Verdict(judge, verdict.stacks, drops, (removals,)) for (judge, drops), removals in fills
+def split_fills(effects: RemovalEffects) -> list[RemovalEffects]:
+    """Return mean effects over several fills, and those of each fill; of one fill, only its own."""
+    fills = zip(effects.by_fill.items(), effects.removals, strict=True)
+    fill_effects = [
+        RemovalEffects(name, effects.stacks, drops, (removals,))
+        for (name, drops), removals in fills
     ]
-    return alone if len(alone) == 1 else [verdict, *alone]
+    return fill_effects if len(fill_effects) == 1 else [effects, *fill_effects]
 
 
-def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
+def _affected_stacks(decision: Decision, side: str) -> tuple[str, ...]:
     stacks = (
         ("encoder", "cross", COMPOSED) if side_stack(decision, side) == "encoder" else ("decoder",)
     )
     return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
 
 
-def _by_removal(
+def _remove_words(
     kind: str,
     side: str,
     decision: Decision,
@@ -137,86 +139,85 @@ def _by_removal(
     *,
     fills: Sequence[str] = (),
     value: str = "margin",
-) -> list[Verdict]:
+) -> list[RemovalEffects]:
     if side not in list_sides(decision):
         raise InputError(
-            f"{decision.model.name} with {decision.name} has no {side} to take words out of"
+            f"{decision.model.name} with {decision.name} has no {side} to remove words from"
         )
     words = [source.index for source in source_words(decision, side_stack(decision, side))]
-    removals, by_fill, notes = [], {}, []
+    removal_margins, by_fill, notes = [], {}, []
     for fill in list_fills(decision, side, fills or None):
-        removal = RemovalMargins(decision, side, fill)
+        margins = RemovalMargins(decision, side, fill)
         try:
-            values = removal.margins([(), *((word,) for word in words)])
+            values = margins.margins([(), *((word,) for word in words)])
         except SpeechmixError as error:
             notes.append(f"{fill}: {error}")
             continue
-        intact, *without = values if value == "margin" else removal.probabilities(values)
-        removals.append(removal)
+        full_value, *values_without = values if value == "margin" else margins.probabilities(values)
+        removal_margins.append(margins)
         by_fill[f"{kind} ({fill})"] = {
-            word: float(intact - left) for word, left in zip(words, without, strict=True)
+            word: float(full_value - value_without)
+            for word, value_without in zip(words, values_without, strict=True)
         }
-    if not removals:
-        named = f"{kind} ({', '.join(fills)})" if fills else kind
+    if not removal_margins:
+        name = f"{kind} ({', '.join(fills)})" if fills else kind
         raise InputError(
-            f"{decision.name}: {named} is not possible: {'; '.join(notes) or 'no such fill'}"
+            f"{decision.name}: {name} is not possible: {'; '.join(notes) or 'no such fill'}"
         )
     drops = {
         word: float(np.mean([of_fill[word] for of_fill in by_fill.values()])) for word in words
     }
-    stacks = _stacks_of(decision, side)
-    return [Verdict(kind, stacks, drops, tuple(removals), by_fill, tuple(notes))]
+    stacks = _affected_stacks(decision, side)
+    return [RemovalEffects(kind, stacks, drops, tuple(removal_margins), by_fill, tuple(notes))]
 
 
 def _has_side(decision: Decision, has_pair: bool, *, side: str) -> bool:
     return side in list_sides(decision)
 
 
-package_perturbation(
-    "silence",
+register_builtin(
+    "mute",
     description="the sound of a word is replaced, mean over fills",
     side="sound",
     applies=partial(_has_side, side="sound"),
-)(partial(_by_removal, "silence", "sound"))
-package_perturbation(
+)(partial(_remove_words, "mute", "sound"))
+register_builtin(
     "blank",
     description="the tokens of a word are replaced or removed, mean over fills",
     side="text",
     applies=partial(_has_side, side="text"),
-)(partial(_by_removal, "blank", "text"))
+)(partial(_remove_words, "blank", "text"))
 
 
-@package_perturbation(
+@register_builtin(
     "patch",
     description="the sound or tokens of a word are those of the item's pair",
     applies=lambda decision, has_pair: has_pair and decision.units == "word",
 )
-def _patch(decision: Decision, pair: Decision | None) -> list[Verdict]:
+def _patch_words(decision: Decision, pair: Decision | None) -> list[RemovalEffects]:
     if decision.units != "word":
         raise InputError(
-            f"patch gives drops of the margin, of words; found margin of {decision.units}s"
+            f"patch only has drops of the margin, of words; found margin of {decision.units}s"
         )
     if pair is None or pair.item is None or decision.item is None:
-        raise InputError(
-            f"{decision.name}: no other member of its pair to take words from (meta['pair'])"
-        )
+        raise InputError(f"{decision.name}: patch needs the other item of its pair (meta['pair'])")
     table = patch(decision.model, decision.item, pair.item, what="input").table
-    stacks = _stacks_of(decision, decision.model.capabilities.sides[0])
-    return [Verdict("patch", stacks, dict(zip(table["word"], table["drop"], strict=True)))]
+    stacks = _affected_stacks(decision, decision.model.capabilities.sides[0])
+    return [RemovalEffects("patch", stacks, dict(zip(table["word"], table["drop"], strict=True)))]
 
 
-@package_perturbation(
+@register_builtin(
     "knock-out",
     description="the value vectors of a word are zeroed in all layers of a stack",
     applies=lambda decision, has_pair: True,
-    apart=True,
+    reported_last=True,
 )
-def _knock_out(decision: Decision, pair: Decision | None) -> list[Verdict]:
+def _knock_words_out(decision: Decision, pair: Decision | None) -> list[RemovalEffects]:
     tables = {
         stack: knock_out_words(decision, stacks=[stack], window="all").table
         for stack in decision.sources
     }
     return [
-        Verdict("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))
+        RemovalEffects("knock-out", (stack,), dict(zip(table["word"], table["drop"], strict=True)))
         for stack, table in tables.items()
     ]

@@ -25,7 +25,7 @@ from ...mixing.measures.registry import measure_named
 from ...mixing.passes.logit_contributions import check_splits_logits, logit_contributions
 from ...mixing.passes.mix import mix_one
 from .blueprint import N_LAYERS
-from .case_table import TARGET, Case, case_named, cases
+from .case_table import TARGET, Case, cases, get_case
 from .decision_effects import DECISION_MAPS, DecisionMaker, input_effects
 from .hand_set_models import FAMILIES
 from .planting import Planted, plant
@@ -36,14 +36,16 @@ if TYPE_CHECKING:
 
     from ...adapters.binding.bound_layers import Stack
 
-LEVELS = ("layer", "input to output", "decision")
+RECOVERY_LEVELS = ("layer", "input to output", "decision")
 _Row: TypeAlias = "dict[str, object]"
 AGGREGATIONS = ("rollout", "flow", "mean", "max", "last")
-_SCOPES = ("layer", "model", "logit")
-_STEPS = 16  # of integrated gradients: between the bends of its ReLUs such a model is nearly linear
+_MEASURE_SCOPES = ("layer", "model", "logit")
+_INTEGRATION_STEPS = (
+    16  # of integrated gradients: between the bends of its ReLUs such a model is nearly linear
+)
 
 
-def trial(
+def measure_recovery(
     *,
     measures: Sequence[str] | None = None,
     cases: Iterable[str] | None = None,
@@ -91,66 +93,72 @@ def trial(
 
     Examples
     --------
-    >>> table = trial(measures=["value_zeroing", "random"], cases=["copy"], families=["gpt2"], seeds=[0])
+    >>> table = measure_recovery(measures=["value_zeroing", "random"], cases=["copy"], families=["gpt2"], seeds=[0])
     >>> table[table.level == "layer"].set_index("measure").average_precision["value_zeroing"]
     np.float64(1.0)
     """
     import pandas as pd
 
-    names, plant_case = _measures(measures), partial(plant, noise=noise, constant=constant)
+    names, plant_case = _resolve_measures(measures), partial(plant, noise=noise, constant=constant)
     rows = [
-        {**_identity(planted, seed), **row}
+        {**_planted_columns(planted, seed), **row}
         for planted, seed in _planted_models(plant_case, cases, families, seeds, rotated)
-        for row in judge(planted, names, aggregations=aggregations, decision_maps=decision_maps)
+        for row in score_planted_model(
+            planted, names, aggregations=aggregations, decision_maps=decision_maps
+        )
     ]
     return pd.DataFrame(rows)
 
 
-def judge(
+def score_planted_model(
     planted: Planted,
     measures: Sequence[str],
     *,
     aggregations: Sequence[str] = AGGREGATIONS,
     decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> Iterator[_Row]:
-    """Rows of `trial` for one planted model, without its identity."""
-    if unknown := set(aggregations) - set(AGGREGATIONS):
+    """Rows of `measure_recovery` for one planted model, without its identity."""
+    if unknown_names := set(aggregations) - set(AGGREGATIONS):
         raise InputError(
             f"aggregations should be of {AGGREGATIONS}, found "
-            f"{', '.join(map(repr, sorted(unknown)))}"
+            f"{', '.join(map(repr, sorted(unknown_names)))}"
         )
-    of_layers = [name for name in measures if measure_facts(name).is_layerwise]
-    maps = _maps(planted, of_layers)
-    for name in of_layers:
+    layerwise_measures = [name for name in measures if measure_facts(name).is_layerwise]
+    maps = _mix_planted(planted, layerwise_measures)
+    for name in layerwise_measures:
         if (name, planted.stack) in maps:
-            yield from _judged_maps(planted, maps, name, aggregations)
+            yield from _score_maps(planted, maps, name, aggregations)
     for name in measures:
-        if name not in of_layers:
-            yield from (_judged_gradient if measure_facts(name).gives_maps else _judged_parts)(
+        if name not in layerwise_measures:
+            yield from (_score_gradient if measure_facts(name).gives_maps else _score_logit_terms)(
                 planted, name
             )
-    for name, effects_of in (DECISION_MAPS if decision_maps is None else decision_maps).items():
-        yield _row(
+    for name, effect_function in (
+        DECISION_MAPS if decision_maps is None else decision_maps
+    ).items():
+        yield _ranking_row(
             name,
             "max",
             "decision",
-            rank_decision(planted, input_effects(planted, name, effects_of)),
+            rank_decision(planted, input_effects(planted, name, effect_function)),
         )
 
 
-def _measures(names: Sequence[str] | None) -> list[str]:
+def _resolve_measures(names: Sequence[str] | None) -> list[str]:
     if names is None:
-        return [name for name in measure_names(*_SCOPES) if is_installed(measure_facts(name))]
+        return [
+            name for name in measure_names(*_MEASURE_SCOPES) if is_installed(measure_facts(name))
+        ]
     for name in names:
         if measure_facts(name).scope == "removal":
             raise InputError(
                 f"{name} removes words from the input, and a planted input has none: trial takes "
-                f"{', '.join(measure_names(*_SCOPES))}"
+                f"{', '.join(measure_names(*_MEASURE_SCOPES))}"
             )
         if measure_facts(name).is_per_target:
             raise InputError(
                 f"{name} is a number for each target, which ranks no pairs; trial takes "
-                f"{', '.join(measure_names(*_SCOPES))}"
+                f"{', '.join(measure_names(*_MEASURE_SCOPES))}"
             )
     return list(names)
 
@@ -163,10 +171,10 @@ def _planted_models(
     rotated: bool,
 ) -> Iterator[tuple[Planted, int]]:
     """Planted models, each with the seed it was made by."""
-    cases_tried = cases() if names is None else [case_named(name) for name in names]
+    selected_cases = cases() if names is None else [get_case(name) for name in names]
     seeds = list(seeds)
     for family in FAMILIES if families is None else families:
-        for case, stack in _cases_with_stacks(cases_tried, family):
+        for case, stack in _cases_with_stacks(selected_cases, family):
             for seed in seeds:
                 planted = plant_case(
                     case.name,
@@ -179,28 +187,28 @@ def _planted_models(
                 yield planted, seed
 
 
-def _cases_with_stacks(cases_tried: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
+def _cases_with_stacks(selected_cases: Sequence[Case], family: str) -> Iterator[tuple[Case, str]]:
     if family not in FAMILIES:
         raise InputError(f"family should be one of {', '.join(FAMILIES)}, found {family!r}")
     for stack in FAMILIES[family].stacks:
-        for case in cases_tried:
+        for case in selected_cases:
             if not case.families or family in case.families:
                 yield case, stack
 
 
-def _identity(planted: Planted, seed: int) -> _Row:
+def _planted_columns(planted: Planted, seed: int) -> _Row:
     place = {"case": planted.case.name, "family": planted.family, "stack": planted.stack}
     return {**place, "layer": planted.layer, "seed": seed}
 
 
-def _row(measure: str, aggregation: str, level: str, ranking: Ranking) -> _Row:
-    return {"measure": measure, "aggregation": aggregation, "level": level, **ranking.judged()}
+def _ranking_row(measure: str, aggregation: str, level: str, ranking: Ranking) -> _Row:
+    return {"measure": measure, "aggregation": aggregation, "level": level, **ranking.metrics()}
 
 
 # ---------------------------------------------------------------- maps of a measure
 
 
-def _maps(planted: Planted, measures: Sequence[str]) -> Maps:
+def _mix_planted(planted: Planted, measures: Sequence[str]) -> Maps:
     """Maps of the measures that are defined, in the planted stack and, where there is a
     cross-attention, in all three."""
     model = planted.model
@@ -224,31 +232,39 @@ def _is_defined(measure: str, stack: Stack) -> bool:
     return True
 
 
-def _judged_maps(
+def _score_maps(
     planted: Planted, maps: Maps, measure: str, aggregations: Sequence[str]
 ) -> Iterator[_Row]:
     """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
-    stack, own = planted.stack, maps[measure, planted.stack]
+    stack, mixing_map = planted.stack, maps[measure, planted.stack]
     # The last map of such a measure is of inputs and final states already.
-    from_input = measure_facts(measure).scope == "model"
-    if not from_input:
-        yield _row(measure, "none", "layer", rank_layers(planted, own))
+    has_input_columns = measure_facts(measure).scope == "model"
+    if not has_input_columns:
+        yield _ranking_row(measure, "none", "layer", rank_layers(planted, mixing_map))
     if stack != "cross":
-        ways = {"last": own.scores[-1]} if from_input else _together(own, aggregations)
-        for aggregation, scores in ways.items():
-            ranking = rank_paths(planted, scores, (stack,), own.measure)
-            yield _row(measure, aggregation, "input to output", ranking)
+        scores_by_aggregation = (
+            {"last": mixing_map.scores[-1]}
+            if has_input_columns
+            else _aggregate_layers(mixing_map, aggregations)
+        )
+        for aggregation, scores in scores_by_aggregation.items():
+            ranking = rank_paths(planted, scores, (stack,), mixing_map.measure)
+            yield _ranking_row(measure, aggregation, "input to output", ranking)
             if "cross" not in planted.model.stacks:
-                yield _row(measure, aggregation, "decision", rank_decision(planted, scores[TARGET]))
+                yield _ranking_row(
+                    measure, aggregation, "decision", rank_decision(planted, scores[TARGET])
+                )
     if all((measure, name) in maps for name in ("encoder", "cross", "decoder")):
-        composed = maps.composed(measure).scores[-1]
+        composed_scores = maps.composed(measure).scores[-1]
         if stack == "cross":
-            ranking = rank_paths(planted, composed, ("encoder", "decoder"), measure)
-            yield _row(measure, "composed", "input to output", ranking)
-        yield _row(measure, "composed", "decision", rank_decision(planted, composed[TARGET]))
+            ranking = rank_paths(planted, composed_scores, ("encoder", "decoder"), measure)
+            yield _ranking_row(measure, "composed", "input to output", ranking)
+        yield _ranking_row(
+            measure, "composed", "decision", rank_decision(planted, composed_scores[TARGET])
+        )
 
 
-_TOGETHER: dict[str, Callable[[MixingMap], np.ndarray]] = {
+_LAYER_AGGREGATIONS: dict[str, Callable[[MixingMap], np.ndarray]] = {
     "rollout": lambda mixing_map: mixing_map.rollout().scores[-1],
     "flow": lambda mixing_map: mixing_map.flow().scores[-1],
     "mean": lambda mixing_map: mixing_map.mean_layers().scores[0],
@@ -257,15 +273,15 @@ _TOGETHER: dict[str, Callable[[MixingMap], np.ndarray]] = {
 }
 
 
-def _together(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, np.ndarray]:
+def _aggregate_layers(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, np.ndarray]:
     """The map's layers put together, [W, W], in each of the ways asked for."""
-    return {name: _TOGETHER[name](mixing_map) for name in aggregations}
+    return {name: _LAYER_AGGREGATIONS[name](mixing_map) for name in aggregations}
 
 
-def _judged_gradient(planted: Planted, measure: str) -> Iterator[_Row]:
+def _score_gradient(planted: Planted, measure: str) -> Iterator[_Row]:
     """The row of a measure of one number that gives maps."""
     ranking = rank_decision(planted, _gradient_row(planted, measure))
-    yield _row(measure, "first layer", "decision", ranking)
+    yield _ranking_row(measure, "first layer", "decision", ranking)
 
 
 def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
@@ -274,7 +290,7 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
     if "steps" in measure_named(measure).options:
-        options["steps"] = _STEPS
+        options["steps"] = _INTEGRATION_STEPS
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="integrated gradients of the"
@@ -283,16 +299,16 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
     return np.concatenate([maps[measure, stack].scores[0, 0] for stack in stacks])
 
 
-def _judged_parts(planted: Planted, measure: str) -> Iterator[_Row]:
+def _score_logit_terms(planted: Planted, measure: str) -> Iterator[_Row]:
     """The row of a measure whose parts add up to the margin, by their sizes; none where it is not
     defined."""
     try:
         check_splits_logits(planted.model, measure)
     except InputError:
         return
-    answer = logit_contributions(
+    contributions = logit_contributions(
         planted.model, planted.item, measure=measure, objective=planted.objective
     )
-    parts = answer[0] if isinstance(answer, list) else answer
-    sizes = np.abs(np.concatenate([parts.total(stack) for stack in planted.contents]))
-    yield _row(measure, "parts", "decision", rank_decision(planted, sizes))
+    terms = contributions[0] if isinstance(contributions, list) else contributions
+    sizes = np.abs(np.concatenate([terms.total(stack) for stack in planted.contents]))
+    yield _ranking_row(measure, "parts", "decision", rank_decision(planted, sizes))

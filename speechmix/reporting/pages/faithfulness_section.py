@@ -12,29 +12,27 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.faithfulness.leaderboard import is_measure
-from ...evaluation.faithfulness.leaderboard_sentences import sentence
+from ...evaluation.faithfulness.leaderboard import is_measure_row
+from ...evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
 from ...evaluation.faithfulness.results import FILE
 from ...files.text_files import read_csv
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 
 _WHAT = (
-    "Measures on trial: how well each ranks the words that the decision needs (Spearman with what "
-    "a judge says: 1 the same "
-    "order, 0 none, -1 the reverse). Beside them random scores, words in the order of their length "
-    "and of their nearness to "
-    "the target, and the judge itself. over: difference to that baseline; p is corrected for all "
-    "ways to rank words, and the "
-    "largest of three. Knock-out shares Value Zeroing's own intervention. All judges and metrics "
-    "are in faithfulness.csv."
+    "Faithfulness evaluation: how well each measure ranks the words that the decision needs "
+    "(Spearman with the effects of a reference perturbation: 1 the same order, 0 none, -1 the "
+    "reverse). Baselines: random scores, words in the order of their length and of their nearness "
+    "to the target. The oracle has the effects themselves. over: difference to that baseline; p is "
+    "corrected for all ways to rank words, and the largest of three. Knock-out is also the "
+    "intervention of Value Zeroing. All perturbations and metrics are in faithfulness.csv."
 )
 _METRIC, _MOST = "spearman", 8
 _TEXTS = (
     "stack",
     "measure",
     "aggregation",
-    "judge",
+    "perturbation",
     "metric",
     "model",
     "init",
@@ -58,18 +56,21 @@ _SHOWN = {
 
 
 def _items(content: PageContent) -> list[Item]:
-    """The leaderboards of a run's trials by rank correlation, each with its sentence."""
+    """List the leaderboards of a run by rank correlation, each with its sentence."""
     table = _read(content.folder / FILE)
     items: list[Item] = [_WHAT]
     for key, board in table[table["metric"] == _METRIC].groupby(
-        ["model", "init", "judge"], sort=False
+        ["model", "init", "perturbation"], sort=False
     ):
-        model, init, judge = map(str, key)
+        model, init, perturbation = map(str, key)
         board = board.reset_index(drop=True)
-        measures = is_measure(board, judge)
+        measures = is_measure_row(board, perturbation)
         seen = board[(measures & (measures.cumsum() <= _MOST)) | ~measures]
         rounded = seen[list(_SHOWN)].rename(columns=_SHOWN).map(_rounded)
-        items += [f"{model} ({init}). {sentence(board, judge=judge, metric=_METRIC)}", rounded]
+        items += [
+            f"{model} ({init}). {describe_leaderboard(board, perturbation=perturbation, metric=_METRIC)}",
+            rounded,
+        ]
     return items if len(items) > 1 else []
 
 
@@ -78,7 +79,7 @@ def _read(path: Path) -> pd.DataFrame:
     numbers = [str(name) for name in table if name not in _TEXTS]
     if missing := [name for name in (*_SHOWN, *_TEXTS, "behind_low") if name not in table]:
         raise InputError(
-            f"{path.name}: expected a trial of measures, found no column {', '.join(missing)}: run "
+            f"{path.name}: expected a faithfulness evaluation, found no column {', '.join(missing)}: run "
             "`speechmix faithfulness` "
             "again"
         )
