@@ -147,7 +147,7 @@ def main() -> None:
     module, tokenizer = untrained([*learned, *held_out], options.seed)
     train(module, tokenizer, learned, steps=options.steps, seed=options.seed)
     model = speechmix.load(module, processor=tokenizer)
-    margins = np.array([Decision.of(model, sentence).margin for sentence in held_out])
+    margins = np.array([Decision.prepare(model, sentence).margin for sentence in held_out])
     right = [sentence for sentence, margin in zip(held_out, margins, strict=True) if margin > 0]
     print(f"{len(held_out)} held-out sentences, {100 * (margins > 0).mean():.0f} % right")
     twin = speechmix.load(module, init="random", seed=options.seed, processor=tokenizer)

@@ -16,7 +16,7 @@ from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.adapters.generation.transcription import transcribe
-from speechmix.evaluation.spelling_likelihood import number_is_right
+from speechmix.evaluation.spelling_likelihood import is_number_correct
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
@@ -64,9 +64,9 @@ def _judged(model, example: Example) -> dict:
         return row | {"noun (invariant)": noun}
     return row | {
         "noun": noun,
-        "number": number_is_right(model, clip),
+        "number": is_number_correct(model, clip),
         "target": bool(ablate(model, clip, stacks=[]).right[0]),
-        "number without cue": number_is_right(model, mute(clip)),
+        "number without cue": is_number_correct(model, mute(clip)),
     }
 
 

@@ -286,7 +286,7 @@ def test_faithfulness_compares_all_scopes_with_a_custom_reference(model, clips):
         "random",
     }
     assert "value_length" in rows["moved"]
-    decision = Decision.of(model, clips[0])
+    decision = Decision.prepare(model, clips[0])
     expected = decision.margin - run_interventions(decision, [(Removal("sound", (0,), 0.1),)])[0]
     drops = trial.drops[
         (trial.drops["item"] == clips[0].name) & (trial.drops["perturbation"] == "quieter")

@@ -175,4 +175,4 @@ def _prepare_spelling(model: Model, item: Clip | Sentence, words: Sequence[int])
     )
     if model.hears and not model.can_spell:
         raise InputError(message)
-    return Decision.of(model, item)
+    return Decision.prepare(model, item)

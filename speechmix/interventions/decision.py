@@ -69,7 +69,7 @@ class Decision:
     --------
     >>> model = speechmix.load("bert-base-uncased")                                       # doctest: +SKIP
     >>> sentence = speechmix.Sentence("the keys are here", target="are", foil="is")       # doctest: +SKIP
-    >>> Decision.of(model, sentence).margin                                               # doctest: +SKIP
+    >>> Decision.prepare(model, sentence).margin                                               # doctest: +SKIP
     4.1
     """
 
@@ -81,7 +81,7 @@ class Decision:
     units: str = "word"
 
     @classmethod
-    def of(
+    def prepare(
         cls,
         model: Model,
         item: Item,

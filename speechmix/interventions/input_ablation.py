@@ -68,7 +68,7 @@ def ablate_input(
     InputError
         If the item has no target, or a side or fill that was asked for is not possible.
     """
-    decision = Decision.of(model, item, objective=objective)
+    decision = Decision.prepare(model, item, objective=objective)
     possible_sides = list_sides(decision)
     unknown_sides = set(sides or ()) - set(possible_sides)
     if unknown_sides:

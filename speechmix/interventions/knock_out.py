@@ -78,7 +78,7 @@ def knock_out(
     >>> drops.scores("decoder").shape                                                     # doctest: +SKIP
     (12, 6)
     """
-    decision = Decision.of(model, item, objective=objective)
+    decision = Decision.prepare(model, item, objective=objective)
     return knock_out_words(decision, stacks=stacks, window=window, words=words, at_once=at_once)
 
 

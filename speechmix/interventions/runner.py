@@ -69,7 +69,7 @@ def run_interventions(
     >>> from speechmix.inputs import bundled
     >>> from speechmix.interventions.decision import Decision
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
-    >>> decision = Decision.of(model, bundled.clips()[1])  # synthetic: "nos maisons"
+    >>> decision = Decision.prepare(model, bundled.clips()[1])  # synthetic: "nos maisons"
     >>> quiet = [(Removal("sound", (word,), gain),) for word in (0, 1) for gain in (0.5, 0.1)]
     >>> run_interventions(decision, [NO_REMOVAL, *quiet]).shape
     (5,)

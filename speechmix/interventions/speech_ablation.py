@@ -150,7 +150,7 @@ def _prepare_decision(model: Model, clip: Clip, sound_fills: Sequence[str]) -> D
         raise InputError(f"sound_fills should be of {SOUND_FILLS}, found {sorted(unknown)}")
     if not sound_fills:
         raise InputError("sound_fills names nothing that could take the place of a word's sound")
-    return Decision.of(model, clip)
+    return Decision.prepare(model, clip)
 
 
 def _resolve_token_fills(

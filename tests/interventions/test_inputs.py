@@ -135,7 +135,7 @@ class TestTokens:
     def test_of_a_clip_the_transcript_is_blanked(self):
         model, clip = trained("tiny-french-whisper"), clips()[0]
         inputs = speechmix.blank(model, clip)
-        decision = Decision.of(model, clip)
+        decision = Decision.prepare(model, clip)
         (cue,) = decision.select_sources("decoder", [clip.cue])
         assert inputs["decoder_input_ids"].shape[1] == len(
             decision.prepared.decoder_tokens.ids
@@ -167,7 +167,7 @@ class TestInputAblation:
         table = speechmix.ablate_input(
             model, speechmix.Sentence("the cats are here", target="are", foil="is")
         ).table
-        expected = Decision.of(
+        expected = Decision.prepare(
             model, speechmix.Sentence("the [UNK] are here", target="are", foil="is")
         )
         row = table[(table["label"] == "cats") & (table["intervention"] == "blank (unk)")].iloc[0]
@@ -175,7 +175,9 @@ class TestInputAblation:
         row = table[(table["label"] == "here") & (table["intervention"] == "blank (remove)")].iloc[
             0
         ]
-        expected = Decision.of(model, speechmix.Sentence("the cats are", target="are", foil="is"))
+        expected = Decision.prepare(
+            model, speechmix.Sentence("the cats are", target="are", foil="is")
+        )
         assert row["margin"] == pytest.approx(expected.margin, abs=1e-12)
 
     def test_removing_moves_the_position_that_is_read(self):
@@ -187,7 +189,7 @@ class TestInputAblation:
         without = speechmix.Sentence(
             "so  cats are", target="are", foil="ape"
         )  # a space is a token of no word
-        assert row["margin"] == pytest.approx(Decision.of(model, without).margin, abs=1e-9)
+        assert row["margin"] == pytest.approx(Decision.prepare(model, without).margin, abs=1e-9)
         assert "are" not in table["label"].tolist()  # it holds the position that is read
 
     def test_of_a_translation_it_is_what_the_encoder_reads(self):
@@ -204,7 +206,7 @@ class TestInputAblation:
         assert {name.split()[0] for name in drops.interventions} == {"mute", "blank"}
         assert "mute and blank (zeros + remove)" in drops.interventions
         silenced = drops.table.query("intervention == 'mute (zeros)' and word == @clip.cue").iloc[0]
-        expected = Decision.of(model, mute(clip)).margin
+        expected = Decision.prepare(model, mute(clip)).margin
         assert silenced["margin"] == pytest.approx(expected, abs=1e-5)
         assert drops.plot().axes[0].get_yticklabels()[0].get_text() == "mute (zeros)"
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
-from ..statistics.groups import groups_of, item_table
+from ..statistics.groups import assign_groups, build_item_table
 from .item_evaluation import ItemEvaluation, ItemResult
 from .layer_choice import choose_best_layer
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
@@ -161,7 +161,9 @@ def evaluate(
         pair_index = pair_indices[index]
         pair = None if pair_index is None else items[pair_index]
         results.append(evaluate_item(model, items[index], pair, measures, options))
-    return combine_items(results, item_table(items), {**model_provenance(model), **provenance})
+    return combine_items(
+        results, build_item_table(items), {**model_provenance(model), **provenance}
+    )
 
 
 def evaluate_item(
@@ -221,11 +223,11 @@ def combine_items(
     ----------
     results : iterable of ItemResult
     table : DataFrame
-        A row for each of them, as `item_table` makes it.
+        A row for each of them, as `build_item_table` makes it.
     provenance : mapping
         With model, init and seed.
     """
-    groups, tie_text = groups_of(table)
+    groups, tie_text = assign_groups(table)
     names = ("rows", "drops", "notes", "points", "texts")
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in names}
     for label, group, result in zip(table["clip"], groups, results, strict=True):
@@ -270,7 +272,7 @@ def _prepare_decision(model: Model, item: Clip | Sentence, options: EvaluationOp
     if options.foils == "needed" and item.foil is None:
         raise InputError(f"{item.name!r}: the margin needs foil=, the target's other spelling")
     item_without_foil = item.replace(foil=None) if options.foils == "aside" else item
-    return Decision.of(model, item_without_foil, units=options.units)
+    return Decision.prepare(model, item_without_foil, units=options.units)
 
 
 def _show_progress(indices: Iterable[int], model: Model, progress: bool) -> Iterable[int]:

@@ -71,7 +71,7 @@ def joint_blank_out(
             f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}"
         )
     sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
-    decision = Decision.of(model, sentence.replace(foil=None), units=units)
+    decision = Decision.prepare(model, sentence.replace(foil=None), units=units)
     sources = source_words(decision, side_stack(decision, "text"))
     pairs = list(itertools.combinations(range(len(sources)), 2))
     removals = RemovalMargins(decision, "text", token_fills(model)[0] if fill is None else fill)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.ablated_speech import ALL, PARTS, WAY
+from ...evaluation.speech_ablation_summary import ALL_PARTS, PART_COLUMNS, REMOVAL_KEYS
 from ...files.text_files import read_csv
 from ...runs.speech_ablations import MEANS
 from ..plots.ablated_speech import speech_ablation_figure
@@ -47,7 +47,7 @@ _CAPTION = (
     "the lowest "
     "to the highest untrained twin."
 )
-_TEXTS = ("side", "model", *PARTS, *WAY, "unit", "claim")
+_TEXTS = ("side", "model", *PART_COLUMNS, *REMOVAL_KEYS, "unit", "claim")
 
 
 def _items(content: PageContent) -> list[Item]:
@@ -63,8 +63,8 @@ def _items(content: PageContent) -> list[Item]:
     shown = means[
         means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])
     ]
-    parts = [name for name in PARTS if name in means]
-    whole = (shown[parts] == ALL).all(axis=1)
+    parts = [name for name in PART_COLUMNS if name in means]
+    whole = (shown[parts] == ALL_PARTS).all(axis=1)
     items: list[Item] = [_WHAT, _shown(shown[whole].drop(columns=parts))]
     items += [Picture(figure, _CAPTION, narrow) for figure, narrow in figures]
     items += [SortableTable(_shown(shown[~whole]))] if parts else []
@@ -77,7 +77,7 @@ def _read(path: Path) -> pd.DataFrame:
     expected = (
         "side",
         "model",
-        *WAY,
+        *REMOVAL_KEYS,
         "unit",
         "trained",
         "trained_low",
@@ -108,7 +108,7 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
     names = [
         "side",
         "model",
-        *PARTS,
+        *PART_COLUMNS,
         "without",
         "condition",
         "filled with",
@@ -133,7 +133,7 @@ def _shown(means: pd.DataFrame) -> pd.DataFrame:
     numbers = [name for name in ("trained", "random", "difference") if name in shown]
     shown[numbers] = shown[numbers].map(_rounded)
     shown = shown[[name for name in names if name in shown]]
-    return shown.drop(columns="side") if set(shown["side"]) == {ALL} else shown
+    return shown.drop(columns="side") if set(shown["side"]) == {ALL_PARTS} else shown
 
 
 def _rounded(value: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import taken
+from ...evaluation.statistics.grouped_means import select_cells
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.measure_registry import leading_measure
@@ -111,7 +111,7 @@ def _drawings(table: pd.DataFrame, layers: pd.DataFrame | None) -> dict[tuple[st
         else np.array([], dtype=bool)
     )
     for side in table["side"][is_drawn].unique() if len(table) else ():
-        part = taken(
+        part = select_cells(
             table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side)
         )
         drawings |= {
@@ -128,7 +128,7 @@ def _drawings_of_side(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[
     for name in PARTS:
         labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
         if labelled.any() and 1 < part[name][labelled].nunique() <= _MOST_PARTS:
-            rows = select_cue_rows(taken(part, list(part), labelled), measures=[measure])
+            rows = select_cue_rows(select_cells(part, list(part), labelled), measures=[measure])
             stacks, values = ordered_values(rows, "stack"), ordered_values(rows, name)
             curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
             drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
@@ -223,7 +223,7 @@ def need_pictures(study: Study) -> list[Picture]:
     suffixes = side_suffixes(sides)
     for side in sides:
         lost = drops[drops["side"] == side]
-        part = taken(
+        part = select_cells(
             table, [name for name in _DRAWN if name in table], is_drawn & (table["side"] == side)
         )
         panels_of_side = need_panels(part, lost, measure=measure)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import distinct, taken
+from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
 from .curve_tables import curve_table, unit_means
 from .panels import LINE_COLORS
@@ -88,7 +88,7 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     if _STRENGTH not in rows or rows[_STRENGTH].isna().all():
         return {}
-    known = taken(rows, list(rows), rows[_STRENGTH].notna() & (rows["init"] == "trained"))
+    known = select_cells(rows, list(rows), rows[_STRENGTH].notna() & (rows["init"] == "trained"))
     if known.empty:
         return {}
     means = unit_means(known, value=_STRENGTH, scale=1)
@@ -161,7 +161,7 @@ def cue_curves(
         computed,
         stacks,
         values,
-        list(distinct(drawn, ["model", "init"]).itertuples(index=False, name=None)),
+        list(distinct_keys(drawn, ["model", "init"]).itertuples(index=False, name=None)),
         model_colors(drawn),
         drawn["layer"].nunique() == 1,
         target_rows_title(drawn),

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import distinct, label_indices
+from ...evaluation.statistics.grouped_means import distinct_keys, label_indices
 from .published_figures import ALL_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
@@ -184,7 +184,7 @@ def ordered_values(
 def clip_count_text(panel: pd.DataFrame) -> str:
     """In words, how many clips a panel shows; published means are no clips."""
     own = panel["clip"].ne(PUBLISHED_CLIP).to_numpy()
-    clips = distinct(panel if own.all() else panel[own], ["model", "init", "clip"])
+    clips = distinct_keys(panel if own.all() else panel[own], ["model", "init", "clip"])
     counts = clips.groupby(["model", "init"], observed=True).size()
     if counts.empty:
         return "published" if len(panel) else "no clips"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import distinct, grouped_means, matrices
+from ...evaluation.statistics.grouped_means import distinct_keys, grouped_means, iterate_matrices
 from ...evaluation.statistics.intervals import mean_intervals
 from ...evaluation.statistics.rank_test import twin_limits
 
@@ -69,8 +69,8 @@ def curve_table(
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
     keys, curves = [*by, *_CURVE], []
     means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
-    depths = distinct(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
-    for key, matrix in matrices(means, keys, rows="layer", columns="unit", value=value):
+    depths = distinct_keys(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
+    for key, matrix in iterate_matrices(means, keys, rows="layer", columns="unit", value=value):
         told: dict[str, Any] = dict(zip(keys, key, strict=True))
         values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
         places = {"layer": values.index, "depth": [depths[(*key, layer)] for layer in values.index]}
@@ -109,7 +109,7 @@ def _with_twin_limits(
     means = grouped_means(random, [*keys, "seed", "unit"], value)
     means[value] *= scale
     rows = []
-    for key, part in matrices(means, keys, rows="unit", columns="seed", value=value):
+    for key, part in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
         scored = part.dropna(axis="columns", how="all")
         twins = scored[scored.notna().all(axis="columns")]
         low, high = twin_limits(twins.mean().to_numpy())

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import grouped_means, object_labels, taken
+from ...evaluation.statistics.grouped_means import decode_labels, grouped_means, select_cells
 from ...mixing.maps.measure_facts import measure_label
 from . import panels
 from .cue_tables import ordered_values, select_cue_rows
@@ -46,7 +46,7 @@ def _best_layers(of_units: pd.DataFrame) -> pd.Series:
         .set_index(keys)["contribution"]
         .unstack("init")
     )
-    means.columns = object_labels(means.columns)
+    means.columns = decode_labels(means.columns)
     gain = (
         means["trained"] - means["random"]
         if {"trained", "random"} <= set(means)
@@ -179,7 +179,7 @@ def compute_spreads(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpreads:
     computed: dict[tuple[str, str], ClipSpread | None] = {}
     for model, stack in itertools.product(models, stacks):
         part, of_part = (
-            taken(table, list(table), (table["model"] == model) & (table["stack"] == stack))
+            select_cells(table, list(table), (table["model"] == model) & (table["stack"] == stack))
             for table in (rows, means)
         )
         computed[model, stack] = _spread(part, of_part) if len(part) else None

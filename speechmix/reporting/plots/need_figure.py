@@ -2,7 +2,7 @@
 without it there.
 
 In: a table of contributions, as in `cue_tables`, and one of drops by layer
-(`evaluation.cue_need.need_by_layer`). Out: a Figure. For each stack two panels, a colour for each
+(`evaluation.cue_need.measure_layer_need`). Out: a Figure. For each stack two panels, a colour for each
 model: the trained model over the band from its lowest to its highest untrained twin, and the drop
 of the margin with the cue's values zeroed in that layer alone. Where the table has mixing
 strengths, a strip shows them.
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import taken
+from ...evaluation.statistics.grouped_means import select_cells
 from . import panels
 from .computed_curves import PanelCurves, model_colors, panel_curves
 from .cue_curves import draw_curve_panel
@@ -90,10 +90,10 @@ def need_panels(
 ) -> _NeedPanels:
     """Compute what `draw_need` draws, once for figures of any width; see
     `contribution_and_need`."""
-    rows = taken(table, list(table), table["measure"] == measure)
+    rows = select_cells(table, list(table), table["measure"] == measure)
     titles, curves = {}, {}
     for stack in ordered_values(rows, "stack"):
-        of_stack = taken(rows, list(rows), rows["stack"] == stack)
+        of_stack = select_cells(rows, list(rows), rows["stack"] == stack)
         titles[stack] = _title(of_stack, stack)
         curves[stack] = panel_curves(select_cue_rows(of_stack))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0

@@ -23,7 +23,7 @@ from ...evaluation.faithfulness.perturbations import (
     split_fills_from_name,
 )
 from ...evaluation.faithfulness.results import FaithfulnessResults
-from ...evaluation.statistics.groups import item_table
+from ...evaluation.statistics.groups import build_item_table
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...mixing.measures.registry import custom_identities
@@ -102,7 +102,7 @@ def stored_faithfulness(
         if evaluated:
             facts = contents[evaluated[0].name]["facts"]
             items = [_item_result(contents[clip.name]) for clip in evaluated]
-            evaluations.append(combine_items(items, item_table(evaluated), facts))
+            evaluations.append(combine_items(items, build_item_table(evaluated), facts))
     return evaluations
 
 

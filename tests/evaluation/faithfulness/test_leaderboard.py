@@ -12,8 +12,8 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import leaderboard as boards
 from speechmix.evaluation.faithfulness.layer_choice import choose_best_layer
-from speechmix.evaluation.faithfulness.leaderboard_sentences import sentence
-from speechmix.evaluation.faithfulness.words import LAYER
+from speechmix.evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
+from speechmix.evaluation.faithfulness.words import LAYER_ROW
 from speechmix.evaluation.statistics.sign_flips import corrected_p
 
 
@@ -55,7 +55,7 @@ def test_a_measure_that_is_better_is_named_with_its_numbers():
     assert good["better"]
     assert good["p"] == max(good[["p_random", "p_length", "p_position"]])
     assert not board[board["measure"] == "bad"].iloc[0]["better"]
-    said = sentence(board, perturbation="mute", metric="spearman")
+    said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert said.startswith(
         "By silence (spearman, 20 clips in 20 groups) good (encoder, mean) with 0.9"
     )
@@ -81,7 +81,7 @@ def test_none_is_better_than_length_is_said():
         ("slave", "mean"): length + generator.normal(0, 0.02, 20),
     }
     board = boards.leaderboard(values_of(rows), perturbation="mute", metric="spearman")
-    said = sentence(board, perturbation="mute", metric="spearman")
+    said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert "none of 1 ways to rank words is surely better than the order by length." in said
 
 
@@ -96,7 +96,7 @@ def test_with_few_groups_nothing_is_compared_and_the_sentence_says_how_many_are_
     good = board.set_index("measure").loc["good"]
     assert (good["groups"], good["note"], good["better"]) == (4, "too few groups", False)
     assert np.isnan(good[["low", "high", "p"]].astype(float)).all()
-    said = sentence(board, perturbation="mute", metric="spearman")
+    said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert said.startswith(
         "By silence (spearman, 8 clips in 4 groups) no measure can be compared: that needs 8 groups"
     )
@@ -121,7 +121,7 @@ def test_a_row_that_only_two_groups_have_silences_nobody():
         last = board.iloc[-1]
         assert (last["measure"], last["note"], last["groups"]) == ("rare", "too few groups", 2)
         pd.testing.assert_frame_equal(board.iloc[:-1], without)
-        assert "fewer than 8 groups have a number: rare (encoder, mean)." in sentence(
+        assert "fewer than 8 groups have a number: rare (encoder, mean)." in describe_leaderboard(
             board, perturbation="mute", metric="spearman"
         )
     assert named == 15
@@ -142,7 +142,7 @@ def test_order_of_rows_doubled_clips_and_names_of_measures_change_nothing():
     values = values_of(rows, per_group=2)
     layers = [
         values_of(
-            {("m", LAYER): np.random.default_rng(layer).normal(0.1, 1, 30)}, per_group=2
+            {("m", LAYER_ROW): np.random.default_rng(layer).normal(0.1, 1, 30)}, per_group=2
         ).assign(layer=layer)
         for layer in range(3)
     ]
@@ -248,7 +248,7 @@ def test_the_best_layer_is_chosen_on_the_other_half():
         1: [0.0, 0.9, 0.0, 0.9],
     }  # layer 0 is best for even groups, 1 for odd ones
     parts = [
-        values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer)
+        values_of({("m", LAYER_ROW): np.array(of_layer)}).assign(layer=layer)
         for layer, of_layer in numbers.items()
     ]
     best = choose_best_layer(
@@ -263,7 +263,7 @@ def test_the_best_layer_is_chosen_on_the_other_half():
 def test_a_group_with_many_clips_counts_once_in_the_choice_of_a_layer():
     numbers = {0: [1.0, 0.0, 0.0, 0.0], 1: [0.0, 0.5, 0.5, 0.5]}
     parts = [
-        values_of({("m", LAYER): np.array(of_layer)}).assign(layer=layer)
+        values_of({("m", LAYER_ROW): np.array(of_layer)}).assign(layer=layer)
         for layer, of_layer in numbers.items()
     ]
     values = pd.concat(parts, ignore_index=True)

@@ -13,7 +13,7 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.faithfulness.leaderboard import is_measure
+from speechmix.evaluation.faithfulness.leaderboard import is_measure_row
 from speechmix.evaluation.faithfulness.options import resolve_measures
 from speechmix.evaluation.faithfulness.to_output import has_same_removal, output_scores
 from speechmix.evaluation.faithfulness.words import source_words
@@ -59,7 +59,7 @@ def test_rows_are_what_explain_claims_of_the_target_against_its_foil(measure):
     row, choice = next(
         (row, choice) for row, choice in enumerate(why.choices) if choice.against == "foil"
     )
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     asked = decision.objective.details
     assert (choice.contrast.position, choice.contrast.id) == (asked["position"], asked["token"])
     found = by_stack(decision, measure)
@@ -98,12 +98,12 @@ def margins_by_hand():
             silenced = speechmix.Clip.from_array(
                 audio, 16_000, text=clip.text, words=clip.words, target=clip.target, foil=clip.foil
             )
-            found[frozenset(taken)] = Decision.of(model, silenced).margin
+            found[frozenset(taken)] = Decision.prepare(model, silenced).margin
     return found
 
 
 def test_occlusion_is_what_each_word_takes_away_by_hand(margins_by_hand):
-    decision = Decision.of(trained(CTC), clips()[0])
+    decision = Decision.prepare(trained(CTC), clips()[0])
     (vector,) = output_scores(decision, "occlusion")
     assert (vector.stack, vector.measure) == ("encoder", "occlusion (zeros)")
     words = [word.index for word in source_words(decision, "encoder")]
@@ -112,7 +112,7 @@ def test_occlusion_is_what_each_word_takes_away_by_hand(margins_by_hand):
 
 
 def test_shapley_is_the_mean_over_all_orders_by_hand(margins_by_hand):
-    decision = Decision.of(trained(CTC), clips()[0])
+    decision = Decision.prepare(trained(CTC), clips()[0])
     (vector,) = output_scores(decision, "shapley (zeros)")
     players = range(len(clips()[0].words))
     values = np.zeros(len(players))
@@ -146,7 +146,7 @@ def test_what_takes_words_away_as_the_judge_does_is_the_oracle_and_on_no_trial()
     assert own.loc["occlusion (zeros)", "note"] == ""
     assert other.loc["occlusion (zeros)", "note"] == "too few groups"
     assert other.loc["occlusion (zeros)", "value"] < 1
-    assert is_measure(own.reset_index(), "mute (zeros)").sum() == 1
+    assert is_measure_row(own.reset_index(), "mute (zeros)").sum() == 1
     assert "removes words as they do: occlusion (zeros)." in trial.sentence(
         perturbation="mute (zeros)"
     )
@@ -192,7 +192,7 @@ def test_a_misspelt_name_is_refused(name):
 
 def test_the_composed_row_of_what_was_written_is_that_of_the_whole_map():
     model, clip = trained(WHISPER), clip_with_words_written_before()
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     trial = speechmix.faithfulness(
         model,
         [clip],

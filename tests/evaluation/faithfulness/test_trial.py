@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.faithfulness import curves
-from speechmix.evaluation.faithfulness.evaluate import other_of_pair
+from speechmix.evaluation.faithfulness.evaluate import pair_item_indices
 from speechmix.evaluation.faithfulness.package_perturbations import removal_effects
 from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
@@ -103,7 +103,7 @@ def test_every_way_to_aggregate_is_a_row_beside_its_baselines():
 
 def test_drops_are_those_of_input_ablation():
     model, clip = trained("tiny-french-ctc"), clips()[0]
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     (verdict,) = removal_effects("mute", decision)
     table = speechmix.ablate_input(model, clip, sides=["sound"]).table
     expected = table.groupby("word")["drop"].mean()
@@ -119,7 +119,7 @@ def test_drops_are_those_of_input_ablation():
 def test_numbers_of_a_row_are_those_of_its_item():
     model, clip = trained("tiny-french-ctc"), clips()[0]
     trial = speechmix.faithfulness(model, [clip], measures="value_zeroing", perturbations="mute")
-    decision = Decision.of(model, clip)
+    decision = Decision.prepare(model, clip)
     (verdict,) = removal_effects("mute", decision)
     words = [word.index for word in source_words(decision, "encoder")]
     row = speechmix.mix(model, clip, measures="value_zeroing")["value_zeroing", "encoder"].scores[
@@ -141,7 +141,7 @@ def test_numbers_of_a_row_are_those_of_its_item():
 
 
 def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
-    decision = Decision.of(trained("tiny-french-whisper"), clips()[1])
+    decision = Decision.prepare(trained("tiny-french-whisper"), clips()[1])
     removals = RemovalMargins(decision, "sound", "zeros")
     together = removals.margins([(), (1,), (1, 3), (3, 1)])
     assert together[2] == together[3]
@@ -170,7 +170,7 @@ def test_soft_versions_end_where_the_hard_ones_are():
     assert np.array_equal(
         scale_words(clip, {1: 0.0}).audio(16_000), speechmix.mute(clip, 1).audio(16_000)
     )
-    decision = Decision.of(trained("tiny-french-ctc"), clip)
+    decision = Decision.prepare(trained("tiny-french-ctc"), clip)
     words = [word.index for word in source_words(decision, "encoder")]
     removals = RemovalMargins(decision, "sound", "zeros")
     all_of_one = np.eye(len(words))[1]
@@ -245,7 +245,7 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
         "strength rollout",
     }
     assert "strength rollout" not in set(trial.values.query("measure == 'alti'")["aggregation"])
-    decision = Decision.of(model, sentence)
+    decision = Decision.prepare(model, sentence)
     mixing_map = speechmix.mix(model, sentence, measures="value_zeroing", units="token")
     rolled = mixing_map["value_zeroing", "decoder"].rollout(residual="strength")
     (found,) = word_scores(mixing_map, "value_zeroing", decision, ["strength rollout"])
@@ -266,7 +266,7 @@ def test_causal_models_compare_the_words_before():
 
 
 def test_the_position_that_is_read_is_not_removed():
-    decision = Decision.of(text_models.bert(), SENTENCE)
+    decision = Decision.prepare(text_models.bert(), SENTENCE)
     removals = RemovalMargins(decision, "text", "remove")
     assert np.isfinite(removals.margins([(0, 1), (3, 4)])).all()
     with pytest.raises(InputError, match="which cannot be removed"):
@@ -338,8 +338,8 @@ def test_gradient_measures_explain_what_judges_read():
 
 
 def test_pairs_are_of_two():
-    assert other_of_pair(clips()) == [1, 0, 3, 2]
-    assert other_of_pair([*clips(), clips()[0]])[:2] == [None, None]
+    assert pair_item_indices(clips()) == [1, 0, 3, 2]
+    assert pair_item_indices([*clips(), clips()[0]])[:2] == [None, None]
 
 
 @pytest.mark.parametrize(
