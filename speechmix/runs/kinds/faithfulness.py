@@ -50,7 +50,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
         measures = ()
     return {
         **item.ingredients,
-        "pair": item.pair and item.pair.ingredients,
+        "pair": item.pair and item.pair.fingerprint_fields,
         "measures": measures,
         "min_words": options.min_words,
         "protocol": item.options.get("protocol"),
