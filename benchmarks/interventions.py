@@ -77,7 +77,7 @@ def naive(decision: Decision, stack: str, pairs: list[tuple[int, int]]) -> list[
                 return output
 
             handle = attention.value.register_forward_hook(zero)
-            margins.append(decision.margins(model.module(**inputs, use_cache=False)).item())
+            margins.append(decision.compute_margins(model.module(**inputs, use_cache=False)).item())
             handle.remove()
     return margins
 

@@ -161,7 +161,7 @@ class _SharedSoundInputs:
         is_shared = self._sound_counts[sound_removals] > 1 or (
             not sound_removals and decision.is_encoded
         )
-        if not (decision.can_share_sound and is_shared):
+        if not (decision.can_share_encoder and is_shared):
             return change_inputs(model, item, inputs, removals)
         if sound_removals not in self._states:
             sound_inputs = change_inputs(model, item, inputs, sound_removals)[0]

@@ -305,7 +305,7 @@ def test_on_the_command_line(tmp_path, capsys):
         "--device",
         "cpu",
     ]
-    command += ["--measures", "attention", "--perturbations", "mute (zeros)"]
+    command += ["--measures", "attention", "--perturbation", "mute (zeros)"]
     assert main([*command, "--shard", "1/2"]) == 1
     assert "say which with --out" in capsys.readouterr().err
     assert main([*command, "--shard", "1/2", "--out", str(tmp_path / "run")]) == 0

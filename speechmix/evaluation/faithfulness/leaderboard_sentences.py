@@ -13,50 +13,49 @@ from .to_output import has_same_removal
 def describe_leaderboard(
     board: pd.DataFrame, *, perturbation: str, metric: str, noun: str = "clips"
 ) -> str:
-    """Return the leaderboard in words: which measure is best and how sure that is, or that none
-    beats the baselines."""
-    opening = f"By {perturbation} ({metric.replace('_', ' ')}, {_count_items(board, noun)})"
-    ending = f"{_list_uncompared(board, perturbation)}{_list_excluded(board, perturbation)}"
+    """Say which measure is best and how sure that is, or that none beats the baselines."""
+    opening = f"With {perturbation} as reference ({metric.replace('_', ' ')}, {_count_items(board, noun)}),"
+    excluded = _list_excluded(board, perturbation)
+    ending = f"{_list_uncompared(board, perturbation)}{excluded}"
     measures = board[is_measure_row(board, perturbation)]
     if measures.empty or not np.isfinite(measures["value"]).any():
         return f"{opening} no measure could be evaluated.{ending}"
     compared = board[is_compared_row(board, perturbation)]
     if compared.empty:
-        first = measures.iloc[0]
         return (
-            f"{opening} no measure can be compared: that needs {FEWEST_GROUPS} groups (all items that "
-            "share a pair, sentence or "
-            f"word are one group). The first is {_describe_row(first)}; "
-            f"{_list_baselines(board, first)}.{_list_excluded(board, perturbation)}"
+            f"{opening} no measure can be compared: that needs {FEWEST_GROUPS} groups (items that "
+            "share a pair, a sentence or a word form one group). The first row is "
+            f"{_describe_row(board, measures.iloc[0])}{excluded}"
         )
     first, winners = compared.iloc[0], compared[compared["better"]]
     if winners.empty:
         return (
-            f"{opening} none of {len(compared)} ways to rank words is surely better than "
-            f"{_list_unbeaten(compared)}. The first is "
-            f"{_describe_row(first)}; {_list_baselines(board, first)}.{ending}"
+            f"{opening} none of {len(compared)} rows is significantly better than "
+            f"{_list_unbeaten(compared)}. The first row is {_describe_row(board, first)}{ending}"
         )
     winner = winners.iloc[0]
     leader_text = (
         ""
         if winners.index[0] == compared.index[0]
-        else f" Above it, but not surely better than they: {_describe_row(first)}."
+        else " A row above it is not significantly better than the baselines: "
+        f"{_describe_row(board, first)}"
     )
     tied_count = int((~(compared["behind_low"] > 0)).sum()) - 1
     tied_text = (
-        f" {tied_count} of the other {len(compared) - 1} ways cannot be told from the first."
+        f" {tied_count} of the other {len(compared) - 1} rows do not differ significantly from "
+        "the first row."
         if tied_count
         else ""
     )
     return (
-        f"{opening} {_describe_row(winner)} ranks words best; {_list_baselines(board, winner)}. It is better than "
-        "each of these "
-        f"(p = {winner['p']:.3f}, corrected for all {len(compared)} ways).{leader_text}{tied_text}{ending}"
+        f"{opening} the best row is {_describe_row(board, winner)} It is significantly better than "
+        f"each baseline (p = {winner['p']:.3f}, corrected for all {len(compared)} rows)."
+        f"{leader_text}{tied_text}{ending}"
     )
 
 
 def _list_uncompared(board: pd.DataFrame, perturbation: str) -> str:
-    """The measures that are not compared."""
+    """List the measures that are not compared."""
     few = board[is_measure_row(board, perturbation) & (board["note"] == TOO_FEW_GROUPS)]
     names = ", ".join(f"{row.measure} ({row.stack}, {row.aggregation})" for row in few.itertuples())
     return (
@@ -79,8 +78,7 @@ def _list_excluded(board: pd.DataFrame, perturbation: str) -> str:
 
 
 def _list_unbeaten(measures: pd.DataFrame) -> str:
-    """The baselines that no row is surely better than; all of them where each is beaten by another
-    row."""
+    """List the baselines that no row beats; all of them where each is beaten by another row."""
     names = {
         "random": "random scores",
         "length": "the order by length",
@@ -98,21 +96,16 @@ def _count_items(board: pd.DataFrame, noun: str) -> str:
     return f"{clips} {noun} in {groups} group{'' if groups == 1 else 's'}"
 
 
-def _describe_row(row: pd.Series) -> str:
+def _describe_row(board: pd.DataFrame, row: pd.Series) -> str:
+    """Render a row with its interval, and the baselines of its stack."""
     interval = (
         f" [{row['low']:.2f}, {row['high']:.2f}]"
         if np.isfinite([row["low"], row["high"]]).all()
         else ""
     )
+    stack_values = board[board["stack"] == row["stack"]].set_index("measure")["value"]
+    baselines = [f"{name} {stack_values[name]:.2f}" for name in BASELINES if name in stack_values]
     return (
         f"{row['measure'].replace('_', ' ')} ({row['stack']}, {row['aggregation']}) with "
-        f"{row['value']:.2f}{interval}"
-    )
-
-
-def _list_baselines(board: pd.DataFrame, row: pd.Series) -> str:
-    """What the baselines get in the stack of a row."""
-    stack_values = board[board["stack"] == row["stack"]].set_index("measure")["value"]
-    return ", ".join(
-        f"{name} {stack_values[name]:.2f}" for name in BASELINES if name in stack_values
+        f"{row['value']:.2f}{interval} (baselines: {', '.join(baselines) or 'none'})."
     )

@@ -48,7 +48,7 @@ class Ranking(NamedTuple):
         >>> yes = np.ones(4, dtype=bool)
         >>> shares = np.array([0.6, 0.1, 0.3, 0.0])
         >>> ranking = Ranking(shares, shares, np.array([True, True, False, False]), yes, np.full(4, 0.25))
-        >>> {name: round(value, 2) for name, value in ranking.judged().items()}
+        >>> {name: round(value, 2) for name, value in ranking.metrics().items()}
         {'average_precision': 0.83, 'precision': 0.5, 'recall': 0.5, 'n_pairs': 4, 'n_edges': 2,
         'n_reported': 2}
         """

@@ -57,9 +57,10 @@ def test_a_measure_that_is_better_is_named_with_its_numbers():
     assert not board[board["measure"] == "bad"].iloc[0]["better"]
     said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert said.startswith(
-        "By silence (spearman, 20 clips in 20 groups) good (encoder, mean) with 0.9"
+        "With mute as reference (spearman, 20 clips in 20 groups), the best row is good (encoder, "
+        "mean) with 0.9"
     )
-    assert "corrected for all 2 ways" in said
+    assert "corrected for all 2 rows" in said
 
 
 def test_small_numbers_win_where_they_are_good():
@@ -82,7 +83,7 @@ def test_none_is_better_than_length_is_said():
     }
     board = boards.leaderboard(values_of(rows), perturbation="mute", metric="spearman")
     said = describe_leaderboard(board, perturbation="mute", metric="spearman")
-    assert "none of 1 ways to rank words is surely better than the order by length." in said
+    assert "none of 1 rows is significantly better than the order by length." in said
 
 
 def board_of(values: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +99,8 @@ def test_with_few_groups_nothing_is_compared_and_the_sentence_says_how_many_are_
     assert np.isnan(good[["low", "high", "p"]].astype(float)).all()
     said = describe_leaderboard(board, perturbation="mute", metric="spearman")
     assert said.startswith(
-        "By silence (spearman, 8 clips in 4 groups) no measure can be compared: that needs 8 groups"
+        "With mute as reference (spearman, 8 clips in 4 groups), no measure can be compared: that "
+        "needs 8 groups"
     )
 
 
@@ -280,7 +282,7 @@ def test_a_group_with_many_clips_counts_once_in_the_choice_of_a_layer():
 
 def test_an_unknown_judge_is_refused_with_those_there_are():
     with pytest.raises(
-        InputError, match=r"nothing by 'jury' and 'spearman'; there is \('silence', 'spearman'\)"
+        InputError, match=r"nothing by 'jury' and 'spearman'; there is \('mute', 'spearman'\)"
     ):
         boards.leaderboard(
             values_of({("m", "mean"): np.ones(4)}), perturbation="jury", metric="spearman"

@@ -49,7 +49,7 @@ def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
     nothing = speechmix.faithfulness(
         model, short, measures="attention", perturbations="mute (zeros)"
     )
-    assert "none of 2 items could be judged: fewer than 3 words besides the target" in repr(nothing)
+    assert "none of 2 items could be evaluated: fewer than 3 words besides the target" in repr(nothing)
     assert "needs 8 groups of items, there is 1" in repr(nothing)
     with pytest.raises(InputError, match="needs 8 groups of items, there is 1"):
         nothing.sentence()
@@ -58,11 +58,11 @@ def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
         model, clips()[:2], measures="attention", perturbations="mute (zeros)", **options
     )
     assert (
-        "2 items in 1 group judged by mute (zeros); a comparison of measures needs 8 groups"
+        "2 items in 1 group compared with mute (zeros); a comparison of measures needs 8 groups"
         in repr(judged)
     )
     assert (
-        "2 clips in 1 group) no measure can be compared: that needs 8 groups" in judged.sentence()
+        "2 clips in 1 group), no measure can be compared: that needs 8 groups" in judged.sentence()
     )
 
 
@@ -161,7 +161,7 @@ def test_silencing_several_words_leaves_the_others_and_fills_with_none_of_them()
         assert (after == 0).all() if index in (0, 3) else (after == before).all()
     with pytest.raises(InputError, match=r"word=\[0, 9\]"):
         speechmix.mute(clip, [0, 9])
-    with pytest.raises(InputError, match="no other word"):
+    with pytest.raises(InputError, match="needs another word"):
         speechmix.mute(clip, range(len(clip.words)), fill="word")
 
 
@@ -299,7 +299,7 @@ def test_a_trial_of_nothing_says_why():
     model = trained("tiny-french-ctc")
     short = next(clip for clip in bundled.clips() if len(clip.words) == 2)
     trial = speechmix.faithfulness(model, [short], measures="attention")
-    with pytest.raises(InputError, match="none of 1 item could be judged: fewer than 3 words"):
+    with pytest.raises(InputError, match="none of 1 item could be evaluated: fewer than 3 words"):
         trial.sentence()
     assert trial.table.empty
     assert trial.perturbation_agreement().empty
@@ -345,7 +345,7 @@ def test_pairs_are_of_two():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"perturbations": ["jury"]}, "perturbations are silence, blank, patch, knock-out"),
+        ({"perturbations": ["jury"]}, "perturbations are mute, blank, patch, knock-out"),
         ({"perturbations": ["patch (zeros)"]}, "perturbations are"),
         ({"metrics": ["accuracy"]}, "metrics are some of"),
         ({"aggregations": []}, "aggregations are some of"),
