@@ -22,7 +22,8 @@ import pandas as pd
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ..statistics.groups import assign_groups, build_item_table
-from .item_evaluation import ItemEvaluation, ItemResult
+from .item_evaluation import ItemEvaluation
+from .item_rows import ItemResult
 from .layer_choice import choose_best_layer
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS
 from .options import (

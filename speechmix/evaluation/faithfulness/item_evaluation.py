@@ -1,15 +1,11 @@
-"""One item of a faithfulness evaluation: effects of reference perturbations, maps, and the numbers
-that come of both.
+"""Faithfulness evaluation of one item: metrics of measures against the effects of perturbations.
 
-In: a decision, measures and options. Out: `ItemResult`: rows of `leaderboard.VALUE_COLUMNS`
-(without item and group), the drops that rows were compared with, points of curves, and notes of
-what could not be evaluated.
+In: a decision, measures and options. Out: `ItemResult` (item_rows.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +13,8 @@ from ...errors import SpeechmixError
 from ...interventions.decision import Decision
 from ..row_metrics import average_precision, chance_level
 from .curves import perturbation_curves, removed_counts, removed_shares, soft_metrics
-from .item_maps import Note, maps_by_measure
+from .item_maps import maps_by_measure
+from .item_rows import ItemResult, Row, curve_point_rows, text_row, value_row
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
 from .package_perturbations import (
@@ -46,40 +43,15 @@ from .words import (
     word_scores,
 )
 
-Row = dict[str, object]  # column to value
-
-
-@dataclass(frozen=True)
-class ItemResult:
-    """What was found of one item.
-
-    Parameters
-    ----------
-    rows, drops, points, texts : list of dict
-        Columns of the tables of `FaithfulnessResults`, without item and group.
-    notes : list of dict
-        What could not be evaluated: what, reason.
-    """
-
-    rows: list[Row] = field(default_factory=list)
-    drops: list[Row] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    points: list[Row] = field(default_factory=list)
-    texts: list[Row] = field(default_factory=list)
-
-    def add_note(self, what: str, reason: str) -> None:
-        """Record what could not be evaluated."""
-        self.notes.append({"what": what, "reason": reason})
-
 
 class ItemEvaluation:
-    """Compares the measures of one item with the effects of its reference perturbations.
+    """Compare the measures of one item with the effects of its reference perturbations.
 
     Parameters
     ----------
     decision : Decision
     pair : Decision, optional
-        Of the other member of its pair.
+        Decision about the other item of its pair.
     measures : sequence of str
     options : EvaluationOptions
     """
@@ -95,7 +67,7 @@ class ItemEvaluation:
         self._measures, self._options = measures, options
 
     def run(self) -> ItemResult:
-        """Evaluate; what cannot be is noted."""
+        """Evaluate, with a note for each part that is not possible."""
         result, options = ItemResult(), self._options
         try:
             vectors = self._list_word_scores(result)
@@ -120,8 +92,8 @@ class ItemEvaluation:
         return result
 
     def _list_word_scores(self, result: ItemResult) -> list[WordScores]:
-        """Scores of words by every measure, aggregation and order, in the stacks that have enough
-        words."""
+        """List the scores of words by every measure, aggregation and baseline, in the stacks with
+        enough words."""
         decision, aggregations = self._decision, self._options.aggregations
         has_maps = bool({*aggregations} - {TO_THE_OUTPUT})
         maps, map_notes = maps_by_measure(decision, self._measures) if has_maps else ({}, [])
@@ -132,7 +104,7 @@ class ItemEvaluation:
             vectors += measure_scores
             if not measure_scores and not explains_output(name):
                 result.add_note(
-                    name, f"{name} has no {', '.join(aggregations)}: ask for another aggregation"
+                    name, f"{name} has no {', '.join(aggregations)}: choose another aggregation"
                 )
         vectors.sort(key=lambda vector: self._measure_index(vector.measure))
         stacks = list(dict.fromkeys(vector.stack for vector in vectors))
@@ -149,13 +121,12 @@ class ItemEvaluation:
         return [vector for vector in vectors if counts[vector.stack] >= min_words]
 
     def _measure_index(self, measure: str) -> int:
-        """Where a measure stands in the request; one of removals is named there with or without its
-        fill."""
+        """Return the index of a measure in the request, where it may have a fill in its name."""
         names = [measure, split_fills_from_name(measure)[0]]
         return min(index for index, name in enumerate(self._measures) if name in names)
 
     def _list_output_scores(self, result: ItemResult) -> list[WordScores]:
-        """Scores by the measures that explain the margin itself."""
+        """List the scores of the measures that explain the margin itself."""
         vectors: list[WordScores] = []
         for name in filter(explains_output, self._measures):
             try:
@@ -165,7 +136,7 @@ class ItemEvaluation:
         return vectors
 
     def _cue_precision_rows(self, vectors: Sequence[WordScores]) -> Iterator[Row]:
-        """Average precision of the annotated cue, which needs no perturbation."""
+        """Yield the average precision of the annotated cue, which needs no perturbation."""
         cue = getattr(self._decision.item, "cue_words", ())
         if "average_precision" not in self._options.metrics or not cue:
             return
@@ -177,24 +148,26 @@ class ItemEvaluation:
             chance = chance_level(is_cue)["average_precision"]
             is_random = vector.measure == "random"
             value = chance if is_random else float(average_precision(vector.scores, is_cue))
-            yield _value_row(vector, CUE, "average_precision", value, chance)
+            yield value_row(vector, CUE, "average_precision", value, chance)
 
     def _random_baselines(self, vectors: Sequence[WordScores]) -> list[WordScores]:
-        """The random baseline of each stack; its scores only say how many words compete."""
+        """Return the random baseline of each stack; its scores only have the number of words."""
         counts = {vector.stack: vector.scores for vector in vectors}
         return [WordScores(stack, "random", "", None, like) for stack, like in counts.items()]
 
     def _compare_with_effects(
         self, effects: RemovalEffects, vectors: Sequence[WordScores], result: ItemResult
     ) -> None:
-        """Compare all orders of words with the effects of one perturbation."""
+        """Compare all scores of words with the effects of one perturbation."""
         for stack in effects.stacks:
             candidates = [vector for vector in vectors if vector.stack == stack]
             if not candidates:
                 continue
             words = [word.index for word in source_words(self._decision, stack)]
             drops = effects.word_drops(words)
-            by_fill = {} if self._options.each_fill else effects.by_fill  # which then come alone
+            by_fill = (
+                {} if self._options.each_fill else effects.by_fill
+            )  # else each fill is compared by itself
             for name, drops_by_word in {effects.perturbation: effects.drops, **by_fill}.items():
                 result.drops.extend(
                     {
@@ -216,19 +189,21 @@ class ItemEvaluation:
                 for metric in [name for name in metrics if name in self._options.metrics]:
                     chance = chance_value(metric, len(words))
                     result.rows.append(
-                        _value_row(vector, effects.perturbation, metric, metrics[metric], chance)
+                        value_row(vector, effects.perturbation, metric, metrics[metric], chance)
                     )
             if self._options.points and curves is not None:  # [N, 2, P]
                 count = len(candidates) - 1
                 means = [*curves[:count], curves[count:].mean(axis=0)]
                 for vector, curve in zip(candidates, means, strict=True):
-                    result.points.extend(self._curve_points(vector, effects.perturbation, curve))
-                result.texts.append(self._text_row(len(words), float(curves[0, 0, 0])))
+                    result.points.extend(
+                        curve_point_rows(vector, effects.perturbation, curve, self._options.bins)
+                    )
+                result.texts.append(text_row(self._decision, len(words), float(curves[0, 0, 0])))
 
     def _perturbation_curves(
         self, effects: RemovalEffects, words: Sequence[int], scores: Sequence[np.ndarray]
     ) -> np.ndarray | None:
-        """Curves of each vector of scores; None without removals, or where no metric needs them."""
+        """Compute curves of each vector of scores; None if there are no removals, or no curve metric."""
         if not effects.removals or not set(self._options.metrics) & set(CURVE_METRICS):
             return None
         counts = removed_counts(len(words), self._options.bins)
@@ -242,7 +217,7 @@ class ItemEvaluation:
         scores: Sequence[np.ndarray],
         curves: np.ndarray | None,
     ) -> list[dict[str, float]]:
-        """All metrics of each vector of scores."""
+        """Compute all metrics of each vector of scores."""
         metric_values = [dict(ranks) for ranks in rank_metrics(scores, drops)]
         bins = self._options.bins
         if curves is not None:
@@ -258,41 +233,11 @@ class ItemEvaluation:
                 vector_metrics |= vector_soft_values
         return metric_values
 
-    def _curve_points(
-        self, vector: WordScores, perturbation: str, curve: np.ndarray
-    ) -> Iterator[Row]:
-        """Every point of a curve: percent of words, how many, probability without and with them
-        alone."""
-        count = len(vector.scores)
-        counts = removed_counts(count, self._options.bins)
-        shares = removed_shares(count, self._options.bins)
-        names = ("share", "count", "removed", "kept")
-        for values in zip(shares, counts, *curve, strict=True):
-            yield {
-                **_score_columns(vector),
-                "perturbation": perturbation,
-                **dict(zip(names, values, strict=True)),
-            }
-
-    def _text_row(self, word_count: int, probability: float) -> Row:
-        """The label that a text is evaluated for, how probable it is, and whether it came with
-        it."""
-        label, item = self._decision.objective.details.get("label", ""), self._decision.item
-        gold = "" if item is None else item.meta.get("label", "")
-        is_right = label == gold if gold and self._decision.model.classifies else None
-        return {
-            "label": label,
-            "probability": probability,
-            "gold": gold,
-            "right": is_right,
-            "units": word_count,
-        }
-
 
 def _append_random_mean(
     metric_values: Sequence[dict[str, float]], count: int
 ) -> list[dict[str, float]]:
-    """The first `count` numbers, and the mean of the others (random orders)."""
+    """Return the metrics of the first `count` vectors, and the mean of the others (random orders)."""
     means = {
         name: float(np.mean([one[name] for one in metric_values[count:]]))
         for name in metric_values[0]
@@ -300,26 +245,8 @@ def _append_random_mean(
     return [*metric_values[:count], means]
 
 
-def _score_columns(vector: WordScores) -> Row:
-    return {name: value for name, value in vector._asdict().items() if name != "scores"}
-
-
-def _value_row(
-    vector: WordScores, perturbation: str, metric: str, value: float, chance: float
-) -> Row:
-    return {
-        **_score_columns(vector),
-        "words": len(vector.scores),
-        "perturbation": perturbation,
-        "metric": metric,
-        "value": value,
-        "chance": chance,
-    }
-
-
 def _normalize_scores(scores: np.ndarray) -> np.ndarray:
-    """Shares that sum to one: the scores, or, where some are below zero (positions, drops), their
-    ranks."""
+    """Normalize scores to a sum of one; where some are below zero (positions, drops), use ranks."""
     from scipy.stats import rankdata
 
     positive: np.ndarray = scores if (scores >= 0).all() and scores.sum() > 0 else rankdata(scores)

@@ -1,6 +1,6 @@
-"""trial(): measures, aggregations and decision maps against planted truth.
+"""Recovery of planted edges: compare measures, aggregations and decision maps with ground truth.
 
-Three questions, each a ranking of pairs (target, source) with the true ones marked:
+Three levels, each a ranking of pairs (target, source) with the true ones marked:
 
     layer            raw maps of the planted stack, all layers in one ranking         truth: `Planted.edges`
     input to output  maps of all layers put together (rollout, flow, mean, max, last; composed)   `Planted.reached`
@@ -117,7 +117,7 @@ def score_planted_model(
     aggregations: Sequence[str] = AGGREGATIONS,
     decision_maps: Mapping[str, DecisionMaker] | None = None,
 ) -> Iterator[_Row]:
-    """Rows of `measure_recovery` for one planted model, without its identity."""
+    """Yield the rows of `measure_recovery` for one planted model, without its columns."""
     if unknown_names := set(aggregations) - set(AGGREGATIONS):
         raise InputError(
             f"aggregations should be of {AGGREGATIONS}, found "
@@ -130,36 +130,28 @@ def score_planted_model(
             yield from _score_maps(planted, maps, name, aggregations)
     for name in measures:
         if name not in layerwise_measures:
-            yield from (_score_gradient if measure_facts(name).gives_maps else _score_logit_terms)(
-                planted, name
-            )
-    for name, effect_function in (
-        DECISION_MAPS if decision_maps is None else decision_maps
-    ).items():
-        yield _ranking_row(
-            name,
-            "max",
-            "decision",
-            rank_decision(planted, input_effects(planted, name, effect_function)),
-        )
+            has_maps = measure_facts(name).gives_maps
+            yield from (_score_gradient if has_maps else _score_logit_terms)(planted, name)
+    decision_maps = DECISION_MAPS if decision_maps is None else decision_maps
+    for name, effect_function in decision_maps.items():
+        effects = input_effects(planted, name, effect_function)
+        yield _row(name, "max", "decision", rank_decision(planted, effects))
 
 
 def _resolve_measures(names: Sequence[str] | None) -> list[str]:
+    possible_names = measure_names(*_MEASURE_SCOPES)
     if names is None:
-        return [
-            name for name in measure_names(*_MEASURE_SCOPES) if is_installed(measure_facts(name))
-        ]
+        return [name for name in possible_names if is_installed(measure_facts(name))]
     for name in names:
-        if measure_facts(name).scope == "removal":
-            raise InputError(
-                f"{name} removes words from the input, and a planted input has none: trial takes "
-                f"{', '.join(measure_names(*_MEASURE_SCOPES))}"
-            )
-        if measure_facts(name).is_per_target:
-            raise InputError(
-                f"{name} is a number for each target, which ranks no pairs; trial takes "
-                f"{', '.join(measure_names(*_MEASURE_SCOPES))}"
-            )
+        reason = (
+            "removes words from the input, and a planted input has no words"
+            if measure_facts(name).scope == "removal"
+            else "has one number for each target, which does not rank sources"
+            if measure_facts(name).is_per_target
+            else ""
+        )
+        if reason:
+            raise InputError(f"{name} {reason}; use one of {', '.join(possible_names)}")
     return list(names)
 
 
@@ -170,7 +162,7 @@ def _planted_models(
     seeds: Iterable[int],
     rotated: bool,
 ) -> Iterator[tuple[Planted, int]]:
-    """Planted models, each with the seed it was made by."""
+    """Yield planted models, each with its seed."""
     selected_cases = cases() if names is None else [get_case(name) for name in names]
     seeds = list(seeds)
     for family in FAMILIES if families is None else families:
@@ -201,16 +193,13 @@ def _planted_columns(planted: Planted, seed: int) -> _Row:
     return {**place, "layer": planted.layer, "seed": seed}
 
 
-def _ranking_row(measure: str, aggregation: str, level: str, ranking: Ranking) -> _Row:
+def _row(measure: str, aggregation: str, level: str, ranking: Ranking) -> _Row:
     return {"measure": measure, "aggregation": aggregation, "level": level, **ranking.metrics()}
 
 
-# ---------------------------------------------------------------- maps of a measure
-
-
 def _mix_planted(planted: Planted, measures: Sequence[str]) -> Maps:
-    """Maps of the measures that are defined, in the planted stack and, where there is a
-    cross-attention, in all three."""
+    """Compute the maps of defined measures in the planted stack; with cross-attention in all
+    stacks."""
     model = planted.model
     maps: dict[tuple[str, str], MixingMap] = {}
     for name, stack in model.stacks.items():
@@ -224,7 +213,7 @@ def _mix_planted(planted: Planted, measures: Sequence[str]) -> Maps:
 
 def _is_defined(measure: str, stack: Stack) -> bool:
     if stack.name == "cross" and measure_facts(measure).scope == "model":
-        return False  # its sources are what all layers up to this one read: no edges of a layer
+        return False  # its sources are read by all layers up to this one: no edges of a layer
     try:
         check_defined(measure_facts(measure), stack)
     except InputError:
@@ -235,12 +224,12 @@ def _is_defined(measure: str, stack: Stack) -> bool:
 def _score_maps(
     planted: Planted, maps: Maps, measure: str, aggregations: Sequence[str]
 ) -> Iterator[_Row]:
-    """Rows of a measure that gives maps: of its layers, put together, and of the deciding row."""
+    """Yield rows of a layer-wise measure: of its layers, aggregated, and of the deciding row."""
     stack, mixing_map = planted.stack, maps[measure, planted.stack]
-    # The last map of such a measure is of inputs and final states already.
+    # The last map of such a measure goes from inputs to final states already.
     has_input_columns = measure_facts(measure).scope == "model"
     if not has_input_columns:
-        yield _ranking_row(measure, "none", "layer", rank_layers(planted, mixing_map))
+        yield _row(measure, "none", "layer", rank_layers(planted, mixing_map))
     if stack != "cross":
         scores_by_aggregation = (
             {"last": mixing_map.scores[-1]}
@@ -249,19 +238,15 @@ def _score_maps(
         )
         for aggregation, scores in scores_by_aggregation.items():
             ranking = rank_paths(planted, scores, (stack,), mixing_map.measure)
-            yield _ranking_row(measure, aggregation, "input to output", ranking)
+            yield _row(measure, aggregation, "input to output", ranking)
             if "cross" not in planted.model.stacks:
-                yield _ranking_row(
-                    measure, aggregation, "decision", rank_decision(planted, scores[TARGET])
-                )
+                yield _row(measure, aggregation, "decision", rank_decision(planted, scores[TARGET]))
     if all((measure, name) in maps for name in ("encoder", "cross", "decoder")):
         composed_scores = maps.composed(measure).scores[-1]
         if stack == "cross":
             ranking = rank_paths(planted, composed_scores, ("encoder", "decoder"), measure)
-            yield _ranking_row(measure, "composed", "input to output", ranking)
-        yield _ranking_row(
-            measure, "composed", "decision", rank_decision(planted, composed_scores[TARGET])
-        )
+            yield _row(measure, "composed", "input to output", ranking)
+        yield _row(measure, "composed", "decision", rank_decision(planted, composed_scores[TARGET]))
 
 
 _LAYER_AGGREGATIONS: dict[str, Callable[[MixingMap], np.ndarray]] = {
@@ -274,19 +259,18 @@ _LAYER_AGGREGATIONS: dict[str, Callable[[MixingMap], np.ndarray]] = {
 
 
 def _aggregate_layers(mixing_map: MixingMap, aggregations: Sequence[str]) -> dict[str, np.ndarray]:
-    """The map's layers put together, [W, W], in each of the ways asked for."""
+    """Aggregate the layers of a map, [W, W], in each of the requested ways."""
     return {name: _LAYER_AGGREGATIONS[name](mixing_map) for name in aggregations}
 
 
 def _score_gradient(planted: Planted, measure: str) -> Iterator[_Row]:
-    """The row of a measure of one number that gives maps."""
+    """Yield the row of a gradient measure."""
     ranking = rank_decision(planted, _gradient_row(planted, measure))
-    yield _ranking_row(measure, "first layer", "decision", ranking)
+    yield _row(measure, "first layer", "decision", ranking)
 
 
 def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
-    """What each input counts for the margin by a gradient measure, [S], or [S_encoder +
-    S_decoder]."""
+    """Return the scores of all inputs by a gradient measure, [S], or [S_encoder + S_decoder]."""
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
     if "steps" in measure_named(measure).options:
@@ -300,8 +284,7 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
 
 
 def _score_logit_terms(planted: Planted, measure: str) -> Iterator[_Row]:
-    """The row of a measure whose parts add up to the margin, by their sizes; none where it is not
-    defined."""
+    """Yield the row of a measure whose terms add up to the margin, if it is defined."""
     try:
         check_splits_logits(planted.model, measure)
     except InputError:
@@ -311,4 +294,4 @@ def _score_logit_terms(planted: Planted, measure: str) -> Iterator[_Row]:
     )
     terms = contributions[0] if isinstance(contributions, list) else contributions
     sizes = np.abs(np.concatenate([terms.total(stack) for stack in planted.contents]))
-    yield _ranking_row(measure, "parts", "decision", rank_decision(planted, sizes))
+    yield _row(measure, "parts", "decision", rank_decision(planted, sizes))

@@ -104,20 +104,16 @@ def compare_with_twins(
             _decode_categories(means), on=by, how="left"
         )
     p = np.full((2, len(cells)), np.nan)
-    can_claim = (
-        ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
-        if STRENGTH in names
-        else np.ones(len(cells), dtype=bool)
+    can_claim = np.ones(len(cells), dtype=bool)
+    if STRENGTH in names:
+        can_claim = ~(result[STRENGTH] < STRENGTH_FLOOR).to_numpy()
+    keys = [name for name in family if name in by]
+    families = (
+        result.groupby(keys, sort=False).indices.values() if keys else [np.arange(len(cells))]
     )
-    shared_keys = [name for name in family if name in by]
-    for cell_indices in (
-        result.groupby(shared_keys, sort=False).indices.values()
-        if shared_keys
-        else [np.arange(len(cells))]
-    ):
-        p[:, cell_indices] = _family_p_values(
-            [cells[place] for place in cell_indices], can_claim[cell_indices], scale
-        )
+    for indices in families:
+        family_cells = [cells[index] for index in indices]
+        p[:, indices] = _family_p_values(family_cells, can_claim[indices], scale)
     return _add_claims(result, p)
 
 

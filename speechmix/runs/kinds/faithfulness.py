@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import SpeechmixError
 from ...evaluation.faithfulness.evaluate import combine_items, evaluate_item, model_provenance
-from ...evaluation.faithfulness.item_evaluation import ItemResult
+from ...evaluation.faithfulness.item_rows import ItemResult
 from ...evaluation.faithfulness.options import (
     DEFAULT_MEASURES,
     EvaluationOptions,
