@@ -61,7 +61,7 @@ def test_means_are_those_of_pandas(table, keys, sort):
 def test_more_groups_than_a_number_can_name(table, sort, largest, monkeypatch):
     """A million clips in half a million groups, by model, layer, ..., are more than 64 bits can
     number."""
-    monkeypatch.setattr(module, "_LARGEST", largest)
+    monkeypatch.setattr(module, "_MAX_GROUP_NUMBER", largest)
     keys = ["model", "layer", "clip", "group", "init", "seed"]
     expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
     means = grouped_means(as_categories(table), keys, "contribution", sort=sort)

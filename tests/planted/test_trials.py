@@ -140,7 +140,7 @@ def test_noise_hides_edges_by_and_by():
     ("options", "message"),
     [
         ({"measures": ["atention"]}, "unknown measure"),
-        ({"measures": ["mixing_ratio_globenc"]}, "ranks no pairs"),
+        ({"measures": ["mixing_ratio_globenc"]}, "does not rank sources"),
         ({"cases": ["cpoy"]}, "no planted case"),
         ({"families": ["t5"]}, "family should be one of"),
         ({"families": ["gpt2"], "aggregations": ["median"]}, "aggregations should be of"),
