@@ -131,7 +131,7 @@ def test_numbers_of_a_row_are_those_of_its_item():
     last = values[
         (values["measure"] == "value_zeroing") & (values["aggregation"] == "last")
     ].set_index("metric")["value"]
-    assert last["spearman"] == pytest.approx(spearmanr(row, verdict.of(words))[0])
+    assert last["spearman"] == pytest.approx(spearmanr(row, verdict.word_drops(words))[0])
     order, counts = np.argsort(-row).tolist(), range(len(words) + 1)
     ((removed, kept),) = curves.perturbation_curves(verdict, words, [order], counts)
     assert last["comprehensiveness"] == pytest.approx(np.mean(removed[0] - removed[1:-1]))
@@ -287,7 +287,7 @@ def test_what_cannot_be_judged_is_recorded_and_not_lost():
     reasons = trial.left_out.groupby("item")["reason"].agg(" | ".join)
     assert "fewer than 3 words besides the target: encoder 1" in reasons[short.name]
     assert "wordless" in reasons
-    assert "no other member of its pair" in reasons[alone.name]
+    assert "patch needs the other item of its pair" in reasons[alone.name]
     assert trial.perturbations == ["mute"]
     assert set(trial.values["item"]) == {
         alone.name,
