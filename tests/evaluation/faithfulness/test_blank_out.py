@@ -216,7 +216,7 @@ def test_several_models_fills_and_a_measure_that_only_one_has():
     assert "globenc" in text
     assert "oracle 1.00" in text
     assert "blank (mask)" in found.text("blank (mask)").splitlines()[0]
-    with pytest.raises(InputError, match="judge should be one of"):
+    with pytest.raises(InputError, match="perturbation should be one of"):
         found.text("blank (pad)")
 
 
