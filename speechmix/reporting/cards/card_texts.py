@@ -205,5 +205,4 @@ def _clips_sentence(profile: MixingProfile) -> str:
 
 
 def _versions_sentence(card: ModelCard, profile: MixingProfile) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in profile.versions.items())
-    return f"Model: {card.model}, weights {card.weights}. Computed with {versions}."
+    return f"Model: {card.model}, weights {card.weights}. Computed with {profile.versions}."

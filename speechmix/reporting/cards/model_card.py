@@ -98,7 +98,7 @@ class MixingProfile:
         side, stack, measure, and for each layer: difference, low, high, mixing_strength.
     measures : list of dict
         Faithfulness evaluation of each measure; empty if the run has none.
-    versions : dict
+    versions : str
         Of the software that computed the scores.
     """
 
@@ -110,7 +110,7 @@ class MixingProfile:
     estimates: Sequence[Estimate]
     layers: Sequence[JsonObject]
     measures: Sequence[JsonObject]
-    versions: JsonObject
+    versions: str
 
     @property
     def comparison_key(self) -> str:
@@ -227,7 +227,7 @@ def _mixing_profile(study: Study, model: str) -> MixingProfile:
             "groups": int(clips["group"].nunique()),
             "seconds": _rounded(clips["seconds"].astype(float).sum()),
             "languages": sorted({str(name) for name in clips.get("language", []) if name}),
-            "fingerprint": digest(sorted(clips["fingerprint"])),
+            "fingerprint": _clips_fingerprint(clips),
         },
         options={name: options[name] for name in sorted(options) if name not in _IRRELEVANT},
         twins=int(headline["twins"].max()) if len(headline) else 0,
@@ -240,8 +240,14 @@ def _mixing_profile(study: Study, model: str) -> MixingProfile:
         ],
         layers=_layer_curves(study, model),
         measures=_faithfulness_rows(Path(run.out) / FILE, model),
-        versions=dict(sorted(run.description.get("versions", {}).items())),
+        versions=str(run.description.get("versions", "")),
     )
+
+
+def _clips_fingerprint(clips: pd.DataFrame) -> str:
+    """Hash of sounds, texts, words, cues and targets; names and order of the clips do not count."""
+    columns = [name for name in ("fingerprint", "text", "cue", "target") if name in clips]
+    return digest(sorted(clips[columns].astype(str).to_numpy().tolist()))
 
 
 def _rows_of_model(table: pd.DataFrame, model: str) -> pd.DataFrame:
