@@ -19,7 +19,7 @@ from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import flac
+from ...inputs.clips.player import encode_flac
 from ...inputs.formats.textgrid import write_textgrid
 from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_facts import measure_label
@@ -62,7 +62,7 @@ def clip_textgrid(clip: Clip) -> SavedFile:
 
 def clip_flac(clip: Clip) -> SavedFile:
     """The sound as FLAC, under the name that `manifest_row` has for it."""
-    return SavedFile(_sound_name(clip), "audio/flac", flac(clip))
+    return SavedFile(_sound_name(clip), "audio/flac", encode_flac(clip))
 
 
 def manifest_row(clip: Clip) -> SavedFile:
