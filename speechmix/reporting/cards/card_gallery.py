@@ -8,7 +8,8 @@ range of ranks, and sorting does not order them.
 from __future__ import annotations
 
 from collections import defaultdict
-from os import PathLike, path as os_path
+from os import PathLike
+from os import path as os_path
 from pathlib import Path
 
 import pandas as pd

@@ -41,7 +41,7 @@ _MEASURES = (
 )
 _NO_MEASURES = (
     "No faithfulness evaluation was run, so nothing is known of what the measures are worth on "
-    "this model. `speechmix faithfulness --out RUN` runs one."
+    "this model. The command speechmix faithfulness --out RUN runs one."
 )
 
 
@@ -133,9 +133,7 @@ def layer_figure(profile: MixingProfile) -> Figure | None:
     from matplotlib.figure import Figure
 
     curves = [
-        curve
-        for curve in profile.layers
-        if any(value is not None for value in curve["difference"])
+        curve for curve in profile.layers if any(value is not None for value in curve["difference"])
     ]
     if not curves:
         return None

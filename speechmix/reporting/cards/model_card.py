@@ -293,9 +293,7 @@ def _error_rate_estimate(study: Study, model: str) -> list[Estimate]:
     by_group = 100 * table.groupby("group")["character_error_rate"].mean()
     low, high = map(_rounded, mean_interval(by_group))
     value = _rounded(by_group.mean()) or 0.0
-    return [
-        Estimate("character error rate", "", "", "", "%", value, low, high, "", len(by_group))
-    ]
+    return [Estimate("character error rate", "", "", "", "%", value, low, high, "", len(by_group))]
 
 
 def _layer_curves(study: Study, model: str) -> list[JsonObject]:
