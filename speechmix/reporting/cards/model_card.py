@@ -17,6 +17,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.faithfulness.results import FILE
+from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import mean_interval
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject, parse_json
@@ -263,12 +264,12 @@ def _contribution_estimates(headline: pd.DataFrame) -> list[Estimate]:
 
 
 def _need_estimates(need: pd.DataFrame) -> list[Estimate]:
-    rows = [{**row, "stack": row["ablated"]} for row in need.to_dict("records")]
+    rows: list[TableRow] = [{**row, "stack": row["ablated"]} for row in need.to_dict("records")]
     return [_estimate(row, "cue need", row["lost"], row["verdict"]) for row in rows]
 
 
 def _estimate(
-    row: Mapping[str, Json], quantity: str, value: float, verdict: str, measure: str = ""
+    row: TableRow, quantity: str, value: float, verdict: str, measure: str = ""
 ) -> Estimate:
     """An estimate in percentage points, from a row of a study's table."""
     return Estimate(
