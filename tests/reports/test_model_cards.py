@@ -12,9 +12,10 @@ from speechmix.errors import InputError
 from speechmix.evaluation.statistics.intervals import mean_interval
 from speechmix.evaluation.statistics.rank_ranges import rank_ranges
 from speechmix.interfaces.cli import main
+from speechmix.reporting.cards.card_contents import CardEstimate
 from speechmix.reporting.cards.card_gallery import gallery_table, write_gallery
 from speechmix.reporting.cards.card_texts import card_markdown, card_page, write_model_cards
-from speechmix.reporting.cards.model_card import Estimate, model_cards, read_model_card
+from speechmix.reporting.cards.model_card import model_cards, read_model_card
 
 from .synthetic_runs import synthetic_run
 
@@ -134,7 +135,7 @@ class TestGallery:
         assert sort_keys[column] == [1, 1]
 
     def test_what_has_no_interval_is_not_ranked(self, cards):
-        estimate = Estimate("cue need", "all", "encoder", "", "points", 5.0, None, None, "", 3)
+        estimate = CardEstimate("cue need", "all", "encoder", "", "points", 5.0, None, None, "", 3)
         profile = replace(cards[0].profiles[0], estimates=[estimate])
         table, sort_keys = gallery_table([("a", profile), ("b", profile)])
         assert table.iloc[0, 1] == "5.0 (no interval), not ranked"

@@ -18,7 +18,8 @@ from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.rank_ranges import rank_ranges
 from ...files.whole_files import write_text
 from ..pages.html_page import Part, SortableTable, render_page
-from .model_card import Estimate, MixingProfile, ModelCard, read_model_card
+from .card_contents import CardEstimate, MixingProfile
+from .model_card import ModelCard, read_model_card
 
 PAGE = "index.html"
 _HOW_TO_READ = (
@@ -139,7 +140,7 @@ def gallery_table(
     return table, sort_keys
 
 
-def _ranges(estimates: list[Estimate | None]) -> list[tuple[int, int] | None]:
+def _ranges(estimates: list[CardEstimate | None]) -> list[tuple[int, int] | None]:
     ranked = {
         index: (estimate.value, estimate.low, estimate.high, estimate.groups)
         for index, estimate in enumerate(estimates)

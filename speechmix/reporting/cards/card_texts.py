@@ -19,7 +19,8 @@ from ...mixing.maps.measure_registry import leading_measure
 from ..pages.html_page import FirstScreen, Item, Part, Picture, render_page
 from ..pages.page_figures import page_svg
 from ..pages.text_tables import markdown_table
-from .model_card import MixingProfile, ModelCard
+from .card_contents import MixingProfile
+from .model_card import ModelCard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
