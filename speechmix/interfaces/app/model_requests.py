@@ -18,7 +18,7 @@ from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
+from ...reporting.pages.map_encoding import MAX_UNITS, encode_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import clip_changes
 from . import downloads as saving
@@ -95,7 +95,7 @@ def answer_measure(session: Session, asked: Mapping[str, Json]) -> Work:
     return work
 
 
-def answer_silence(session: Session, asked: Mapping[str, Json]) -> Work:
+def answer_mute(session: Session, asked: Mapping[str, Json]) -> Work:
     """Silence words and write again."""
     clip, which, words = (
         requested_clip(session, asked),
@@ -107,7 +107,7 @@ def answer_silence(session: Session, asked: Mapping[str, Json]) -> Work:
     def work(told: answers.Progress) -> JsonObject:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
-        result = clip_changes.silence_words(model, clip, words, fill=fill)
+        result = clip_changes.mute_words(model, clip, words, fill=fill)
         recording = session.keep(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
         return {
@@ -203,7 +203,7 @@ KINDS: dict[str, Callable[[Session, Mapping[str, Json]], Work]] = {
     "write": answer_write,
     "place": answer_place,
     "measure": answer_measure,
-    "silence": answer_silence,
+    "mute": answer_mute,
     "explain": answer_explain,
     "explanation": _save_explanation,
     "page": _save_page,
@@ -246,16 +246,16 @@ def _key(which: ModelRequest) -> ModelKey:
 
 
 def _drawn(maps: Maps, seconds: float) -> list[JsonObject]:
-    return drawn_maps(maps, seconds, None, _MAP_BYTES)
+    return encode_maps(maps, seconds, None, _MAP_BYTES)
 
 
 def _spelled(result: answers.ClipMaps, seconds: float) -> dict[str, str]:
     """Why measures have no map to look at."""
     large = {
-        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): "
+        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MAX_UNITS}): "
         "measure words instead"
         for (measure, _), m in result.maps.items()
-        if max(m.without("silence", "padding").scores.shape[-2:]) > MOST_UNITS
+        if max(m.without("silence", "padding").scores.shape[-2:]) > MAX_UNITS
     }
     return {**large, **result.refused}
 

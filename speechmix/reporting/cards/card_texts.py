@@ -18,7 +18,7 @@ from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.measure_registry import leading_measure
 from ..pages.html_page import FirstScreen, Item, Part, Picture, render_page
 from ..pages.page_figures import page_svg
-from ..pages.text_tables import markdown_table
+from ..pages.table_export import markdown_table
 from .card_contents import MixingProfile
 from .model_card import ModelCard
 

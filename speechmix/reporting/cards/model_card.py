@@ -76,7 +76,7 @@ def model_cards(*runs: str | PathLike[str]) -> list[ModelCard]:
     profiles: dict[str, list[MixingProfile]] = {}
     weights: dict[str, str] = {}
     for path in runs:
-        study = Study.of(path)
+        study = Study.open(path)
         if study.run.description.get("state") == RUNNING:
             raise InputError(f"{path} is not finished: start the run again, then make the card")
         trained = [model for model in scored_models(study.run) if model.init == "trained"]
