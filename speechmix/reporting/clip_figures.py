@@ -102,7 +102,15 @@ def _draw(
         for shown in (maps, *twins)
     ]
     shows = digest(
-        [_DRAWING, questions, clip.ingredients, clip.name, owner.label, clip.doubts, clip.alignment]
+        [
+            _DRAWING,
+            questions,
+            clip.fingerprint_fields,
+            clip.name,
+            owner.label,
+            clip.doubts,
+            clip.alignment,
+        ]
     )
     if path.is_file() and _shown_by(path) == shows:
         return

@@ -15,8 +15,8 @@ from ..adapters.model import Model
 from ..errors import SpeechmixError, StorageError
 from ..files.cache_keys import digest
 from ..files.shards import Shard
-from ..inputs.audio.byte_ranges import file_marks
-from ..inputs.audio.loading import remember_recording
+from ..inputs.audio.byte_ranges import file_signature
+from ..inputs.audio.loading import cache_recording
 from ..inputs.clips.clip import Clip
 from .merging import FACTS
 from .out_of_memory import memory_errors_named
@@ -172,7 +172,7 @@ class AlignedClips:
 def _marks_of(clip: Clip) -> list[int | str] | None:
     """What changes when the clip's file is written again; None without a file."""
     try:
-        return None if clip.path is None else file_marks(clip.path)
+        return None if clip.path is None else file_signature(clip.path)
     except OSError:
         return None
 
@@ -183,9 +183,7 @@ def remember_recordings(results: Results) -> None:
     for content in results.contents(FACTS):
         facts = json.loads(content)
         if file := facts.get("file"):
-            remember_recording(
-                file["path"], file["marks"], facts["source"]["sound"], file["seconds"]
-            )
+            cache_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])
 
 
 def shown(items: Iterable[Item], show: Progress, description: str, *, total: int) -> Iterable[Item]:

@@ -96,7 +96,7 @@ def _quietly_aligned(clip: Clip, aligner: Model | None, method: str) -> Clip:
 
 def _words_hash(clip: Clip, aligner: Model | None, method: str) -> str:
     """Hash of what decides where the words are."""
-    clip_says = {name: clip.ingredients[name] for name in ("sound", "text", "language")}
+    clip_says = {name: clip.fingerprint_fields[name] for name in ("sound", "text", "language")}
     return digest(
         {
             **clip_says,

@@ -165,7 +165,7 @@ class TestSilence:
 
 class TestFiles:
     def test_a_textgrid_reads_back(self, clip, tmp_path):
-        file = saving.encode_textgrid(clip)
+        file = saving.build_textgrid_file(clip)
         (tmp_path / file.name).write_bytes(file.content)
         for word, read in zip(clip.words, read_textgrid(tmp_path / file.name), strict=True):
             assert (read.text, read.start, read.end) == (
@@ -175,7 +175,7 @@ class TestFiles:
             )
 
     def test_a_row_and_its_sound_are_a_manifest(self, clip, tmp_path):
-        for file in (saving.encode_manifest_row(clip), saving.encode_flac(clip)):
+        for file in (saving.build_manifest_row_file(clip), saving.build_flac_file(clip)):
             (tmp_path / file.name).write_bytes(file.content)
         (read,) = speechmix.read_clips(tmp_path / f"{clip.name}.jsonl")
         assert (read.name, read.text, read.words, read.cue, read.target, read.foil) == (
@@ -202,4 +202,4 @@ class TestFiles:
 
     def test_without_words_there_is_no_textgrid(self, clip):
         with pytest.raises(InputError, match="click Align words first"):
-            saving.encode_textgrid(clip.replace(words=None))
+            saving.build_textgrid_file(clip.replace(words=None))

@@ -120,7 +120,7 @@ def test_too_many_are_refused_and_then_there_is_room_again(turns, held):
     held.go.set()
     turns.wait(jobs[-1].id)
     assert turns.wait(turns.submit(lambda told: "room").id).result == "room"
-    with pytest.raises(InputError, match="not known"):
+    with pytest.raises(InputError, match="no longer stored"):
         turns.wait(held.id)  # of very many that are over, the oldest is forgotten
 
 

@@ -88,7 +88,7 @@ def test_ablation_takes_all_its_words_away_together(name, clip):
     joint = speechmix.knock_out(model, clip, window="all", words=[clip.cue])
     for stack in model.stacks:
         positions = [
-            place for source in decision.sources_of(stack, [0, 1]) for place in source.positions
+            place for source in decision.select_sources(stack, [0, 1]) for place in source.positions
         ]
         modules = [
             oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)

@@ -31,7 +31,7 @@ def clips():
     to be another word."""
     named = {clip.name: clip for clip in bundled.clips()}
     first, second = named["left_00_sg"], named["left_00_pl"]
-    words = [(*word.as_list()[:1], word.start, word.end) for word in second.words]
+    words = [(*word.to_list()[:1], word.start, word.end) for word in second.words]
     other = second.replace(
         name="missed", words=[*words[:-1], ("chats", *words[-1][1:])], text="nos chats", target=1
     )

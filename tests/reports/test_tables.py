@@ -195,7 +195,7 @@ def test_what_is_special_in_markdown_and_latex_is_escaped():
 @pytest.mark.long
 def test_clips_whose_names_look_like_numbers_keep_them(tmp_path):
     clips = [clip for clip in bundled.clips() if clip.foil and clip.meta["side"] == "left"][:2]
-    clips = [clip.renamed(f"00{number}") for number, clip in enumerate(clips, start=1)]
+    clips = [clip.with_name(f"00{number}") for number, clip in enumerate(clips, start=1)]
     model = trained("tiny-french-ctc")
     done = score_clips(
         [model],

@@ -19,7 +19,7 @@ from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import flac
+from ...inputs.clips.player import encode_flac
 from ...inputs.formats.textgrid import write_textgrid
 from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_facts import measure_label
@@ -43,7 +43,7 @@ class SavedFile:
     content: bytes
 
 
-def encode_textgrid(clip: Clip) -> SavedFile:
+def build_textgrid_file(clip: Clip) -> SavedFile:
     """Encode word times as a TextGrid for Praat.
 
     Raises
@@ -60,19 +60,19 @@ def encode_textgrid(clip: Clip) -> SavedFile:
         )
 
 
-def encode_flac(clip: Clip) -> SavedFile:
-    """Encode the audio as FLAC, under the name that `encode_manifest_row` gives it."""
-    return SavedFile(_audio_file_name(clip), "audio/flac", flac(clip))
+def build_flac_file(clip: Clip) -> SavedFile:
+    """Encode the audio as FLAC, under the name that `build_manifest_row_file` gives it."""
+    return SavedFile(_audio_file_name(clip), "audio/flac", encode_flac(clip))
 
 
-def encode_manifest_row(clip: Clip) -> SavedFile:
+def build_manifest_row_file(clip: Clip) -> SavedFile:
     """Encode the clip as a line of a JSONL manifest that names its audio file.
 
     Examples
     --------
     >>> import numpy as np
     >>> clip = Clip.from_array(np.zeros(16_000), 16_000, name="a", text="les", words=[("les", 0.25, 0.5)])
-    >>> print(encode_manifest_row(clip).content.decode().strip())
+    >>> print(build_manifest_row_file(clip).content.decode().strip())
     {"path": "a.flac", "name": "a", "text": "les", "words": [["les", 0.25, 0.5]]}
     """
     row: JsonObject = {

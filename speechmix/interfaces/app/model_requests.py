@@ -229,7 +229,7 @@ def clip_metadata(clip: Clip) -> JsonObject:
         "seconds": clip.duration,
         "text": clip.text,
         "language": clip.language,
-        "words": None if clip.words is None else [word.as_list() for word in clip.words],
+        "words": None if clip.words is None else [word.to_list() for word in clip.words],
         "alignment": clip.alignment,
         "doubts": list(clip.doubts),
         "cue": list(clip.cue_words),

@@ -17,7 +17,7 @@ from ... import __version__
 from ...errors import InputError, SpeechmixError
 from ...explanations.page import view_file
 from ...files.json_files import Json, JsonObject, parse_json
-from ...inputs.clips.player import flac
+from ...inputs.clips.player import encode_flac
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_facts
 from ...reporting.pages.html_page import read_template, share_colors
@@ -38,9 +38,9 @@ _WATCH_SECONDS = 20.0
 _MAX_VERSION_DIGITS = 18
 _PICTURE_INCHES = (12.0, 2.6)  # inches
 _CLIP_FILE_ENCODERS: dict[str, Callable[..., downloads.SavedFile]] = {
-    "textgrid": downloads.encode_textgrid,
-    "row": downloads.encode_manifest_row,
-    "sound": downloads.encode_flac,
+    "textgrid": downloads.build_textgrid_file,
+    "row": downloads.build_manifest_row_file,
+    "sound": downloads.build_flac_file,
 }
 
 
@@ -92,7 +92,7 @@ class App:
             case "POST", "api", "examples":
                 return _json_response(self._open_example(request))
             case "GET", "api", "recordings", name, "sound":
-                return Response(flac(self.session.get_recording(name)), "audio/flac")
+                return Response(encode_flac(self.session.get_recording(name)), "audio/flac")
             case "GET", "api", "recordings", name, "picture":
                 return self._draw_picture(name)
             case "GET", "api", "clips" if self.session.run is not None:

@@ -21,7 +21,7 @@ from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import stored_cue
+from ...inputs.words.cue_and_target import cue_to_json
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.plots.panels import model_name
 from ...runs.results.open_run import StoredRun
@@ -235,13 +235,15 @@ def _offset_progress(
 
 def _cache_key(model: Model, clip: Clip, measure: str, units: str) -> str:
     """Hash all that decides a map's scores; cue and target do not."""
-    words = [word.as_list() for word in clip.words or ()]
-    return digest([model.fingerprint, clip.sound, clip.text, clip.language, words, measure, units])
+    words = [word.to_list() for word in clip.words or ()]
+    return digest(
+        [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units]
+    )
 
 
 def _set_cue_and_target(mixing_map: MixingMap, clip: Clip) -> MixingMap:
     cue_fields: Mapping[str, Json] = {
-        "cue": stored_cue(clip.cue_words),
+        "cue": cue_to_json(clip.cue_words),
         "target": clip.target,
         "foil": clip.foil,
     }

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, TypedDict
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import wav
+from ...inputs.clips.player import encode_wav
 from ...inputs.words.cue_and_target import cue_words
-from ...inputs.words.multipart_words import in_order
+from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
 from ...runs.results.stored_clips import Maps, provenance_of
 from ..plots import panels
@@ -109,7 +109,7 @@ def clip_card(
     if clip is not None:
         seconds = clip.duration
         picture = base64.b64encode(sound_picture(clip)).decode("ascii")
-        sound = base64.b64encode(wav(clip)).decode("ascii")
+        sound = base64.b64encode(encode_wav(clip)).decode("ascii")
         if len(sound) > most_bytes / 2:
             sound, silent = (
                 "",
@@ -157,7 +157,7 @@ def _pieces(words: Sequence[Word]) -> list[WordPiece]:
     """What is written along the sound: each piece of each word, and which word it is of."""
     pieces: list[WordPiece] = [
         {"text": part.text, "start": start, "end": end, "word": index}
-        for index, part in in_order(words)
+        for index, part in list_parts(words)
         for start, end in part.intervals
     ]
     return sorted(pieces, key=lambda piece: piece["start"]) if len(pieces) > len(words) else pieces

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from ...files.names import safe_name
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import wav
+from ...inputs.clips.player import encode_wav
 from ...runs.kinds.explanations import stored_explanations
 from ...runs.results.part_files import Owner
 from .html_page import Item
@@ -94,7 +94,7 @@ def _items(content: PageContent) -> list[Item]:
 
 def _sound(study: Study, name: str, at_hand: Clip | None, audio: str | PathLike[str] | None) -> str:
     clip = audible_clip(study.run, name, {}, at_hand, audio)
-    return "" if clip is None else base64.b64encode(wav(clip)).decode("ascii")
+    return "" if clip is None else base64.b64encode(encode_wav(clip)).decode("ascii")
 
 
 def _card(name: str, found: Sequence[tuple[Owner, Mapping[str, Any]]], sound: str) -> WhyCard:

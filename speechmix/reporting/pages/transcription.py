@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...inputs.words.transcript_accuracy import TRANSCRIBES, normalize_transcript
+from ...inputs.words.transcript_accuracy import MAX_ERROR_RATE, normalize_transcript
 from ...runs.results.open_run import StoredRun
 from ..plots.panels import model_name
 from .wording import format_count
@@ -88,7 +88,7 @@ def transcription_warnings(run: StoredRun) -> list[str]:
     """One sentence or two for each trained model that does not transcribe the clips of the run."""
     warnings = []
     for model, rates in _rates(run):
-        if rates.mean() > TRANSCRIBES:
+        if rates.mean() > MAX_ERROR_RATE:
             which = "this clip" if len(rates) == 1 else "these clips"
             warnings.append(
                 _NOT_TRANSCRIBED.format(model=model, which=which, rate=100 * rates.mean())

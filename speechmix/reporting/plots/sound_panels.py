@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from ...inputs.audio.spectrograms import mel_spectrogram
 from ...inputs.audio.waveform_envelope import waveform_envelope
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import spelled_cue
-from ...inputs.words.multipart_words import in_order
+from ...inputs.words.cue_and_target import cue_text
+from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
 from . import map_cells, panels, unit_labels
 from .panels import CUE_COLOR, LABEL_SIZE, TARGET_COLOR, TICK_SIZE
@@ -81,7 +81,7 @@ def draw_sound(part: Figure | SubFigure, clip: Clip, inches: float) -> None:
         Patch(
             color=color,
             alpha=0.6,
-            label=f"{role}: {panels.shorten_text(spelled_cue(clip.words or (), index))}",
+            label=f"{role}: {panels.shorten_text(cue_text(clip.words or (), index))}",
         )
         for color, (role, index) in asked.items()
         if index is not None
@@ -202,7 +202,7 @@ def _labels(clip: Clip) -> list[tuple[int, str, float]]:
     … pas", a word twice."""
     labels = [
         (index, panels.shorten_text(part.text), (start + end) / 2)
-        for index, part in in_order(clip.words or ())
+        for index, part in list_parts(clip.words or ())
         for start, end in part.intervals
     ]
     return (

@@ -26,10 +26,10 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import whole_file
-from ...inputs.audio.decoding import CutOffAudio
+from ...inputs.audio.decoding import TruncatedAudioError
 from ...inputs.audio.loading import audio_seconds
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.rows import lot
+from ...inputs.clips.rows import seeded_uniform
 from ...inputs.formats.word_files import read_words, write_textgrid
 from ...inputs.words.timed_words import Word
 from ...inputs.words.word_checks import check_words
@@ -134,7 +134,9 @@ def compare_on_sample(
         The table of `compare_aligners`; also written to ``aligners.csv`` in the study folder.
     """
     study = Path(study)
-    sample = heapq.nsmallest(clips, kept(study / PAIRS), key=lambda line: lot(line["key"], seed))
+    sample = heapq.nsmallest(
+        clips, kept(study / PAIRS), key=lambda line: seeded_uniform(line["key"], seed)
+    )
 
     def ready() -> Iterator[Clip]:
         for line in sample:
@@ -166,7 +168,7 @@ def check_audio(clip: Clip) -> None:
     try:
         audio = clip.audio(16_000)
         promised = clip.duration if clip.path is None else audio_seconds(clip.path)
-    except CutOffAudio as error:
+    except TruncatedAudioError as error:
         raise LeftOut("truncated audio", str(error)) from error
     except InputError as error:
         raise LeftOut("unreadable audio", str(error)) from error
