@@ -26,7 +26,7 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.word_checks import check_words
 from speechmix.studies.agreement.blimp import read_blimp
 from speechmix.studies.french.language.lexicon import Lexicon
-from speechmix.studies.french.language.lexicon_files import read_rows
+from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import Template, load_template
 from tests.corpora.containers import write_shar
 
@@ -191,7 +191,7 @@ parle\tpaRl\tparler\tVER\t\t\t0\t0\t1\t2\tind:pre:3s;\t0\t1
 
 
 def _read_lexicon(folder: Path) -> Any:
-    rows, is_lexique = read_rows(folder / "lexicon.tsv")
+    rows, is_lexique = read_lexicon_rows(folder / "lexicon.tsv")
     lexicon = Lexicon(rows, is_french=is_lexique)
     for form in list(rows)[:50]:
         require(all(math.isfinite(reading.frequency) for reading in lexicon.readings(form)), form)

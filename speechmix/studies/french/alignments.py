@@ -35,7 +35,7 @@ from ...inputs.words.timed_words import Word
 from ...inputs.words.word_checks import check_words
 from ...runs.journal.stage_journal import LeftOut
 from ...runs.journal.stage_lines import kept
-from .language.spoken import WrittenWord, spoken_text, word_text, written_words
+from .language.spoken import WrittenWord, split_written_words, spoken_text, word_text
 from .study_folder import PAIRS, clip_from_line
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def check_audio(clip: Clip) -> None:
 def text_words(text: str, language: str | None) -> list[WrittenWord]:
     """Written words of a text; of a language other than French, what stands between spaces."""
     if (language or "fr").startswith("fr"):
-        return written_words(text)
+        return split_written_words(text)
     tokens = (match for match in re.finditer(r"\S+", text) if aligned_words(match.group()))
     return [WrittenWord(*match.span(), (match.group().lower(),)) for match in tokens]
 
@@ -209,7 +209,7 @@ def transfer_word_times(
     """Give the clip's written words the times of what an aligner heard."""
     text = clip.text or ""
     written = text_words(text, clip.language) if written is None else written
-    pairs = [(word_text(word, text), " ".join(word.spoken)) for word in written]
+    pairs = [(word_text(word, text), " ".join(word.spoken_words)) for word in written]
     words = link(
         pairs, heard, spoken=spoken_text if (clip.language or "fr").startswith("fr") else str
     )

@@ -116,14 +116,14 @@ def corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
     from ...adapters.generation.word_positions import places_in_text
-    from .language.spoken import word_text, written_words
+    from .language.spoken import split_written_words, word_text
 
     requests = {role: pair[role] for role in ("cue", "target")}
     if row.words is not None:
         words, roles = resolve_words_and_roles(row.words, requests, where=row.name)
         places = places_in_text(words, row.text)
     else:
-        written = written_words(row.text)
+        written = split_written_words(row.text)
         counted = [Word(word_text(word, row.text), i, i + 1) for i, word in enumerate(written)]
         words, roles = resolve_words_and_roles(counted, requests, where=row.name)
         held = [[range(int(start), int(end)) for start, end in word.intervals] for word in words]
