@@ -160,7 +160,7 @@ def test_what_is_no_recording_or_too_long_says_so(page, tmp_path):
     soundfile.write(tmp_path / "long.flac", np.zeros(6 * SAMPLE_RATE), SAMPLE_RATE)
     for name, words in (
         ("text.wav", "cannot read text.wav as audio"),
-        ("long.flac", "lasts 6.0 s, expected at most 5 s"),
+        ("long.flac", "is 6.0 s long, the limit is 5 s"),
     ):
         page.upload("#file", tmp_path / name)
         page.until(f"document.querySelector('#notice').innerText.includes({json.dumps(words)})")
@@ -578,7 +578,7 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     )
     page.until(
         "speechmix.clip?.name === 'clip_0003' && "
-        "document.querySelector('#facts').textContent.includes('audio was not found')"
+        "document.querySelector('#facts').textContent.includes('audio file of this clip was not found')"
     )
 
 

@@ -27,7 +27,7 @@ def create_redirect_file(url: str) -> Iterator[Path]:
 
     Examples
     --------
-    >>> with redirecting_file("http://127.0.0.1:1/token/") as path:
+    >>> with create_redirect_file("http://127.0.0.1:1/token/") as path:
     ...     "url=http://127.0.0.1:1/token/" in path.read_text(), oct(path.stat().st_mode & 0o777)
     (True, '0o600')
     """
