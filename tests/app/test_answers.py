@@ -141,7 +141,7 @@ class TestMaps:
 class TestSilence:
     def test_what_it_writes_is_the_transcript_of_the_silenced_sound(self, ctc, clip):
         result = clip_changes.mute_words(ctc, clip, [0])
-        quiet = speechmix.silence(clip, 0)
+        quiet = speechmix.mute(clip, 0)
         assert (result.text_before, result.text_after) == (
             transcribe(ctc, clip),
             transcribe(ctc, quiet),

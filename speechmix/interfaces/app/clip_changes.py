@@ -18,7 +18,7 @@ from ...inputs.audio.frame_grid import Seconds
 from ...inputs.audio.loading import read_audio
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...interventions.audio_removal import silence
+from ...interventions.audio_removal import mute
 from .measurements import (
     EVEN_SPACING,
     PLACEMENT_METHODS,
@@ -159,7 +159,7 @@ def mute_words(
     words : sequence of int
         Indices; an empty list leaves the clip unchanged.
     fill : {"zeros", "room", "noise", "word"}
-        See `speechmix.silence`.
+        See `speechmix.mute`.
     text_before : str, optional
         Transcript of the unchanged clip, if it is known.
 
@@ -173,7 +173,7 @@ def mute_words(
         return MutedTranscript(
             clip, text_before, text_before, compare_words(text_before, text_before)
         )
-    muted_clip = silence(clip, list(words), fill=fill)
+    muted_clip = mute(clip, list(words), fill=fill)
     text_after = transcribe_clip(model, muted_clip)
     return MutedTranscript(
         muted_clip, text_before, text_after, compare_words(text_before, text_after)

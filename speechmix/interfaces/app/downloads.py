@@ -25,10 +25,10 @@ from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import clip_card
-from ...reporting.pages.drawn_maps import model_label
 from ...reporting.pages.html_page import render_page
-from ...reporting.plots.one_clip import clip_figure
-from ...reporting.plots.panels import png_bytes
+from ...reporting.pages.map_encoding import model_label
+from ...reporting.plots.clip_overview import clip_figure
+from ...reporting.plots.figure_style import png_bytes
 from ...runs.results.stored_clips import Maps
 
 _MAX_PAGE_BYTES = 10_000_000  # fits a mail attachment
@@ -147,10 +147,10 @@ def render_maps_page(
         clip,
         maps,
         heading=clip.name,
-        facts=" · ".join(fact_texts),
+        summary=" · ".join(fact_texts),
         start=initial_view,
         seconds=clip.duration,
-        most_bytes=_MAX_PAGE_BYTES,
+        max_bytes=_MAX_PAGE_BYTES,
     )
     models = ", ".join(model_label(key) for key in maps)
     measures = ", ".join(

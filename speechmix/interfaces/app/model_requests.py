@@ -17,7 +17,7 @@ from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
+from ...reporting.pages.map_encoding import MAX_UNITS, encode_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import clip_changes, downloads, measurements
 from .requests import (
@@ -212,7 +212,7 @@ TASK_BUILDERS: dict[str, Callable[[Session, Mapping[str, Json]], ModelTask]] = {
     "write": build_transcription_task,
     "place": build_alignment_task,
     "measure": build_measurement_task,
-    "silence": build_muting_task,
+    "mute": build_muting_task,
     "explain": build_explanation_task,
     "explanation": build_explanation_file_task,
     "page": build_page_task,
@@ -256,15 +256,15 @@ def _model_key(model_request: ModelRequest) -> ModelKey:
 
 
 def _draw_maps(maps: Maps, seconds: float) -> list[JsonObject]:
-    return drawn_maps(maps, seconds, None, _MAX_MAP_BYTES)
+    return encode_maps(maps, seconds, None, _MAX_MAP_BYTES)
 
 
 def _list_failure_reasons(result: measurements.ClipMaps, seconds: float) -> dict[str, str]:
     """List why measures have no map to show."""
     oversized_maps = {
-        measure: f"{max(m.scores.shape[-2:])} units; the page draws at most {MOST_UNITS}: choose words as units"
+        measure: f"{max(m.scores.shape[-2:])} units; the page draws at most {MAX_UNITS}: choose words as units"
         for (measure, _), m in result.maps.items()
-        if max(m.without("silence", "padding").scores.shape[-2:]) > MOST_UNITS
+        if max(m.without("silence", "padding").scores.shape[-2:]) > MAX_UNITS
     }
     return {**oversized_maps, **result.failure_reasons}
 

@@ -10,7 +10,7 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_words
 from ...reporting.pages.html_page import sortable_cells
-from ...reporting.pages.study_clips import MOST_CLIPS, visible_columns
+from ...reporting.pages.study_clips import MAX_LISTED_CLIPS, visible_columns
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import (
     Maps,
@@ -28,14 +28,14 @@ def run_clip_table(run: StoredRun) -> JsonObject:
     table = visible_columns(run.clips)
     note = (
         ""
-        if len(table) <= MOST_CLIPS
-        else f"The first {MOST_CLIPS:,} of {len(table):,} clips are shown."
+        if len(table) <= MAX_LISTED_CLIPS
+        else f"The first {MAX_LISTED_CLIPS:,} of {len(table):,} clips are shown."
     )
     return {
         "name": run.out.name,
         "note": note,
         "done": run.done,
-        **sortable_cells(table.head(MOST_CLIPS)),
+        **sortable_cells(table.head(MAX_LISTED_CLIPS)),
     }
 
 

@@ -109,7 +109,7 @@ def print_report(
     write_json(
         RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen}
     )
-    study = Study.of(run)
+    study = Study.open(run)
     for note in transcription_notes(study.run):
         print(note)
     if study.table.empty:
