@@ -49,7 +49,9 @@ def test_a_trial_of_two_clips_says_how_many_groups_are_needed_and_there():
     nothing = speechmix.faithfulness(
         model, short, measures="attention", perturbations="mute (zeros)"
     )
-    assert "none of 2 items could be evaluated: fewer than 3 words besides the target" in repr(nothing)
+    assert "none of 2 items could be evaluated: fewer than 3 words besides the target" in repr(
+        nothing
+    )
     assert "needs 8 groups of items, there is 1" in repr(nothing)
     with pytest.raises(InputError, match="needs 8 groups of items, there is 1"):
         nothing.sentence()
