@@ -25,7 +25,7 @@ from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_to_json
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.plots.panels import model_name
+from ...reporting.plots.figure_style import model_name
 from ...runs.results.open_run import StoredRun
 from . import measurements as answers
 

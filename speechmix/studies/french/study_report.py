@@ -114,7 +114,7 @@ def print_report(
         RunFolder(run.out).page_description,
         {"title": TITLE, "notes": notes, "selection": selection},
     )
-    study = Study.of(run)
+    study = Study.open(run)
     for note in transcription_notes(study.run):
         print(note)
     if study.table.empty:
