@@ -439,7 +439,9 @@ def test_recordings_of_a_data_set_are_read_where_they_lie_by_every_shard(tmp_pat
     monkeypatch.setattr(
         mined_lines,
         "mine_sentence",
-        lambda miners, text: SimpleNamespace(pairs=[mine("les chats").pairs[0]], dropped_candidates=[]),
+        lambda miners, text: SimpleNamespace(
+            pairs=[mine("les chats").pairs[0]], dropped_candidates=[]
+        ),
     )
     path = do("mine", tmp_path / "data", tmp_path / "study", shard)
     own = {f"clip_{i:02}": b"RIFF%d" % i for i in range(11) if shard.holds(f"clip_{i:02}")}
