@@ -47,7 +47,7 @@ def look(source: str, path: str, text: str, measure: str, stack: str, layer: int
 
 def silence(source: str, path: str, text: str, word: int, fill: str):
     """What the model writes before and after, and the sound it heard then."""
-    result = answers.silence_words(
+    result = answers.mute_words(
         load(source), placed_clip(source, path, text), [int(word)], fill=fill
     )
     return (

@@ -138,15 +138,15 @@ class TestMaps:
 
 class TestSilence:
     def test_what_it_writes_is_the_transcript_of_the_silenced_sound(self, ctc, clip):
-        result = clip_changes.silence_words(ctc, clip, [0])
-        quiet = speechmix.silence(clip, 0)
+        result = clip_changes.mute_words(ctc, clip, [0])
+        quiet = speechmix.mute(clip, 0)
         assert (result.before, result.after) == (transcribe(ctc, clip), transcribe(ctc, quiet))
         assert result.before != result.after
         start, stop = (round(16_000 * time) for time in (clip.words[0].start, clip.words[0].end))
         assert not result.clip.audio(16_000)[start:stop].any()
 
     def test_without_words_nothing_changes(self, ctc, clip):
-        result = clip_changes.silence_words(ctc, clip, [])
+        result = clip_changes.mute_words(ctc, clip, [])
         assert (result.after, result.clip) == (result.before, clip)
         assert all(old == new for old, new in result.changes)
 
@@ -155,7 +155,7 @@ class TestSilence:
             bundled.models()["tiny-french-ctc"], init="random", seed=0, check=False
         )
         with pytest.raises(InputError, match="random weights"):
-            clip_changes.silence_words(twin, clip, [0])
+            clip_changes.mute_words(twin, clip, [0])
 
 
 class TestFiles:

@@ -101,7 +101,7 @@ WRONG = (
 
 @pytest.mark.parametrize(
     "kind",
-    ["load", "write", "place", "measure", "silence", "explain", "explanation", "page", "picture"],
+    ["load", "write", "place", "measure", "mute", "explain", "explanation", "page", "picture"],
 )
 def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
     clip = example(server)

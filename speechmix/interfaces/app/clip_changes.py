@@ -1,4 +1,4 @@
-"""Clips as the app takes and changes them: recordings read, words placed and silenced."""
+"""Clips as the app takes and changes them: recordings read, words placed and muted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...inputs.audio.frame_grid import Seconds
 from ...inputs.audio.loading import read_audio
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...interventions.audio_removal import silence
+from ...interventions.audio_removal import mute
 from .measurements import EVENLY, PLACINGS, RATE, can_place_words, transcribe_clip
 
 _EDGE = 0.05  # share of a clip without words at either end, where words are spread evenly
@@ -26,7 +26,7 @@ _EDGE = 0.05  # share of a clip without words at either end, where words are spr
 
 @dataclass(frozen=True)
 class SilencedTranscript:
-    """What a model writes when words are silenced.
+    """What a model writes when words are muted.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def _spread(clip: Clip) -> list[Word]:
     return [Word(text, edges[i], edges[i + 1]) for i, text in enumerate(texts)]
 
 
-def silence_words(
+def mute_words(
     model: Model,
     clip: Clip,
     words: Sequence[int],
@@ -155,7 +155,7 @@ def silence_words(
     words : sequence of int
         Indices; none leaves the clip as it is.
     fill : {"zeros", "room", "noise", "word"}
-        See `speechmix.silence`.
+        See `speechmix.mute`.
     before : str, optional
         What it writes about the whole clip, if that is known.
 
@@ -167,7 +167,7 @@ def silence_words(
     before = transcribe_clip(model, clip) if before is None else before
     if not words:
         return SilencedTranscript(clip, before, before, compare_words(before, before))
-    quiet = silence(clip, list(words), fill=fill)
+    quiet = mute(clip, list(words), fill=fill)
     after = transcribe_clip(model, quiet)
     return SilencedTranscript(quiet, before, after, compare_words(before, after))
 

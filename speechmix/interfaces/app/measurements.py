@@ -1,5 +1,5 @@
 """What the app answers, as functions of clips and models: recordings read, words placed, texts
-written, maps, words silenced.
+written, maps, words muted.
 
 In: a `Clip` and a `Model`. Out: clips, maps, texts; nothing here knows of the page or keeps
 anything. A notebook or another page may call the same functions (`recipes/gradio_app.py` does).

@@ -95,7 +95,7 @@ def answer_measure(session: Session, asked: Mapping[str, Json]) -> Work:
     return work
 
 
-def answer_silence(session: Session, asked: Mapping[str, Json]) -> Work:
+def answer_mute(session: Session, asked: Mapping[str, Json]) -> Work:
     """Silence words and write again."""
     clip, which, words = (
         requested_clip(session, asked),
@@ -107,7 +107,7 @@ def answer_silence(session: Session, asked: Mapping[str, Json]) -> Work:
     def work(told: answers.Progress) -> JsonObject:
         model = _loaded(session, which, told)
         told(f"{model.label} listens", 0, 1)
-        result = clip_changes.silence_words(model, clip, words, fill=fill)
+        result = clip_changes.mute_words(model, clip, words, fill=fill)
         recording = session.keep(result.clip) if words else None
         changes = [list(pair) for pair in result.changes]
         return {
@@ -203,7 +203,7 @@ KINDS: dict[str, Callable[[Session, Mapping[str, Json]], Work]] = {
     "write": answer_write,
     "place": answer_place,
     "measure": answer_measure,
-    "silence": answer_silence,
+    "mute": answer_mute,
     "explain": answer_explain,
     "explanation": _save_explanation,
     "page": _save_page,

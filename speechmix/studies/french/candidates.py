@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .language.lexicon import Lexicon
 from .language.partners import AUDIBLE, WRONG_NUMBER, NoPartner
-from .language.text import Token
+from .language.text import Token, is_numeral
 from .parser_interface import Link
 from .template_tables import ADJACENCY_RELATIONS, Template
 
@@ -85,3 +85,24 @@ def exclusion_reason(
             if tags and tags.isdisjoint(template.between_pos):
                 return f"{token.key!r} may not stand between in the template"
     return ""
+
+
+def find_numeral_and_attractor(
+    tokens: Sequence[Token], link: Link, number: str, lexicon: Lexicon
+) -> tuple[bool, bool]:
+    """Whether a number word stands between cue and target, and whether a word of the other number
+    does."""
+    words = tokens_between(tokens, link)
+    if not words or not number:
+        return False, False
+    other_number = "p" if number == "s" else "s"
+    has_numeral = any(
+        is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words
+    )
+    first_index = min(link.cue, link.target) + 1
+    word_numbers = {
+        lexicon.unambiguous_number(token.key)
+        for index, token in enumerate(words, first_index)
+        if index != link.via
+    }
+    return has_numeral, other_number in word_numbers

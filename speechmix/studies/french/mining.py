@@ -12,12 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError
-from .candidates import count_words_between, exclusion_reason, find_template_links, tokens_between
+from .candidates import (
+    count_words_between,
+    exclusion_reason,
+    find_numeral_and_attractor,
+    find_template_links,
+)
 from .contrasts import IMPERSONAL, INVARIANT, is_audible, is_onset_informative
 from .language.lexicon import Lexicon
 from .language.partners import INVARIANT as SPELLED_ALIKE
 from .language.partners import NoPartner, Partner
-from .language.text import Token, begins_with_vowel, is_numeral
+from .language.text import Token, begins_with_vowel
 from .miners import Miner, build_miners
 from .pairs import DroppedCandidate, HomophonePair, MinedSentence
 from .parser_interface import Link
@@ -229,7 +234,7 @@ def _make_pair(
         return "tense is excluded by the template"
     number = "" if template.meanings else agreement[-1]
     audible, liaison = _audible_difference(template, form, partner.contrast, tokens, link)
-    has_numeral, has_attractor = _find_numeral_and_attractor(tokens, link, number, lexicon)
+    has_numeral, has_attractor = find_numeral_and_attractor(tokens, link, number, lexicon)
     return HomophonePair(
         template=template.name,
         cue=(cue.start, cue.stop),
@@ -284,24 +289,3 @@ def _audible_difference(
         previous_word_agrees=previous_word_agrees,
         starts_with_vowel=starts_with_vowel,
     )
-
-
-def _find_numeral_and_attractor(
-    tokens: list[Token], link: Link, number: str, lexicon: Lexicon
-) -> tuple[bool, bool]:
-    """Whether a number word stands between cue and target, and whether a word of the other number
-    does."""
-    words = tokens_between(tokens, link)
-    if not words or not number:
-        return False, False
-    other_number = "p" if number == "s" else "s"
-    has_numeral = any(
-        is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words
-    )
-    first_index = min(link.cue, link.target) + 1
-    word_numbers = {
-        lexicon.unambiguous_number(token.key)
-        for index, token in enumerate(words, first_index)
-        if index != link.via
-    }
-    return has_numeral, other_number in word_numbers

@@ -16,6 +16,7 @@ from itertools import product
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.rows import seeded_uniform
+from .template_tables import BALANCE_COLUMNS
 
 PUBLISHED_SEED = 42
 _PAPER_SUFFIX = "_paper"
@@ -69,6 +70,22 @@ def parse_draw(text: str) -> dict[str, int]:
             )
         draw[name] = int(count)
     return draw
+
+
+def check_draw_options(
+    balance: Sequence[str], max_examples: int | None, draw: Mapping[str, int] | None
+) -> None:
+    """Raise `InputError` where nothing can be chosen so."""
+    if set(balance) - set(BALANCE_COLUMNS) or (max_examples is not None and max_examples < 1):
+        raise InputError(
+            f"balance takes {', '.join(BALANCE_COLUMNS)} and max_examples a "
+            f"number from 1; found {list(balance)}, {max_examples}"
+        )
+    if draw is not None and (max_examples is not None or not draw or min(draw.values()) < 1):
+        raise InputError(
+            f"draw takes counts from 1 by template, and not with max_examples; found {dict(draw)}, "
+            f"max_examples={max_examples}"
+        )
 
 
 def draw_evenly(

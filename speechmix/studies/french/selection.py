@@ -26,7 +26,14 @@ from .dataset import write_examples
 from .example_rows import balance_values, example_name, make_example_row
 from .mining import MINING_VERSION
 from .pair_checks import balance_rules, check_spelling, find_exclusion_reason
-from .sampling import PUBLISHED_SEED, PairCandidate, draw_by_count, draw_evenly, find_lone_pairs
+from .sampling import (
+    PUBLISHED_SEED,
+    PairCandidate,
+    check_draw_options,
+    draw_by_count,
+    draw_evenly,
+    find_lone_pairs,
+)
 from .selection_files import list_transcribed_models, transcript_paths
 from .stage_counts import SelectionCounts, write_counts
 from .study_folder import (
@@ -37,7 +44,6 @@ from .study_folder import (
     refuse_outdated_output,
     transcript_digest,
 )
-from .template_tables import BALANCE_COLUMNS
 from .transcripts import compare_transcript
 
 
@@ -100,7 +106,7 @@ def select_examples(
         If a stage is missing or belongs to another corpus, or an option cannot be used.
     """
     study = Path(study)
-    _check_draw_options(balance, max_examples, draw)
+    check_draw_options(balance, max_examples, draw)
     if seed is None:
         seed = 0 if draw is None else PUBLISHED_SEED
     if audible_only and "number" not in balance:
@@ -183,22 +189,6 @@ def select_examples(
             drawn_rows(),
             metadata,
             write_extras=lambda folder: write_counts(folder, counts),
-        )
-
-
-def _check_draw_options(
-    balance: Sequence[str], max_examples: int | None, draw: Mapping[str, int] | None
-) -> None:
-    """Raise `InputError` where nothing can be chosen so."""
-    if set(balance) - set(BALANCE_COLUMNS) or (max_examples is not None and max_examples < 1):
-        raise InputError(
-            f"balance takes {', '.join(BALANCE_COLUMNS)} and max_examples a "
-            f"number from 1; found {list(balance)}, {max_examples}"
-        )
-    if draw is not None and (max_examples is not None or not draw or min(draw.values()) < 1):
-        raise InputError(
-            f"draw takes counts from 1 by template, and not with max_examples; found {dict(draw)}, "
-            f"max_examples={max_examples}"
         )
 
 

@@ -163,7 +163,11 @@ def align_adapted(
     """
     study = Path(study)
     options: JsonObject = {"method": "synthesis", "textgrids": None, "aligner": None}
-    _refuse_unadapted_words(study, overwrite)
+    if _has_unadapted_words(study) and not overwrite:  # before hours are spent
+        raise InputError(
+            f"{study / WORDS} was made without adaptation: align again with --overwrite "
+            "(overwrite=True), or in another folder"
+        )
     stage = functools.partial(
         run_alignment_stage, study, source=source, overwrite=overwrite, progress=progress
     )
@@ -187,16 +191,6 @@ def count_adapted(path: str | PathLike[str]) -> tuple[int, int]:
     are."""
     methods = [line["alignment"] for line in kept(Path(path))]
     return methods.count(ADAPTED), len(methods)
-
-
-def _refuse_unadapted_words(study: Path, overwrite: bool) -> None:
-    """Refuse words that were placed otherwise before hours are spent on those that would replace
-    them."""
-    if _has_unadapted_words(study) and not overwrite:
-        raise InputError(
-            f"{study / WORDS} was made without adaptation: align again with --overwrite "
-            "(overwrite=True), or in another folder"
-        )
 
 
 def _has_unadapted_words(study: Path) -> bool:
