@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from ...adapters import Model
 
 ADAPTATION = "adaptation"
-_REVISION = (
-    3  # raised when the same two alignments become other word times; lines are then made again
-)
+# Raised when the same two alignments become other word times; lines are then made again.
+_REVISION = 3
 _ADAPT_OPTION = 2  # what stored headers say since there is adaptation
 _MAX_SHIFT_SECONDS = 0.010  # seconds that a boundary of a trusted text moves
 _SPEAKER_COLUMNS = ("speaker", "speaker_id", "client_id")  # columns that name one
@@ -278,11 +277,8 @@ def _adapt_alignment(clip: Clip, first: JsonObject, own: SpeakerVoice) -> JsonOb
         clip.audio(16_000), clip.text or "", language=clip.language or "", own=own
     )
     second = make_stored_words(clip, Alignment(words, ADAPTED, first["score"]))[1]
-    return {
-        **first,
-        "alignment": ADAPTED,
-        "words": _shift_boundaries(first["words"], second["words"]),
-    }
+    shifted_words = _shift_boundaries(first["words"], second["words"])
+    return {**first, "alignment": ADAPTED, "words": shifted_words}
 
 
 def _shift_boundaries(
