@@ -120,7 +120,7 @@ def probe(
     Examples
     --------
     >>> probes = speechmix.probe([model, twin], clips, label="number")                    # doctest: +SKIP
-    >>> probes.table[["init", "stack", "layer", "accuracy", "control"]]                   # doctest: +SKIP
+    >>> probes.to_dataframe()[["init", "stack", "layer", "accuracy", "control"]]                   # doctest: +SKIP
     """
     positions = resolve_positions(position)
     options: dict[str, Any] = {

@@ -47,7 +47,12 @@ def probabilities(module, ids) -> np.ndarray:
 def test_every_point_is_a_plain_forward_pass(fill, bins):
     model = classifier()
     found = speechmix.deletion_curves(
-        model, [TEXT], measures=["value_zeroing", "attention"], bins=bins, fill=fill, draws=2
+        model,
+        [TEXT],
+        measures=["value_zeroing", "attention"],
+        bins=bins,
+        fill=fill,
+        n_random_orders=2,
     )
     ids = model.tokenizer(TEXT, return_tensors="pt")["input_ids"]
     intact = probabilities(model.module, ids)
