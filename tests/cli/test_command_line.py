@@ -144,7 +144,7 @@ def test_wrong_clips_are_explained(folder, tmp_path, capsys, arguments, message)
     assert message in capsys.readouterr().err
 
 
-def test_scoring_with_products_in_lower_precision(folder, tmp_path):
+def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloat16):
     arguments = [
         "score",
         str(folder / "a.wav"),
