@@ -41,8 +41,8 @@ class ChangePropagator:
 
     Parameters
     ----------
-    sublayer_change : Block
-        Of a layer that is described (`Layer.modules`).
+    block : Block
+        Of a layer that is described (`Layer.rest`).
     rows : Tensor [R]
         Target positions.
     product : MatrixProduct, optional

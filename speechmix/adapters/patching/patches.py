@@ -62,12 +62,12 @@ class PatchedValues(TorchFunctionMode):
     ----------
     layer : int
     changes : list of (row, Patch)
-    runs : int
+    run_count : int
         Rows of the batch; where attention is within blocks (Granite-speech), each has several in
         the function's.
-    packed : int
-        Of packed states (packed_states.py), where each block is a call of its own: positions of a run.
-    heads : int, optional
+    packed_length : int
+        Positions of a run in packed states (packed_states.py), where each block is a call of its own.
+    head_count : int, optional
         Where attention is the module's own code: they enter the product behind its softmax, which
         may hold all heads in a row.
     """

@@ -9,7 +9,7 @@ v_k^h, and only the rest of the layer is needed, on the asked rows. In a Conform
 takes changes of other rows to them too: C_ij counts all that reaches the target.
 
 Two engines, each the other's check: "delta" carries the change itself through the layer
-(adapters/delta_engine/change_propagator.py), "replay" runs the layer's own modules on the changed rows and works for
+(adapters/delta_engine), "replay" runs the layer's own modules on the changed rows and works for
 any layer whose attention can be stubbed.
 """
 
