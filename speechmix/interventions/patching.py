@@ -20,7 +20,7 @@ import torch
 
 from ..adapters.capture.block import Block
 from ..adapters.capture.forward_pass import Capture, use_attention
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..adapters.editing.patched_runs import run_patches
-from ..adapters.editing.patches import Patch
+from ..adapters.patching.patched_runs import run_patches
+from ..adapters.patching.patches import Patch
 from ..adapters.transformers_types import ModelOutput
 from ..mixing.measures.token_objectives import token_logits
 from .removals import SOUND, Removal, RowIndices, change_inputs
@@ -94,8 +94,8 @@ def run_interventions(
                 decision.inputs,
                 list(patches.values()),
                 _read_in_double(read),
-                sound=sound,
-                at_once=at_once,
+                audio_hash=sound,
+                batch_size=at_once,
             )
         values = dict(zip(patches, patched_values.cpu().numpy(), strict=True))
         values |= {

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 from ...adapters.binding.meta_model import first_layers
 from ...adapters.capture.block import Block
 from ...adapters.capture.forward_pass import Capture
-from ...adapters.delta.products import Product
+from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.generation.text_tokens import most_positions
 from ...adapters.model import Model
 from ...adapters.transformers_types import HookArguments, HookKeywords
@@ -277,7 +277,7 @@ def _of_measures(
     was read."""
     by_measure: Counter[tuple[str, str]] = Counter()
     resources = {
-        "product": Product(model.state_dtype),
+        "product": MatrixProduct(model.state_dtype),
         "batch_size": "auto",
         "bytes_of_pairs": bytes_of_pairs(torch.device("cpu")),
     }
