@@ -27,12 +27,12 @@ from .completion_records import Marker
 from .kinds.ablation import ABLATION_KIND
 from .kinds.result_kind import FinishedResults, ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .kinds.word_times import WORD_TIMES_KIND, with_stored_words
 from .results.part_files import Owner, Part, opened_part
 from .results.run_folder import CONTRIBUTIONS, RunFolder
 from .results.run_times import write_times
 from .results.table_writer import TableWriter
 from .results.tidy_tables import table_of_facts
-from .word_times import WORDS, with_stored_words
 
 FACTS = "facts"  # kind of result: the row of the clip table
 _CLIPS_AT_ONCE = 1_000
@@ -224,7 +224,7 @@ def _facts(folder: RunFolder, markers: Sequence[Marker]) -> tuple[list[JsonObjec
         for row in rows.to_pylist():
             if row["kind"] == FACTS:
                 facts.append(json.loads(row["content"]))
-            elif row["kind"] == WORDS:
+            elif row["kind"] == WORD_TIMES_KIND.name:
                 words[row["clip"]] = row["content"]
     facts.sort(key=lambda row: row["position"])
     return facts, words

@@ -27,7 +27,7 @@ from ..inputs.audio.loading import remembered_recording
 from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.request import MixRequest
-from .aligned_clips import remember_recordings
+from .clip_aligner import remember_recordings
 from .completion_records import Marker
 from .results.part_files import Owner
 from .results.result_store import Results

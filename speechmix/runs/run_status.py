@@ -50,12 +50,15 @@ class RunStatus:
         "damaged" for one whose results are no longer whole.
     failures : DataFrame
         clip, model, reason, as the shards that are done recorded them.
+    aligned_count : int
+        Clips whose word times are stored, because they came without.
     """
 
     folder: Path
     state: str
     table: pd.DataFrame
     failures: pd.DataFrame
+    aligned_count: int = 0
 
     @property
     def missing(self) -> list[int]:
@@ -71,6 +74,8 @@ class RunStatus:
         counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
         told = f"{count} shards: {counted}" if count > 1 else next(iter(states))
         lines = [f"{self.folder}: {self.state}; {told}"]
+        if self.aligned_count:
+            lines.append(f"  word times of {self.aligned_count} clips")
         by_model = (
             self.table.dropna(subset=["model"])
             .groupby("model", sort=False)[["clips", "failed"]]
@@ -197,6 +202,7 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
         state,
         pd.DataFrame(rows, columns=_COLUMNS),
         pd.DataFrame(failures, columns=["clip", "model", "reason"]),
+        len({clip for part, names in parts if part.owner.label is None for clip in names}),
     )
 
 

@@ -35,7 +35,6 @@ from ..files.shards import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import MixRequest
-from .aligned_clips import Progress
 from .executors.executor import Executor, InProcess
 from .kinds.ablation import ABLATION_KIND
 from .kinds.contributions import CONTRIBUTIONS_KIND, MapOptions
@@ -45,6 +44,7 @@ from .kinds.probe_states import STATES_KIND
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
 from .kinds.transcripts import TRANSCRIPTS_KIND
+from .progress import Progress
 from .results.map_files import check_maps_dtype
 from .run_job import Loads, RunJob
 from .scored_run import Run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ..files.locks import locked, writing_to
 from ..files.names import refuse_duplicate_label
 from ..files.shards import Shard
 from ..inputs.clips.clip import Clip
-from .aligned_clips import AlignedClips
+from .clip_aligner import ClipAligner
 from .completion_records import Marker, missing_shards, shard_labels
 from .kinds.result_kind import ClipSnapshot
 from .merging import write_job_tables, write_skipped, write_tables
@@ -122,7 +122,11 @@ class StartedJob:
         self._finish()
         return True
 
-    def compute(self, score: Callable[[StartedJob], None]) -> None:
+    def compute(
+        self,
+        score: Callable[[StartedJob], None],
+        align: Callable[[StartedJob, ClipAligner], Mapping[str, str | None]] | None,
+    ) -> None:
         """Align the clips, compute all results, and write the tables if this is the last shard."""
         job, folder, shard, run = self.job, self.folder, self.shard, self.run
         had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
@@ -131,7 +135,7 @@ class StartedJob:
         record.unlink(missing_ok=True)
         self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
         needs_words = bool(job.name) or job.question.units == "word"
-        aligned = AlignedClips(
+        aligner = ClipAligner(
             folder,
             job.clips,
             shard,
@@ -143,13 +147,19 @@ class StartedJob:
         )
         self.times = RunTimes(folder, shard, exact=job.profile)
         with self.times.timed_phases():
-            self.ready, marker.clips = aligned.align_all(run.skip, job.report, job.progress)
+            outcomes = align(self, aligner) if align else None
+            self.ready, marker.clips = aligner.align_clips(
+                run.skip, job.report, job.progress, outcomes
+            )
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
         drawn = frozenset(clip.name for clip in job.drawn_clips)
         self.request = RunRequest(
-            job.kinds, drawn, job.twin_clips, snapshots, aligned.pairs, job.name
+            job.model_kinds, drawn, job.twin_clips, snapshots, aligner.pairs, job.name
         )
-        score(self)
+        if job.model_kinds:
+            score(self)
+        else:
+            run.done = len(self.ready)
         marker.done = run.done
         if not job.name:
             with self.times.timed_phases():

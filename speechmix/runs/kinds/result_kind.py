@@ -56,7 +56,8 @@ class ResultItem:
 
     Attributes
     ----------
-    model : Model
+    loaded_model : Model, optional
+        Of word times the model that aligns, if there is one.
     clip : Clip
     options : mapping
         Of the kind, as the run requests it.
@@ -74,7 +75,7 @@ class ResultItem:
         Values that a kind computes once for all clips of a model.
     """
 
-    model: Model
+    loaded_model: Model | None
     clip: Clip
     options: Mapping[str, Json] = field(default_factory=dict)
     twin_index: int = 0
@@ -83,6 +84,13 @@ class ResultItem:
     stored: Mapping[str, Json] = field(default_factory=dict)
     pair: Clip | None = None
     shared: JsonObject = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model; of every kind but word times there is one."""
+        if self.loaded_model is None:
+            raise TypeError(f"no model computes the results of {self.clip.name!r}")
+        return self.loaded_model
 
     @property
     def ingredients(self) -> dict[str, object]:
