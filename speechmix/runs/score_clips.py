@@ -203,14 +203,17 @@ def compute_kinds(
     report: Callable[[str], None] = print,
     skipped: Sequence[tuple[str, str]] = (),
 ) -> Run:
-    """Compute kinds of results alone, in the folder of a run or a fresh one; what the run has stays as it is.
+    """Compute kinds of results alone, in the folder of a run or a fresh one.
 
-    Word times that the folder has are used. Shards, executors and resuming are as for `score_clips`.
+    What the run has stays as it is. Word times that the folder has are used; the kind "words"
+    computes them alone. Shards, executors and resuming are as for `score_clips`.
 
     Parameters
     ----------
-    models, clips, out, aligner, align_method, twin_clips, shard, executor, progress, report, skipped
-        As for `score_clips`.
+    models, clips, out, twin_clips, shard, executor, progress, report, skipped
+        As for `score_clips`. The kind "words" needs no model.
+    aligner, align_method
+        Of `speechmix.align`; by default as the run in the folder was aligned, if there is one.
     kinds : sequence of str, or mapping of str to mapping
         Names of kinds (`runs.kinds.registry`), in a mapping with their options.
 
@@ -231,6 +234,8 @@ def compute_kinds(
     """
     clips = _checked_clips(clips)
     requested = kinds_of(_with_options(kinds))
+    if CONTRIBUTIONS_KIND.name in {kind.name for kind, _ in requested}:
+        raise InputError("maps and contributions are the run itself: compute them by score_clips")
     job = RunJob(
         [models] if isinstance(models, Model) else models,
         clips,

@@ -130,11 +130,15 @@ class StartedJob:
         """Align the clips, compute all results, and write the tables if this is the last shard."""
         job, folder, shard, run = self.job, self.folder, self.shard, self.run
         had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
+        if job.name and shard.count == 1:
+            folder.clear_job_leftovers()
         record = Marker.path(folder, shard, job.name)
         record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
         record.unlink(missing_ok=True)
         self.marker = marker = Marker(shard.label, asked="", skipped=run.skipped)
-        needs_words = bool(job.name) or job.question.units == "word"
+        needs_words = job.question.units == "word"
+        if job.name:
+            needs_words = any(kind.needs_words for kind, _ in job.kinds)
         aligner = ClipAligner(
             folder,
             job.clips,

@@ -16,16 +16,17 @@ from speechmix.runs.clip_aligner import ClipAligner
 from speechmix.runs.executors.local_workers import LocalWorkers
 from speechmix.runs.kinds import word_times
 from speechmix.runs.kinds.explanations import ToExplain, stored_explanations
-from speechmix.runs.kinds.registry import find_kind, forget_kind, register_kind
+from speechmix.runs.kinds.registry import KINDS, find_kind, forget_kind, register_kind
 from speechmix.runs.kinds.result_kind import Result, ResultKind
 from speechmix.runs.merging import clips_of_job
 from speechmix.runs.results.open_run import open_run
+from speechmix.runs.results.part_files import opened_part
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.run_status import job_status
 from speechmix.runs.score_clips import compute_kinds, score_clips
 from tests.conftest import trained
 from tests.engines.test_block_engine import HereExecutor
-from tests.reliability.kills import snapshot
+from tests.reliability.kills import count_calls, snapshot, try_once
 from tests.reports.test_tables import documented
 
 QUIET = {"progress": False, "report": lambda line: None}
@@ -315,3 +316,83 @@ def test_local_workers_compute_word_times_alone(tmp_path):
     compute_kinds([], UNALIGNED, tmp_path, ["words"], executor=LocalWorkers(2, "cpu"), **QUIET)
     assert [job.text() for job in job_status(tmp_path)] == ["words: 2 of 2 shards done, 0 failed"]
     assert all(clip.words for clip in clips_of_job(RunFolder(tmp_path), UNALIGNED, "words"))
+
+
+# Every kind of the package: alone, in shards, by block workers (as Ray has them), killed and resumed.
+
+OPTIONS_OF_KINDS = {
+    "words": {},
+    "written": {},
+    "ablation": {},
+    "transcripts": {},
+    "states": {},
+    "explanations": {"request": {"measures": "gradient_input", "top": 1}},
+    "speech_ablation": {},
+    "knock_out": {},
+    "faithfulness": {"measures": ["gradient_input"], "judges": ["silence"]},
+}
+
+
+def load_whisper():
+    return trained("tiny-french-whisper")
+
+
+def kind_job(name, **options):
+    """A job of one kind, of two clips; texts are generated for clips without one."""
+    clips = [CLIPS[0], CLIPS[1]]
+    if name == "written":
+        clips = [clip.replace(text=None) for clip in UNALIGNED[:2]]
+    load = load_whisper if name == "written" else load_model
+    models = [] if name == "words" else [load]
+    clips = UNALIGNED[:2] if name == "words" else clips
+
+    def job(folder, **more):
+        kinds = {name: OPTIONS_OF_KINDS[name]}
+        return compute_kinds(models, clips, folder, kinds, **QUIET, **options, **more)
+
+    return job
+
+
+def results_of(folder):
+    """All files but records of shards and locks."""
+    content = snapshot(folder)
+    return {name: digest for name, digest in content.items() if "/.shards/" not in name}
+
+
+def test_all_kinds_of_the_package_are_tested():
+    assert set(OPTIONS_OF_KINDS) | {"contributions"} == set(KINDS)
+    with pytest.raises(InputError, match="the run itself"):
+        compute_kinds(load_model(), CLIPS, "nowhere", ["contributions"])
+
+
+@pytest.mark.usefixtures("aligned_names")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "speech_ablation" else [])
+        for name in OPTIONS_OF_KINDS
+    ],
+)
+def test_each_kind_is_the_same_alone_in_shards_by_workers_and_after_a_kill(name, tmp_path):
+    job = kind_job(name)
+    run = job(tmp_path / "one")
+    assert (run.done, run.skipped) == (2, [])
+    expected = results_of(tmp_path / "one")
+    parts = [opened_part(path) for path in RunFolder(tmp_path / "one").part_files()]
+    assert sum(part.read(("kind",))["kind"].to_pylist().count(name) for part in parts) == 2
+    assert [one.text() for one in job_status(tmp_path / "one")] == [
+        f"{name}: 1 of 1 shards done, 0 failed"
+    ]
+    for shard in ("1/2", "2/2"):
+        sharded = job(tmp_path / "shards", shard=shard)
+    assert sharded.is_complete
+    tables = {path for path in expected if not path.startswith("results/")}
+    in_shards = results_of(tmp_path / "shards")
+    assert {path: in_shards.get(path) for path in tables} == {
+        path: expected[path] for path in tables
+    }
+    assert job(tmp_path / "blocks", executor=HereExecutor()).is_complete
+    assert results_of(tmp_path / "blocks") == expected
+    assert try_once(job, tmp_path / "killed", call=count_calls(job, tmp_path / "calls") // 2)
+    assert job(tmp_path / "killed").done == 2
+    assert results_of(tmp_path / "killed") == expected

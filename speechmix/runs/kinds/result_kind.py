@@ -154,6 +154,8 @@ class ResultKind:
         Clips -> further columns of the table by clip, put behind those that name clip and model.
     uses_pairs : bool
         Whether an item needs the other clip of its pair, which may be in another shard.
+    needs_words : bool
+        Whether a job of this kind alone leaves out clips that have neither words nor text.
 
     Examples
     --------
@@ -173,6 +175,7 @@ class ResultKind:
     finish: Callable[[FinishedResults], None] | None = None
     clip_columns: Callable[[Sequence[Clip]], Mapping[str, Mapping[str, object]]] | None = None
     uses_pairs: bool = False
+    needs_words: bool = True
 
     def keys(self, item: ResultItem) -> list[Key]:
         """Return the keys of an item's results in the store; none where the kind has none of it."""

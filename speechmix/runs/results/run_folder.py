@@ -207,6 +207,12 @@ class RunFolder:
             clear_leftovers(self.path / DIGESTS, below=False)
         write_json(self.description, description)
 
+    def clear_job_leftovers(self) -> None:
+        """Remove what dead processes left of jobs; the caller holds the folder's lock."""
+        clear_leftovers(self.path, below=False)
+        for folder in (self.path / "results", self.words):
+            clear_leftovers(folder)
+
     def finish(
         self, done: int, parts: Sequence[Path], made_of: str, tables: Sequence[str] = ()
     ) -> None:
