@@ -22,7 +22,7 @@ import soundfile
 
 from speechmix.alignment.alignment_result import aligned_words
 from speechmix.alignment.espeak import speak
-from speechmix.inputs.audio.spectrograms import resampled
+from speechmix.inputs.audio.spectrograms import resample
 
 RATE = 16_000
 VOICES = {
@@ -164,7 +164,7 @@ def _varied(
     """Speech with another vocal tract, each phoneme stretched on its own; times of what is heard of
     each word."""
     speech = speak(text, voice=voice, rate=rate, pitch=pitch)
-    audio = resampled(speech.audio, RATE, round(RATE / tract))
+    audio = resample(speech.audio, RATE, round(RATE / tract))
     scale = len(audio) / len(speech.audio)
     old = (
         np.array([phoneme.start for phoneme in speech.phonemes] + [len(speech.audio) / RATE])

@@ -329,7 +329,7 @@ def pages(out: Path) -> None:
         models += [
             partial(speechmix.load, folder, check=False, init="random", seed=seed) for seed in seeds
         ]
-        return Study.of(
+        return Study.open(
             score_clips(models, clips, out / f"run_{name}", twin_clips=len(clips), **options)
         ).table
 

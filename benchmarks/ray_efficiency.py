@@ -65,7 +65,7 @@ def clips(count: int) -> list[speechmix.Clip]:
     one = speechmix.Clip.from_array(
         noise, 16_000, words=WORDS, text="les livres", cue="les", target="livres"
     )
-    return [one.renamed(f"clip-{number:05d}") for number in range(count)]
+    return [one.with_name(f"clip-{number:05d}") for number in range(count)]
 
 
 def measured(folder: Path, count: int, workers: int | None, seconds: float) -> None:

@@ -22,7 +22,7 @@ import transformers
 
 import speechmix
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removal_margins import RemovalMargins
 from speechmix.interventions.removals import change_inputs
 
@@ -78,18 +78,18 @@ def main() -> None:
     slow = quick[:: max(1, len(quick) // options.sets)]
     seconds: dict[str, list[float]] = {"encoder": [], "together": [], "one by one": []}
     for _ in range(options.repeats):
-        decision.__dict__.pop("encoded_sound", None)  # the encoder runs again
+        decision.__dict__.pop("encoder_output", None)  # the encoder runs again
         began = time.process_time()
-        _ = decision.encoded_sound
+        _ = decision.encoder_output
         encoded = time.process_time()
-        margins = RemovalMargins(decision, "text", FILL).of_players(players)(quick)
+        margins = RemovalMargins(decision, "text", FILL).margin_function(players)(quick)
         middle = time.process_time()
         alone = []
         for present in slow:
             taken = [
                 player.index for player, there in zip(players, present, strict=True) if not there
             ]
-            removals = removals_of_words(decision, taken, side="text", fill=FILL)
+            removals = build_word_removals(decision, taken, side="text", fill=FILL)
             changed = change_inputs(model, None, decision.prepared.inputs, removals)
             alone.append(decision.input_margin(*changed))
         ended = time.process_time()

@@ -13,7 +13,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from ..errors import AlignmentError
-from ..inputs.audio.spectrograms import mel_spectrogram, resampled
+from ..inputs.audio.spectrograms import mel_spectrogram, resample
 
 SAMPLE_RATE = 16_000
 HOP = 80  # samples: 5 ms
@@ -96,7 +96,7 @@ def listen(audio: np.ndarray, sample_rate: int) -> RecordingCepstra:
             f"expected finite mono audio [S], found shape {audio.shape}: mix it down first"
         )
     if sample_rate != SAMPLE_RATE and audio.size:
-        audio = resampled(audio, sample_rate, SAMPLE_RATE)
+        audio = resample(audio, sample_rate, SAMPLE_RATE)
     if len(audio) < 10 * HOP or np.ptp(audio) < 1e-4:
         raise AlignmentError(
             f"expected speech, found {len(audio) / SAMPLE_RATE:.2f} s of silence: leave clips "

@@ -81,7 +81,7 @@ def align_by_ctc(model: Model, audio: np.ndarray, text: str) -> Alignment:
     grid = model.grid(len(audio))
     placed = []
     for word, frames in zip(words, path, strict=True):
-        onset, offset = grid.seconds_of(frames[0], frames[-1] + 1)
+        onset, offset = grid.frame_times(frames[0], frames[-1] + 1)
         score = float(np.exp(scores[frames]).mean())
         placed.append(Word(word, onset, min(offset, grid.duration), round(score, 4)))
     overall = float(np.exp(scores[[frame for frames in path for frame in frames]]).mean())

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import InputError
-from ..inputs.audio.spectrograms import resampled
+from ..inputs.audio.spectrograms import resample
 from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
 from .espeak_library import PHONEME, WORD, Heard, data_path, synthesise, voice_table
@@ -203,6 +203,6 @@ def _token_starts(
 
 
 def _resampled(samples: np.ndarray, native_rate: int, sample_rate: int) -> np.ndarray:
-    audio = resampled(samples.astype(np.float32) / 32768, native_rate, sample_rate)
+    audio = resample(samples.astype(np.float32) / 32768, native_rate, sample_rate)
     limited: np.ndarray = np.clip(audio, -1, 1).astype(np.float32)
     return limited

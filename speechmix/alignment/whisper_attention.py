@@ -97,7 +97,7 @@ def align_by_whisper(
             raise AlignmentError(f"the word {word!r} has no token of its own in {model.name}")
         start, stop = edges[rows[0]], edges[rows[-1] + 1]
         score = float(mean[rows, start:stop].sum(1).mean())
-        onset, offset = grid.seconds_of(*_without_silence(start, stop, sound))
+        onset, offset = grid.frame_times(*_without_silence(start, stop, sound))
         placed.append(
             Word(word, min(onset, seconds), min(offset, seconds), round(min(score, 1.0), 4))
         )

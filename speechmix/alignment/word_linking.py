@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 
 from ..errors import AlignmentError
-from ..inputs.words.multipart_words import in_order
+from ..inputs.words.multipart_words import list_parts
 from ..inputs.words.timed_words import Word
 
 # Labels of aligners for speech they could not name: they may stand for any word.
@@ -54,7 +54,7 @@ def link(
     >>> [(word.text, round(word.start, 2), round(word.end, 2)) for word in link(written, heard)]
     [("L'", 0.0, 0.1), ('enfant', 0.1, 0.7), ('80', 1.0, 1.5)]
     """
-    heard = [part for _, part in in_order(heard)]
+    heard = [part for _, part in list_parts(heard)]
     if broken := next((word for word in heard if word.pieces), None):
         raise AlignmentError(
             f"expected words in one piece, found {broken.text!r} in {len(broken.pieces)}"

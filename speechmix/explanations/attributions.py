@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError, SpeechmixError
-from ..interventions.removal_measures import removal_scores
+from ..interventions.removal_measures import score_by_removal
 from ..interventions.runner import InterventionCache
 from ..mixing.maps.aggregation import rolled_out
 from ..mixing.maps.measure_registry import measure_facts
@@ -216,7 +216,7 @@ def _removal(
             values: np.ndarray = runs.read(removed) @ readings.of_choices
             return values
 
-        scores = removal_scores(measure, len(players), margins, samples=samples, seed=seed)
+        scores = score_by_removal(measure, len(players), margins, samples=samples, seed=seed)
         values[:, players] = scores.values.T
         if scores.errors is None:
             errors = None

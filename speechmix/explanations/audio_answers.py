@@ -94,5 +94,7 @@ def _of_prompt(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
         taken |= set(positions)
         start += len(word)
         if positions:  # none where a token holds the end of one word and the whole of the next
-            units.append(SourceUnit("asked", Source(index, word, tuple(positions), of_word=index)))
+            units.append(
+                SourceUnit("asked", Source(index, word, tuple(positions), word_index=index))
+            )
     return units

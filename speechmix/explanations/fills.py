@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..interventions.audio_removal import SOUND_FILLS
-from ..interventions.token_removal import id_of_fill
+from ..interventions.token_removal import fill_token_id
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -141,8 +141,8 @@ def default_text_fills(model: Model) -> tuple[Fill, ...]:
     A special token that marks the end or the beginning of a text is used only if the tokenizer has
     no other neutral token.
     """
-    marks = {id_of_fill(model, name) for name in ("eos", "bos", "pad")}
-    names = [name for name in ("mask", "unk") if id_of_fill(model, name) not in {None, *marks}]
+    marks = {fill_token_id(model, name) for name in ("eos", "bos", "pad")}
+    names = [name for name in ("mask", "unk") if fill_token_id(model, name) not in {None, *marks}]
     fills = [
         *(_text_fill(model, name) for name in names),
         *filter(None, (_neutral(model, t) for t in _NEUTRAL_TEXTS)),
@@ -151,7 +151,7 @@ def default_text_fills(model: Model) -> tuple[Fill, ...]:
         fills = [
             _text_fill(model, name)
             for name in ("unk", "pad", "eos")
-            if id_of_fill(model, name) is not None
+            if fill_token_id(model, name) is not None
         ]
     distinct = list({fill.token: fill for fill in reversed(fills)}.values())[::-1]
     if model.capabilities.can_shorten_text:
@@ -167,7 +167,7 @@ def _text_fill(model: Model, name: str) -> Fill:
         )
         return _removal()
     if name in _SPECIAL_TOKENS:
-        token = id_of_fill(model, name)
+        token = fill_token_id(model, name)
         fill = (
             None
             if token is None
@@ -195,7 +195,7 @@ def _neutral(model: Model, text: str) -> Fill | None:
     is_token = (
         len(ids) == 1 and ids[0] is not None and ids[0] not in model.tokenizer.all_special_ids
     )
-    if not is_token or id_of_fill(model, ids[0]) is None:
+    if not is_token or fill_token_id(model, ids[0]) is None:
         return None
     return Fill(TEXT, text, "a space" if text == " " else f'"{text}"', ids[0])
 

@@ -39,7 +39,7 @@ def text_sources(
     if by_token:
         return [
             SourceUnit(
-                "written", Source(place, draft.label, (draft.fed_at or 0,), of_word=draft.word)
+                "written", Source(place, draft.label, (draft.fed_at or 0,), word_index=draft.word)
             )
             for place, draft in enumerate(fed)
         ]
@@ -47,7 +47,7 @@ def text_sources(
     for draft in fed:
         positions.setdefault(draft.word or 0, []).append(draft.fed_at or 0)
     return [
-        SourceUnit("written", Source(word, words[word], tuple(places), of_word=word))
+        SourceUnit("written", Source(word, words[word], tuple(places), word_index=word))
         for word, places in positions.items()
     ]
 

@@ -195,8 +195,8 @@ def logits_on(decision: Decision) -> Tensor:
     sound is kept for later runs."""
     inputs = decision.prepared.inputs
     if decision.can_share_sound:
-        inputs = decision.behind_encoder(inputs, decision.encoded_sound)
-    return decision.of_output(inputs, lambda output: token_logits(output)[0].double().cpu())
+        inputs = decision.with_encoder_states(inputs, decision.encoder_output)
+    return decision.read_output(inputs, lambda output: token_logits(output)[0].double().cpu())
 
 
 def with_probabilities(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..inputs.audio.waveform_envelope import waveform_envelope
-from ..inputs.clips.player import wav
+from ..inputs.clips.player import encode_wav
 from ..mixing.maps.measure_facts import measure_label
 from .plain_text import SAME_FOR_ALL
 from .tables import COLUMNS, PAIR_COLUMNS
@@ -102,7 +102,7 @@ def _sound(clip: Clip, *, with_samples: bool) -> dict[str, object]:
         "seconds": _plain(clip.duration),
         "low": np.round(100 * low / loudest).astype(int).tolist(),
         "high": np.round(100 * high / loudest).astype(int).tolist(),
-        "wav": base64.b64encode(wav(clip)).decode("ascii") if with_samples else None,
+        "wav": base64.b64encode(encode_wav(clip)).decode("ascii") if with_samples else None,
     }
 
 

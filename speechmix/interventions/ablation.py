@@ -20,8 +20,8 @@ from ..inputs.clips.clip import Clip
 from ..inputs.words.cue_and_target import cue_words
 from ..inputs.words.timed_words import Word
 from .decision import Decision
-from .knock_out import ALL, windows
-from .runner import INTACT, Intervention, run_interventions
+from .knock_out import ALL_LAYERS, layer_windows
+from .runner import NO_REMOVAL, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -69,9 +69,9 @@ def ablate(
         If the clip lacks what is needed, or the model cannot choose between two spellings.
     """
     words = clip.cue_words if source is None else cue_words(source)
-    decision = _spelling(model, clip, words)
-    names = tuple(model.stacks) if stacks is None else tuple(stacks)
-    return _ablated(decision, {CUE: words}, names)[["ablated", "margin", "right"]]
+    decision = _prepare_spelling(model, clip, words)
+    stack_names = tuple(model.stacks) if stacks is None else tuple(stacks)
+    return _ablate_sources(decision, {CUE: words}, stack_names)[["ablated", "margin", "right"]]
 
 
 def ablate_with_control(
@@ -94,12 +94,12 @@ def ablate_with_control(
         of the stack), margin, right.
         No row for another word where there is none (`control_words`).
     """
-    decision = _spelling(model, clip, clip.cue_words)
-    words = {CUE: clip.cue_words, CONTROL: control_words(clip)}
-    return _ablated(decision, words, tuple(model.stacks), by_layer=by_layer)
+    decision = _prepare_spelling(model, clip, clip.cue_words)
+    word_indices = {CUE: clip.cue_words, CONTROL: control_words(clip)}
+    return _ablate_sources(decision, word_indices, tuple(model.stacks), by_layer=by_layer)
 
 
-def _ablated(
+def _ablate_sources(
     decision: Decision,
     words: Mapping[str, Sequence[int]],
     stacks: Sequence[str],
@@ -108,19 +108,21 @@ def _ablated(
 ) -> pd.DataFrame:
     """A row for the intact item, and one for each source and stack; for the cue and each layer."""
     rows: list[dict[str, object]] = [{"source": "", "ablated": "none", "layer": None}]
-    patches: list[Intervention] = []
-    for source, indices in words.items():
-        for stack in stacks if indices else ():
-            parts = decision.sources_of(stack, indices)
-            positions = [position for part in parts for position in part.positions]
-            count = len(decision.model.stacks[stack])
+    interventions: list[Intervention] = []
+    for source, word_indices in words.items():
+        for stack in stacks if word_indices else ():
+            sources = decision.select_sources(stack, word_indices)
+            positions = [position for part in sources for position in part.positions]
+            layer_count = len(decision.model.stacks[stack])
             rows.append({"source": source, "ablated": stack, "layer": None})
-            patches += [Patch(stack, layers, positions) for layers in windows(count, ALL)]
-            for layers in windows(count, 1) if by_layer and source == CUE else ():
+            interventions += [
+                Patch(stack, layers, positions) for layers in layer_windows(layer_count, ALL_LAYERS)
+            ]
+            for layers in layer_windows(layer_count, 1) if by_layer and source == CUE else ():
                 rows.append({"source": source, "ablated": stack, "layer": layers.start})
-                patches.append(Patch(stack, layers, positions))
+                interventions.append(Patch(stack, layers, positions))
     table = pd.DataFrame(rows)
-    table["margin"] = run_interventions(decision, [INTACT, *patches])
+    table["margin"] = run_interventions(decision, [NO_REMOVAL, *interventions])
     table["right"] = table["margin"] > 0
     return table.astype({"layer": "Int64"})
 
@@ -143,17 +145,21 @@ def control_words(item: Clip | Sentence) -> tuple[int, ...]:
     lengths = [
         word.seconds if isinstance(word, Word) else len(word.text) for word in item.words or ()
     ]
-    free = [index for index in range(len(lengths)) if index not in (*item.cue_words, item.target)]
-    if len(free) < len(item.cue_words):
+    free_indices = [
+        index for index in range(len(lengths)) if index not in (*item.cue_words, item.target)
+    ]
+    if len(free_indices) < len(item.cue_words):
         return ()
-    nearest = []
+    control_indices = []
     for cue in sorted(item.cue_words, key=lambda index: -lengths[index]):
-        nearest.append(min(free, key=lambda index: abs(lengths[index] - lengths[cue])))
-        free.remove(nearest[-1])
-    return tuple(sorted(nearest))
+        control_indices.append(
+            min(free_indices, key=lambda index: abs(lengths[index] - lengths[cue]))
+        )
+        free_indices.remove(control_indices[-1])
+    return tuple(sorted(control_indices))
 
 
-def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Decision:
+def _prepare_spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Decision:
     """The choice between target and foil, with words to silence."""
     has_words = not isinstance(item, Clip) or bool(item.text and item.words)
     if not has_words or item.target is None or item.foil is None or not words:
@@ -161,12 +167,12 @@ def _spelling(model: Model, item: Clip | Sentence, words: Sequence[int]) -> Deci
             f"{item.name}: ablation needs text, words with times, a cue (or source=), a target and "
             "its foil"
         )
-    refusal = (
+    message = (
         f"{model.label} cannot spell: ablation needs a CTC or language-model head and the processor"
     )
     model.refuse_audio_tokens(
-        f"{refusal}; of an audio language model ask knock_out or ablate_input"
+        f"{message}; of an audio language model ask knock_out or ablate_input"
     )
     if model.hears and not model.can_spell:
-        raise InputError(refusal)
+        raise InputError(message)
     return Decision.of(model, item)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _Interval = tuple[float, float]  # of a word, or of one piece of it, in seconds
 SOUND_FILLS = ("zeros", "room", "noise", "word")
-FILL_RATE = 16_000
-_LEAST_ROOM = 0.03  # seconds of a clip without words, below which its room cannot be heard
-_FADE = 0.005  # seconds in which filler and clip cross over
+FILL_SAMPLE_RATE = 16_000
+_MIN_ROOM_SECONDS = 0.03  # seconds of a clip without words, below which its room cannot be heard
+_FADE_SECONDS = 0.005  # seconds in which filler and clip cross over
 
 
 def silence(
@@ -66,18 +66,22 @@ def silence(
     >>> float(silence(clip).audio(16_000)[4_800])
     0.0
     """
-    words = _words_asked(clip, (clip.cue_words or [None]) if word is None else cue_words(word))
+    word_indices = _check_word_indices(
+        clip, (clip.cue_words or [None]) if word is None else cue_words(word)
+    )
     if fill not in SOUND_FILLS:
         raise InputError(f"fill should be one of {SOUND_FILLS}, found {fill!r}")
-    audio = clip.audio(FILL_RATE)
-    silenced = audio.copy()
+    audio = clip.audio(FILL_SAMPLE_RATE)
+    muted = audio.copy()
     for interval in (
-        interval for index in words for interval in (clip.words or ())[index].intervals
+        interval for index in word_indices for interval in (clip.words or ())[index].intervals
     ):
-        filler = _FILLERS[fill](clip, audio, words, interval, seed)
-        place = _samples_of(interval)
-        silenced[place] = filler if fill == "zeros" else _faded(filler, audio[place])
-    return replace_sound(clip, silenced)
+        filler = _FILLERS[fill](clip, audio, word_indices, interval, seed)
+        sample_range = _sample_range(interval)
+        muted[sample_range] = (
+            filler if fill == "zeros" else _blend_edges(filler, audio[sample_range])
+        )
+    return replace_sound(clip, muted)
 
 
 def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
@@ -102,11 +106,11 @@ def scale_words(clip: Clip, gains: Mapping[int, float]) -> Clip:
     >>> float(scale_words(clip, {0: 0.25}).audio(16_000)[4_800])
     0.25
     """
-    _words_asked(clip, gains)
-    audio = clip.audio(FILL_RATE).copy()
+    _check_word_indices(clip, gains)
+    audio = clip.audio(FILL_SAMPLE_RATE).copy()
     for index, gain in gains.items():
         for interval in (clip.words or ())[index].intervals:
-            audio[_samples_of(interval)] *= gain
+            audio[_sample_range(interval)] *= gain
     return replace_sound(clip, audio)
 
 
@@ -119,8 +123,8 @@ def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
     InputError
         If a word has more pieces in one clip than in the other.
     """
-    audio, donor = clip.audio(FILL_RATE), other.audio(FILL_RATE)
-    pieces: list[tuple[_Interval, _Interval]] = []
+    audio, donor = clip.audio(FILL_SAMPLE_RATE), other.audio(FILL_SAMPLE_RATE)
+    interval_pairs: list[tuple[_Interval, _Interval]] = []
     for index in words:
         word, replacement = (clip.words or ())[index], (other.words or ())[index]
         if len(word.intervals) != len(replacement.intervals):
@@ -128,110 +132,123 @@ def splice_words(clip: Clip, other: Clip, words: Sequence[int]) -> Clip:
                 f"{clip.name}: {word.text!r} is in {len(word.intervals)} pieces, the other's "
                 f"{replacement.text!r} in {len(replacement.intervals)}"
             )
-        pieces += zip(word.intervals, replacement.intervals, strict=True)
+        interval_pairs += zip(word.intervals, replacement.intervals, strict=True)
     # The last first: those before it have not moved yet.
-    for here, there in sorted(pieces, reverse=True):
-        old, new = _samples_of(here), donor[_samples_of(there)]
-        audio = np.concatenate([audio[: old.start], new, audio[old.stop :]])
+    for interval, donor_interval in sorted(interval_pairs, reverse=True):
+        sample_range, donor_samples = _sample_range(interval), donor[_sample_range(donor_interval)]
+        audio = np.concatenate(
+            [audio[: sample_range.start], donor_samples, audio[sample_range.stop :]]
+        )
     return replace_sound(clip.replace(words=None, cue=None, target=None, foil=None), audio)
 
 
-def _words_asked(clip: Clip, words: Iterable[int | None]) -> list[int]:
-    asked = list(words)
-    indices = [word for word in asked if word is not None and 0 <= word < len(clip.words or ())]
-    if not clip.words or len(indices) < len(asked):
+def _check_word_indices(clip: Clip, words: Iterable[int | None]) -> list[int]:
+    requested = list(words)
+    indices = [word for word in requested if word is not None and 0 <= word < len(clip.words or ())]
+    if not clip.words or len(indices) < len(requested):
         raise InputError(
-            f"{clip.name}: silencing needs words with times and the index of one (or a cue); "
-            f"found {len(clip.words or ())} words, word={asked[0] if len(asked) == 1 else asked!r}"
+            f"{clip.name}: expected words with times and the index of one of them (or a cue), found "
+            f"{len(clip.words or ())} words, word={requested}"
         )
     return indices
 
 
 def replace_sound(clip: Clip, audio: np.ndarray) -> Clip:
     """Return the clip with other samples, at 16 kHz."""
-    facts = {
+    metadata = {
         name: getattr(clip, name)
         for name in ("name", "text", "words", "cue", "target", "foil", "language", "meta")
     }
-    return Clip.from_array(audio, FILL_RATE, **facts)
+    return Clip.from_array(audio, FILL_SAMPLE_RATE, **metadata)
 
 
-def _samples_of(interval: _Interval) -> slice:
+def _sample_range(interval: _Interval) -> slice:
     start, end = interval
-    return slice(round(start * FILL_RATE), round(end * FILL_RATE))
+    return slice(round(start * FILL_SAMPLE_RATE), round(end * FILL_SAMPLE_RATE))
 
 
-def _sound_of(word: Word, audio: np.ndarray) -> np.ndarray:
+def _word_samples(word: Word, audio: np.ndarray) -> np.ndarray:
     """Samples of a word, of all its pieces."""
-    return np.concatenate([audio[_samples_of(interval)] for interval in word.intervals])
+    return np.concatenate([audio[_sample_range(interval)] for interval in word.intervals])
 
 
-def _zeros(
-    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+def _fill_with_zeros(
+    clip: Clip, audio: np.ndarray, muted_indices: Sequence[int], interval: _Interval, seed: int
 ) -> np.ndarray:
-    return np.zeros(len(audio[_samples_of(interval)]), audio.dtype)
+    return np.zeros(len(audio[_sample_range(interval)]), audio.dtype)
 
 
-def _room(
-    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+def _fill_with_room(
+    clip: Clip, audio: np.ndarray, muted_indices: Sequence[int], interval: _Interval, seed: int
 ) -> np.ndarray:
-    spoken = np.zeros(len(audio), bool)
+    is_spoken = np.zeros(len(audio), bool)
     for spoken_interval in (edges for word in clip.words or () for edges in word.intervals):
-        spoken[_samples_of(spoken_interval)] = True
-    if (~spoken).sum() < _LEAST_ROOM * FILL_RATE:
+        is_spoken[_sample_range(spoken_interval)] = True
+    if (~is_spoken).sum() < _MIN_ROOM_SECONDS * FILL_SAMPLE_RATE:
         raise InputError(
-            f"{clip.name}: no sound of the room: expected at least {_LEAST_ROOM * 1000:.0f} ms "
+            f"{clip.name}: no sound of the room: expected at least {_MIN_ROOM_SECONDS * 1000:.0f} ms "
             "that no word has, found "
-            f"{(~spoken).sum() / FILL_RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
+            f"{(~is_spoken).sum() / FILL_SAMPLE_RATE * 1000:.0f} ms; fill with 'zeros', 'noise' or 'word'"
         )
-    return _of_length(audio[~spoken], len(audio[_samples_of(interval)]))
+    return _fit_length(audio[~is_spoken], len(audio[_sample_range(interval)]))
 
 
-def _noise(
-    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+def _fill_with_noise(
+    clip: Clip, audio: np.ndarray, muted_indices: Sequence[int], interval: _Interval, seed: int
 ) -> np.ndarray:
-    sound = audio[_samples_of(interval)]
+    sound = audio[_sample_range(interval)]
     spectrum = np.abs(np.fft.rfft(sound))
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(spectrum))
     noise = np.fft.irfft(spectrum * np.exp(1j * phases), len(sound))
-    loudness, own = np.sqrt(np.mean(sound**2)), np.sqrt(np.mean(noise**2))
-    return (noise * (loudness / own if own > 0 else 0)).astype(audio.dtype)
+    loudness, noise_loudness = np.sqrt(np.mean(sound**2)), np.sqrt(np.mean(noise**2))
+    return (noise * (loudness / noise_loudness if noise_loudness > 0 else 0)).astype(audio.dtype)
 
 
-def _other_word(
-    clip: Clip, audio: np.ndarray, silenced: Sequence[int], interval: _Interval, seed: int
+def _fill_with_word(
+    clip: Clip, audio: np.ndarray, muted_indices: Sequence[int], interval: _Interval, seed: int
 ) -> np.ndarray:
     words = clip.words or ()
-    others = [i for i in range(len(words)) if i not in silenced and len(_sound_of(words[i], audio))]
-    neutral = [i for i in others if i not in (*clip.cue_words, clip.target)]
-    if not others:
+    other_indices = [
+        i
+        for i in range(len(words))
+        if i not in muted_indices and len(_word_samples(words[i], audio))
+    ]
+    neutral_indices = [i for i in other_indices if i not in (*clip.cue_words, clip.target)]
+    if not other_indices:
         raise InputError(
             f"{clip.name}: no other word to fill with; fill with 'zeros', 'room' or 'noise'"
         )
-    length = interval[1] - interval[0]
-    nearest = min(neutral or others, key=lambda i: abs(words[i].seconds - length))
-    return _of_length(_sound_of(words[nearest], audio), len(audio[_samples_of(interval)]))
+    seconds = interval[1] - interval[0]
+    filler_index = min(
+        neutral_indices or other_indices, key=lambda i: abs(words[i].seconds - seconds)
+    )
+    return _fit_length(
+        _word_samples(words[filler_index], audio), len(audio[_sample_range(interval)])
+    )
 
 
 _FILLERS: dict[str, Callable[[Clip, np.ndarray, Sequence[int], _Interval, int], np.ndarray]] = {
-    "zeros": _zeros,
-    "room": _room,
-    "noise": _noise,
-    "word": _other_word,
+    "zeros": _fill_with_zeros,
+    "room": _fill_with_room,
+    "noise": _fill_with_noise,
+    "word": _fill_with_word,
 }
 
 
-def _of_length(samples: np.ndarray, length: int) -> np.ndarray:
+def _fit_length(samples: np.ndarray, length: int) -> np.ndarray:
     """Samples cut, or repeated there and back (so that nothing jumps), to a length."""
-    there_and_back = np.concatenate([samples, samples[::-1]])
-    return np.resize(there_and_back, length) if length > len(samples) else samples[:length]
+    mirrored_samples = np.concatenate([samples, samples[::-1]])
+    return np.resize(mirrored_samples, length) if length > len(samples) else samples[:length]
 
 
-def _faded(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
+def _blend_edges(filler: np.ndarray, sound: np.ndarray) -> np.ndarray:
     """A filler that comes in and goes out over a few milliseconds."""
-    length = min(round(_FADE * FILL_RATE), len(sound) // 2)
-    share = np.ones(len(sound), sound.dtype)
-    ramp = np.linspace(0, 1, length, endpoint=False, dtype=sound.dtype)
-    share[:length], share[len(share) - length :] = ramp, ramp[::-1]
-    faded: np.ndarray = share * filler + (1 - share) * sound
-    return faded
+    ramp_length = min(round(_FADE_SECONDS * FILL_SAMPLE_RATE), len(sound) // 2)
+    filler_weight = np.ones(len(sound), sound.dtype)
+    ramp = np.linspace(0, 1, ramp_length, endpoint=False, dtype=sound.dtype)
+    filler_weight[:ramp_length], filler_weight[len(filler_weight) - ramp_length :] = (
+        ramp,
+        ramp[::-1],
+    )
+    blended: np.ndarray = filler_weight * filler + (1 - filler_weight) * sound
+    return blended

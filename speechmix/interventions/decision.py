@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from torch import Tensor
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.features import run_encoder, wrap_encoder_states
 from ..adapters.editing.shared_encoder import heard_once
-from ..adapters.generation.audio_tokens import AudioTokens
 from ..adapters.generation.model_inputs import Prepared
 from ..adapters.model import Model
 from ..adapters.transformers_types import ModelOutput
@@ -37,18 +36,16 @@ from ..mixing.passes.masked_target import is_masked_model, masked_target
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
 from ..mixing.passes.view import Item
 from ..mixing.passes.views import make_view
-from .removable_sources import (
-    Source,
-    heard_and_written,
-    together,
-    tokens_as_sources,
-    words_as_sources,
-)
-from .removals import Rows
+from .removable_sources import Source, audio_frame_spans, join_sources, removable_sources
+from .removals import RowIndices
 from .runner import run_inputs
 
 # Inputs: of an encoder that hears, of a decoder, and what an encoder has made of a sound.
-_FEATURES, _IDS, ENCODED = "input_features", "decoder_input_ids", "encoder_states"
+_FEATURES_INPUT, _DECODER_IDS_INPUT, ENCODER_STATES = (
+    "input_features",
+    "decoder_input_ids",
+    "encoder_states",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +116,11 @@ class Decision:
             raise InputError(
                 f"units should be one of {TEXT_UNITS}, 'word' of a clip; found {units!r}"
             )
-        masked = objective is None and isinstance(item, Sentence) and is_masked_model(model)
-        if masked and isinstance(item, Sentence):
+        is_masked = objective is None and isinstance(item, Sentence) and is_masked_model(model)
+        if is_masked and isinstance(item, Sentence):
             item, objective = masked_target(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
-        view = make_view(model, item, MixRequest(units=units, spans=_frames_of(model, item)))
+        view = make_view(model, item, MixRequest(units=units, spans=audio_frame_spans(model, item)))
         if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
             raise InputError(
                 f"{view.item.name} has no words with times: give words=, or align it with "
@@ -132,27 +129,16 @@ class Decision:
         stacks = tuple(model.stacks)
         view.prepare(stacks)
         if objective is None:
-            has_foil = view.item is not None and view.item.foil is not None and not model.classifies
-            objective = "contrast" if has_foil else "log_probability"
-        resolved = objective_of(objective, model, view.item, view.prepared)
-        if masked and resolved.details["kind"] == "logit":  # of one spelling: how likely it is
-            told = resolved.details
-            resolved = of_tokens(
-                "log_probability", model, told["position"], told["token"], label=told["label"]
-            )
-        words = None if view.item is None else [word.text for word in view.item.words or ()]
-        find = (
-            tokens_as_sources
-            if units == "token" and words is not None
-            else partial(words_as_sources, words=words)
-        )
-        sources = {stack: find(view.sources(stack)) for stack in stacks}
-        heard = view.prepared.audio_tokens
-        if heard is not None and heard.answer is not None and words is not None:
-            sources["decoder"] = heard_and_written(view.sources("decoder"), words, heard.answer)
-        elif heard is not None and not sources["encoder"]:
-            sources["encoder"] = _frames_heard(model, view.prepared.inputs, heard)
-        return cls(model, view.item, view.prepared, resolved, sources, units)
+            has_foil = view.item is not None and view.item.foil is not None
+            is_choice = has_foil and not model.classifies
+            objective = "contrast" if is_choice else "log_probability"
+        objective_function = objective_of(objective, model, view.item, view.prepared)
+        details = objective_function.details
+        if is_masked and details["kind"] == "logit":  # of one spelling: how likely it is
+            position, token, label = (details[name] for name in ("position", "token", "label"))
+            objective_function = of_tokens("log_probability", model, position, token, label=label)
+        sources = removable_sources(model, view, units)
+        return cls(model, view.item, view.prepared, objective_function, sources, units)
 
     @property
     def name(self) -> str:
@@ -164,17 +150,19 @@ class Decision:
         return self.objective.details.get("kind") == "contrast"
 
     @property
-    def read_at(self) -> list[int]:
+    def read_positions(self) -> list[int]:
         """Positions whose logits the margin is made of; none if it is that of a whole text."""
-        read = self.objective.details
-        return [read["position"]] if "position" in read else list(read.get("positions", ()))
+        details = self.objective.details
+        if "position" in details:
+            return [details["position"]]
+        return list(details.get("positions", ()))
 
     @property
-    def rows_at(self) -> list[int]:
+    def deciding_rows(self) -> list[int]:
         """Positions of the stack's rows that the decision is made from; a classifier's head reads
         one of them."""
-        read = self.objective.details
-        return [read["row"]] if "row" in read else self.read_at
+        details = self.objective.details
+        return [details["row"]] if "row" in details else self.read_positions
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
@@ -196,59 +184,64 @@ class Decision:
         """Margin of the item as it is."""
         return self.input_margin(self.prepared.inputs)
 
-    def input_margin(self, inputs: Mapping[str, Tensor], rows: Rows = None) -> float:
+    def input_margin(self, inputs: Mapping[str, Tensor], rows: RowIndices = None) -> float:
         """Run the whole model on other inputs; `rows` says which of their logits stand for the
         item's positions, if they have moved."""
         return float(run_inputs(self, [(inputs, rows)], self.objective.function)[0])
 
-    def of_output(
+    def read_output(
         self, inputs: Mapping[str, Tensor], read: Callable[[ModelOutput], Tensor]
     ) -> Tensor:
         """What is read of the model's output on other inputs, perhaps of many runs."""
-        run = self.model.run_with_head
+        run_model = self.model.run_with_head
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
             inputs = self.moved(inputs)
-            if ENCODED in inputs:
-                states = wrap_encoder_states(inputs.pop(ENCODED))
+            if ENCODER_STATES in inputs:
+                states = wrap_encoder_states(inputs.pop(ENCODER_STATES))
                 with heard_once(self.model):
-                    return read(run(inputs, encoder_outputs=states))
-            return read(run(inputs))
+                    return read(run_model(inputs, encoder_outputs=states))
+            return read(run_model(inputs))
 
     @property
     def can_share_sound(self) -> bool:
         """Whether many runs can share what an encoder makes of a sound."""
-        return self.model.capabilities.has_shared_features and _IDS in self.prepared.inputs
+        return (
+            self.model.capabilities.has_shared_features
+            and _DECODER_IDS_INPUT in self.prepared.inputs
+        )
 
     @property
     def is_encoded(self) -> bool:
         """Whether the encoder has run on the item's sound."""
-        return "encoded_sound" in self.__dict__
+        return "encoder_output" in self.__dict__
 
     @cached_property
-    def encoded_sound(self) -> Tensor:
+    def encoder_output(self) -> Tensor:
         """States of the encoder [1, T, D] for the item's sound."""
         return self.encode(self.inputs, self.prepared.sound)
 
     def encode(self, inputs: Mapping[str, Tensor], sound: str | None = None) -> Tensor:
         """Run the encoder; `sound` is the hash of the sound if the states may be cached."""
-        heard = {name: inputs[name] for name in inputs if not name.startswith("decoder_")}
+        sound_inputs = {name: inputs[name] for name in inputs if not name.startswith("decoder_")}
         with self.model.in_use(self.model.state_dtype), torch.no_grad():
-            heard = self.moved(heard)
+            sound_inputs = self.moved(sound_inputs)
             states: Tensor
-            if sound is not None and heard.keys() == {_FEATURES}:
-                states = run_encoder(self.model, heard, sound)[0]
+            if sound is not None and sound_inputs.keys() == {_FEATURES_INPUT}:
+                states = run_encoder(self.model, sound_inputs, sound)[0]
             else:
                 encoder = self.model.module.get_encoder()
-                states = encoder(**heard, return_dict=True).last_hidden_state
+                states = encoder(**sound_inputs, return_dict=True).last_hidden_state
             return states
 
-    def behind_encoder(self, inputs: Mapping[str, Tensor], states: Tensor) -> dict[str, Tensor]:
+    def with_encoder_states(
+        self, inputs: Mapping[str, Tensor], states: Tensor
+    ) -> dict[str, Tensor]:
         """Inputs with the states of the encoder in place of the sound."""
-        return {ENCODED: states} | {
+        return {ENCODER_STATES: states} | {
             name: tensor for name, tensor in inputs.items() if name.startswith("decoder_")
         }
 
-    def sources_of(
+    def select_sources(
         self, stack: str, words: Sequence[int | Sequence[int]] | None
     ) -> tuple[Source, ...]:
         """The sources of a stack that are asked for, all for None; several words in a tuple are one
@@ -266,35 +259,16 @@ class Decision:
         if words is None:
             return self.sources[stack]
         groups = sorted({cue_words(word) for word in words})
-        asked = [word for group in groups for word in group]
-        if len(set(asked)) < len(asked):
+        requested_words = [word for group in groups for word in group]
+        if len(set(requested_words)) < len(requested_words):
             raise InputError(
                 f"{self.name}: expected each word once, by itself or with others, found "
                 f"words={list(words)}"
             )
-        held = [
+        source_groups = [
             tuple(source for source in self.sources[stack] if source.index in group)
             for group in groups
         ]
-        return tuple(parts[0] if len(parts) == 1 else together(parts) for parts in held if parts)
-
-
-def _frames_of(model: Model, item: Item) -> list[tuple[int, int]] | None:
-    """Every frame of prepared audio by itself; None for other items, whose words or tokens are the
-    sources."""
-    if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
-        return None
-    sound, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
-    n_samples = sound.shape[-1] if rows is None else rows[0] * sound.shape[1] + rows[1]
-    return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
-
-
-def _frames_heard(
-    model: Model, inputs: Mapping[str, Tensor], heard: AudioTokens
-) -> tuple[Source, ...]:
-    """Every frame that became positions of an audio language model's decoder; the projector may
-    have filled its last step."""
-    count = heard.n_windows * heard.frames
-    if model.family.feature_rows is not None:
-        count = min(count, inputs["input_features"].shape[1])
-    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))
+        return tuple(
+            group[0] if len(group) == 1 else join_sources(group) for group in source_groups if group
+        )

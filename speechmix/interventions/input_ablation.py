@@ -12,7 +12,7 @@ from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
 from .audio_removal import SOUND_FILLS
 from .decision import Decision
-from .knock_out import decision_map_of, place_of
+from .knock_out import build_decision_map, label_row
 from .removals import SOUND, Removal
 from .runner import run_interventions
 from .token_removal import TOKEN_FILLS, token_fills
@@ -69,78 +69,92 @@ def ablate_input(
         If the item has no target, or a side or fill that was asked for is not possible.
     """
     decision = Decision.of(model, item, objective=objective)
-    possible = sides_of(decision)
-    unknown = set(sides or ()) - set(possible)
-    if unknown:
+    possible_sides = list_sides(decision)
+    unknown_sides = set(sides or ()) - set(possible_sides)
+    if unknown_sides:
         raise InputError(
-            f"{model.name} with {decision.name}: sides are {possible}, found {sorted(unknown)}"
+            f"{model.name} with {decision.name}: sides are {possible_sides}, found {sorted(unknown_sides)}"
         )
     rows: list[dict[str, object]] = []
     margins: list[float] = []
-    for side in sides or [side for side in possible if side != "both"]:
-        for fill in fills_of(decision, side, fills):
+    for side in sides or [side for side in possible_sides if side != "both"]:
+        for fill in list_fills(decision, side, fills):
             sources = [
                 source
-                for source in decision.sources_of(stack_of_side(decision, side), words)
-                if not (fill.endswith("remove") and set(source.positions) & set(decision.read_at))
+                for source in decision.select_sources(side_stack(decision, side), words)
+                if not (
+                    fill.endswith("remove") and set(source.positions) & set(decision.read_positions)
+                )
             ]  # else nothing would be left to read
             try:
                 margins += run_interventions(
                     decision,
-                    [removals_of_words(decision, s.words, side=side, fill=fill) for s in sources],
+                    [
+                        build_word_removals(decision, s.word_indices, side=side, fill=fill)
+                        for s in sources
+                    ],
                 ).tolist()
             except InputError as error:
                 if fills is not None:
                     raise
                 warnings.warn(f"left out: {error}", stacklevel=2)
                 continue
-            name = f"{SIDE_VERBS[side]} ({fill})"
-            rows += [place_of(decision, name, "input", float("nan"), source) for source in sources]
+            intervention = f"{SIDE_VERBS[side]} ({fill})"
+            rows += [
+                label_row(decision, intervention, "input", float("nan"), source)
+                for source in sources
+            ]
     if not rows:
         raise InputError(
             f"{decision.name}: there is nothing to take away: fills={fills}, words={words}"
         )
-    return decision_map_of(decision, rows, decision.margin, margins)
+    return build_decision_map(decision, rows, decision.margin, margins)
 
 
-def sides_of(decision: Decision) -> list[str]:
+def list_sides(decision: Decision) -> list[str]:
     """What can be taken away of this item."""
     kind = decision.model.capabilities
-    is_given = {
+    has_side = {
         "sound": isinstance(decision.item, Clip),
         "text": kind.text_input in decision.prepared.inputs,
     }
-    sides: list[str] = [side for side in kind.sides if is_given[side]]
+    sides: list[str] = [side for side in kind.sides if has_side[side]]
     return [*sides, "both"] if len(sides) > 1 else sides
 
 
-def fills_of(decision: Decision, side: str, asked: Sequence[str] | None = None) -> list[str]:
+def list_fills(
+    decision: Decision, side: str, requested_fills: Sequence[str] | None = None
+) -> list[str]:
     """What can take the place of a word on a side; of those that are asked for."""
     if side == "both":
         return ["zeros + remove"]
-    if asked is None:
-        return list(side_fills(decision.model, side))
-    unknown = set(asked) - set(SOUND_FILLS) - set(TOKEN_FILLS)
-    if unknown:
+    if requested_fills is None:
+        return list(possible_fills(decision.model, side))
+    unknown_fills = set(requested_fills) - set(SOUND_FILLS) - set(TOKEN_FILLS)
+    if unknown_fills:
         raise InputError(
             f"fills are {SOUND_FILLS} of a sound and {TOKEN_FILLS} of tokens, found "
-            f"{sorted(unknown)}"
+            f"{sorted(unknown_fills)}"
         )
-    return [fill for fill in asked if fill in (SOUND_FILLS if side == "sound" else TOKEN_FILLS)]
+    return [
+        fill
+        for fill in requested_fills
+        if fill in (SOUND_FILLS if side == "sound" else TOKEN_FILLS)
+    ]
 
 
-def side_fills(model: Model, side: str) -> tuple[str, ...]:
+def possible_fills(model: Model, side: str) -> tuple[str, ...]:
     """What can take the place of a word's sound, or of its tokens in a model's text."""
     return SOUND_FILLS if side == "sound" else token_fills(model)
 
 
-def stack_of_side(decision: Decision, side: str) -> str:
+def side_stack(decision: Decision, side: str) -> str:
     """The stack whose sources are the words of a side of the input."""
     stacks = decision.model.capabilities.stack_of_side.items()
     return next((stack for name, stack in stacks if name == side), "decoder")
 
 
-def removals_of_words(
+def build_word_removals(
     decision: Decision, words: Sequence[int], *, side: str, fill: str
 ) -> tuple[Removal, ...]:
     """Return the removals that take some words out of an input together.
@@ -157,7 +171,7 @@ def removals_of_words(
     if not words:
         return ()
     sound_fill, _, token_fill = fill.partition(" + ") if side == "both" else (fill, "", fill)
-    sources = decision.sources_of(stack_of_side(decision, side), words)
+    sources = decision.select_sources(side_stack(decision, side), words)
     removals = []
     if side != "text":
         removals.append(Removal(SOUND, tuple(source.index for source in sources), sound_fill))

@@ -18,14 +18,14 @@ from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
 from .removable_sources import Source
-from .runner import INTACT, Intervention, run_interventions
+from .runner import NO_REMOVAL, Intervention, run_interventions
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.view import Item
 
-ALL = "all"
+ALL_LAYERS = "all"
 
 
 def knock_out(
@@ -91,60 +91,65 @@ def knock_out_words(
     at_once: int | None = None,
 ) -> DecisionMap:
     """`knock_out` of a decision that has been prepared."""
-    name = "knock-out" if window == 1 else f"knock-out ({window} layers)"
+    intervention = "knock-out" if window == 1 else f"knock-out ({window} layers)"
     rows, patches = [], list[Intervention]()
     for stack in tuple(decision.sources) if stacks is None else stacks:
-        for source in decision.sources_of(stack, words):
-            for layers in windows(len(decision.model.stacks[stack]), window):
-                rows.append(place_of(decision, name, stack, layers.start, source))
+        for source in decision.select_sources(stack, words):
+            for layers in layer_windows(len(decision.model.stacks[stack]), window):
+                rows.append(label_row(decision, intervention, stack, layers.start, source))
                 patches.append(Patch(stack, layers, source.positions))
     if not rows:
         raise InputError(
             f"{decision.name}: none of the words {list(words or ())} is a source of "
             f"{stacks or 'any stack'}"
         )
-    clean, *margins = run_interventions(decision, [INTACT, *patches], at_once=at_once).tolist()
-    return decision_map_of(decision, rows, clean, margins)
+    intact_margin, *margins = run_interventions(
+        decision, [NO_REMOVAL, *patches], at_once=at_once
+    ).tolist()
+    return build_decision_map(decision, rows, intact_margin, margins)
 
 
-def windows(count: int, window: int | str) -> list[range]:
+def layer_windows(layer_count: int, window: int | str) -> list[range]:
     """Layers that are changed together, in a stack of so many.
 
     Examples
     --------
-    >>> windows(4, 3)
+    >>> layer_windows(4, 3)
     [range(0, 3), range(1, 4), range(2, 4), range(3, 4)]
-    >>> windows(4, "all")
+    >>> layer_windows(4, "all")
     [range(0, 4)]
     """
-    if window == ALL:
-        return [range(count)]
+    if window == ALL_LAYERS:
+        return [range(layer_count)]
     if not isinstance(window, int) or window < 1:
         raise InputError(
             f"window should be a number of layers, at least 1, or 'all'; found {window!r}"
         )
-    return [range(layer, min(layer + window, count)) for layer in range(count)]
+    return [range(layer, min(layer + window, layer_count)) for layer in range(layer_count)]
 
 
-def place_of(
+def label_row(
     decision: Decision, intervention: str, stack: str, layer: float, source: Source
 ) -> dict[str, object]:
     """What a row of a `DecisionMap` says of where something was done."""
-    place = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
-    return place | {"word": source.index, "label": source.label}
+    labels = {"item": decision.name, "intervention": intervention, "stack": stack, "layer": layer}
+    return labels | {"word": source.index, "label": source.label}
 
 
-def decision_map_of(
-    decision: Decision, rows: Sequence[dict[str, object]], clean: float, margins: Sequence[float]
+def build_decision_map(
+    decision: Decision,
+    rows: Sequence[dict[str, object]],
+    intact_margin: float,
+    margins: Sequence[float],
 ) -> DecisionMap:
     """Rows of places with their margins as a `DecisionMap`: drops, and whether the decision
     flipped."""
     table = pd.DataFrame(rows)
     table["margin"] = margins
-    table["drop"] = clean - table["margin"]
-    flipped = (table["margin"] > 0) != (clean > 0)
+    table["drop"] = intact_margin - table["margin"]
+    is_flipped = (table["margin"] > 0) != (intact_margin > 0)
     table["flipped"] = (
-        flipped.astype("boolean")
+        is_flipped.astype("boolean")
         if decision.has_foil
         else pd.array([pd.NA] * len(table), "boolean")
     )
@@ -157,4 +162,4 @@ def decision_map_of(
         "item": decision.name,
         "read": decision.objective.details,
     }
-    return DecisionMap(table, clean, provenance)
+    return DecisionMap(table, intact_margin, provenance)

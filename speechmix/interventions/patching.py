@@ -25,10 +25,10 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
-from .knock_out import decision_map_of, place_of, windows
+from .knock_out import build_decision_map, label_row, layer_windows
 from .removable_sources import Source
 from .removals import SOUND, TEXT_IDS, Removal
-from .runner import INTACT, run_interventions
+from .runner import NO_REMOVAL, run_interventions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.view import Item
 
-WHAT = ("states", "values", "input")
+PATCH_KINDS = ("states", "values", "input")
 
 
 def patch(
@@ -90,35 +90,37 @@ def patch(
     >>> carried = speechmix.patch(model, plural, singular)                                # doctest: +SKIP
     >>> carried.scores("encoder", "carried").round(2)                                     # doctest: +SKIP
     """
-    if what not in WHAT:
-        raise InputError(f"what should be one of {WHAT}, found {what!r}")
+    if what not in PATCH_KINDS:
+        raise InputError(f"what should be one of {PATCH_KINDS}, found {what!r}")
     decision, donor = (Decision.of(model, member, objective=objective) for member in (item, other))
     if what == "input":
-        patched = _of_inputs(decision, donor, words)
+        decision_map = _patch_inputs(decision, donor, words)
     else:
-        patched = _of_layers(decision, donor, what, stacks, window, words, at_once)
-    distance = patched.margin - _margin_of_donor(decision, donor)
-    patched.table["carried"] = patched.table["drop"] / distance if distance else float("nan")
-    return patched
+        decision_map = _patch_layers(decision, donor, what, stacks, window, words, at_once)
+    margin_gap = decision_map.margin - _read_donor_margin(decision, donor)
+    decision_map.table["carried"] = (
+        decision_map.table["drop"] / margin_gap if margin_gap else float("nan")
+    )
+    return decision_map
 
 
-def _margin_of_donor(decision: Decision, donor: Decision) -> float:
+def _read_donor_margin(decision: Decision, donor: Decision) -> float:
     """The same question asked of the other item: its inputs, this item's objective, where the other
     decides."""
-    if not decision.read_at or decision.read_at[0] == donor.read_at[0]:
+    if not decision.read_positions or decision.read_positions[0] == donor.read_positions[0]:
         return decision.input_margin(donor.prepared.inputs)
-    further = decision.read_at[0] - donor.read_at[0]
-    length = _length(donor) + further
-    rows = tuple(max(position - further, -1) for position in range(length))
+    offset = decision.read_positions[0] - donor.read_positions[0]
+    length = _token_count(donor) + offset
+    rows = tuple(max(position - offset, -1) for position in range(length))
     return decision.input_margin(donor.prepared.inputs, rows)
 
 
-def _length(decision: Decision) -> int:
+def _token_count(decision: Decision) -> int:
     tokens = decision.prepared.tokens or decision.prepared.source_tokens
     return len(tokens.ids) if tokens is not None else 0
 
 
-def _of_layers(
+def _patch_layers(
     decision: Decision,
     donor: Decision,
     what: str,
@@ -131,111 +133,122 @@ def _of_layers(
         raise InputError(
             "states are put in where they enter one layer; a window is for what='values'"
         )
-    names = (
+    stack_names = (
         [name for name in decision.sources if what == "values" or name != "cross"]
         if stacks is None
         else list(stacks)
     )
-    if what == "states" and "cross" in names:
+    if what == "states" and "cross" in stack_names:
         raise InputError(
             "cross-attention has no states of its own: ask for the encoder or the decoder, or for "
             "values"
         )
-    held = _held(donor, what)
+    donor_states = _capture_donor(donor, what)
     rows, patches = [], []
-    for stack in names:
-        for source, pairs in _pairs(decision, donor, stack, words):
-            places = [
-                place for own, its in pairs for place in _matched(len(own.positions), its.positions)
+    for stack in stack_names:
+        for source, pairs in _pair_sources(decision, donor, stack, words):
+            donor_positions = [
+                place
+                for part, donor_part in pairs
+                for place in _match_positions(len(part.positions), donor_part.positions)
             ]
-            for layers in windows(len(decision.model.stacks[stack]), window):
-                new = {layer: held[stack, layer][..., places, :] for layer in layers}
-                put = {"values": new} if what == "values" else {"states": new[layers.start]}
-                patches.append(Patch(stack, layers, source.positions, **put))
-                rows.append(place_of(decision, f"patch ({what})", stack, layers.start, source))
-    clean, *margins = run_interventions(decision, [INTACT, *patches], at_once=at_once).tolist()
-    return decision_map_of(decision, rows, clean, margins)
+            for layers in layer_windows(len(decision.model.stacks[stack]), window):
+                new_states = {
+                    layer: donor_states[stack, layer][..., donor_positions, :] for layer in layers
+                }
+                replacement = (
+                    {"values": new_states}
+                    if what == "values"
+                    else {"states": new_states[layers.start]}
+                )
+                patches.append(Patch(stack, layers, source.positions, **replacement))
+                rows.append(label_row(decision, f"patch ({what})", stack, layers.start, source))
+    intact_margin, *margins = run_interventions(
+        decision, [NO_REMOVAL, *patches], at_once=at_once
+    ).tolist()
+    return build_decision_map(decision, rows, intact_margin, margins)
 
 
-def _pairs(
+def _pair_sources(
     decision: Decision, donor: Decision, stack: str, words: Sequence[int | Sequence[int]] | None
 ) -> list[tuple[Source, list[tuple[Source, Source]]]]:
     """What is asked for of an item, and each of its words with the other item's word of the same
     index."""
-    of_donor = {source.index: source for source in donor.sources_of(stack, None)}
-    sources = decision.sources_of(stack, None)
-    if of_donor.keys() != {source.index for source in sources}:
+    donor_sources = {source.index: source for source in donor.select_sources(stack, None)}
+    sources = decision.select_sources(stack, None)
+    if donor_sources.keys() != {source.index for source in sources}:
         raise InputError(
             f"{decision.name} and {donor.name} should have the same number of words, to be swapped "
             "one by one; found "
-            f"{len(sources)} and {len(of_donor)} in the {stack}"
+            f"{len(sources)} and {len(donor_sources)} in the {stack}"
         )
     return [
-        (source, [(part, of_donor[part.index]) for part in source.parts or (source,)])
-        for source in decision.sources_of(stack, words)
+        (source, [(part, donor_sources[part.index]) for part in source.members or (source,)])
+        for source in decision.select_sources(stack, words)
     ]
 
 
-def _matched(count: int, positions: Sequence[int]) -> list[int]:
+def _match_positions(count: int, positions: Sequence[int]) -> list[int]:
     """For each of `count` positions the other's position at the same share of its length.
 
     Examples
     --------
-    >>> _matched(4, [10, 11])
+    >>> _match_positions(4, [10, 11])
     [10, 10, 11, 11]
     """
-    return [positions[int((place + 0.5) * len(positions) / count)] for place in range(count)]
+    return [positions[int((index + 0.5) * len(positions) / count)] for index in range(count)]
 
 
-def _held(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
+def _capture_donor(donor: Decision, what: str) -> Mapping[tuple[str, int], Tensor]:
     """States [T, D] that enter, or values [H, T, d] in, every layer of the other item's clean
     run."""
-    held: dict[tuple[str, int], Tensor] = {}
+    donor_states: dict[tuple[str, int], Tensor] = {}
     model = donor.model
 
-    def keep(block: Block) -> None:
+    def store_block(block: Block) -> None:
         if what == "values" or block.stack.name != "cross":
-            new = block.values if what == "values" else block.inputs
-            held[block.stack.name, block.layer] = new.clone()
+            tensor = block.values if what == "values" else block.inputs
+            donor_states[block.stack.name, block.layer] = tensor.clone()
 
     with (
         model.in_use(model.state_dtype),
         torch.no_grad(),
         use_attention(model.module, model.readable_attention),
-        Capture(list(model.stacks.values()), keep),
+        Capture(list(model.stacks.values()), store_block),
     ):
         model.family.run(model.base, donor.inputs, tuple(model.stacks))
-    return held
+    return donor_states
 
 
-def _of_inputs(
+def _patch_inputs(
     decision: Decision, donor: Decision, words: Sequence[int | Sequence[int]] | None
 ) -> DecisionMap:
     """A word's sound, or its tokens, of the other item in this item's input."""
-    found = _pairs(decision, donor, decision.model.capabilities.input_stack, words)
+    source_pairs = _pair_sources(decision, donor, decision.model.capabilities.input_stack, words)
     rows = [
-        place_of(decision, "patch (input)", "input", float("nan"), source) for source, _ in found
+        label_row(decision, "patch (input)", "input", float("nan"), source)
+        for source, _ in source_pairs
     ]
-    exchanges = [(_exchange(decision, donor, pairs),) for _, pairs in found]
-    margins = run_interventions(decision, exchanges).tolist()
-    return decision_map_of(decision, rows, decision.margin, margins)
+    removals = [(_build_exchange(decision, donor, pairs),) for _, pairs in source_pairs]
+    margins = run_interventions(decision, removals).tolist()
+    return build_decision_map(decision, rows, decision.margin, margins)
 
 
-def _exchange(
+def _build_exchange(
     decision: Decision, donor: Decision, pairs: Sequence[tuple[Source, Source]]
 ) -> Removal:
     if isinstance(decision.item, Clip) and isinstance(donor.item, Clip):
-        return Removal(SOUND, tuple(own.index for own, _ in pairs), donor.item)
-    for own, its in pairs:
-        if len(own.positions) != len(its.positions):
+        return Removal(SOUND, tuple(source.index for source, _ in pairs), donor.item)
+    for source, donor_source in pairs:
+        if len(source.positions) != len(donor_source.positions):
             raise InputError(
-                f"{own.label!r} is {len(own.positions)} tokens and {its.label!r} "
-                f"{len(its.positions)}: only as many can be exchanged in the input; swap states "
+                f"{source.label!r} is {len(source.positions)} tokens and {donor_source.label!r} "
+                f"{len(donor_source.positions)}: only as many can be exchanged in the input; swap states "
                 "or values instead"
             )
     ids = donor.prepared.inputs[TEXT_IDS][0].tolist()
     return Removal(
         TEXT_IDS,
-        tuple(position for own, _ in pairs for position in own.positions),
-        tuple(ids[position] for _, its in pairs for position in its.positions),
+        tuple(position for source, _ in pairs for position in source.positions),
+        tuple(ids[position] for _, donor_source in pairs for position in donor_source.positions),
     )

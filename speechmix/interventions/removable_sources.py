@@ -5,10 +5,20 @@ In: the spans of a stack. Out: `Source`s, each with its positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
 
 from ..inputs.words.spans import Span
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.generation.audio_tokens import AudioTokens
+    from ..adapters.model import Model
+    from ..mixing.passes.view import Item, View
 
 
 @dataclass(frozen=True)
@@ -23,9 +33,9 @@ class Source:
     label : str
     positions : tuple of int
         In the stack: frames or tokens.
-    parts : tuple of Source
+    members : tuple of Source
         Of several words, each by itself.
-    of_word : int or None
+    word_index : int or None
         Index of the word that this is, or a token is part of; None of several words and of prepared
         inputs.
     """
@@ -33,19 +43,19 @@ class Source:
     index: int
     label: str
     positions: tuple[int, ...]
-    parts: tuple[Source, ...] = ()
-    of_word: int | None = None
+    members: tuple[Source, ...] = ()
+    word_index: int | None = None
 
     @property
-    def words(self) -> tuple[int, ...]:
+    def word_indices(self) -> tuple[int, ...]:
         """Indices of all its words."""
-        return tuple(part.index for part in self.parts) or (self.index,)
+        return tuple(part.index for part in self.members) or (self.index,)
 
 
-def together(parts: tuple[Source, ...]) -> Source:
+def join_sources(sources: tuple[Source, ...]) -> Source:
     """Several words as one source."""
-    positions = tuple(position for part in parts for position in part.positions)
-    return Source(parts[0].index, " ".join(part.label for part in parts), positions, parts)
+    positions = tuple(position for part in sources for position in part.positions)
+    return Source(sources[0].index, " ".join(part.label for part in sources), positions, sources)
 
 
 def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
@@ -58,13 +68,13 @@ def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tupl
         if span.word is not None:
             positions.setdefault(span.word, []).extend(span.positions)
     return tuple(
-        Source(word, words[word], tuple(positions[word]), of_word=word)
+        Source(word, words[word], tuple(positions[word]), word_index=word)
         for word in sorted(positions)
     )
 
 
-def heard_and_written(
-    spans: Sequence[Span], words: Sequence[str], answer: int
+def audio_and_answer_sources(
+    spans: Sequence[Span], words: Sequence[str], answer_position: int
 ) -> tuple[Source, ...]:
     """Words of an audio language model's decoder: as they are heard, and numbered on behind them as
     they are written.
@@ -72,21 +82,74 @@ def heard_and_written(
     Examples
     --------
     >>> said_twice = [Span(3, 9, "les", word=0), Span(12, 13, "les", "token", 0)]
-    >>> [(source.index, source.label, source.positions[0]) for source in heard_and_written(said_twice, ["les"], 12)]
+    >>> [(source.index, source.label, source.positions[0]) for source in audio_and_answer_sources(said_twice, ["les"], 12)]
     [(0, 'les', 3), (1, 'les (written)', 12)]
     """
-    heard = words_as_sources([span for span in spans if span.start < answer], words)
-    written = words_as_sources([span for span in spans if span.start >= answer], words)
-    return heard + tuple(
+    audio_sources = words_as_sources(
+        [span for span in spans if span.start < answer_position], words
+    )
+    answer_sources = words_as_sources(
+        [span for span in spans if span.start >= answer_position], words
+    )
+    return audio_sources + tuple(
         replace(source, index=len(words) + source.index, label=f"{source.label} (written)")
-        for source in written
+        for source in answer_sources
     )
 
 
 def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:
     """Tokens of a text as sources, special ones left out."""
     return tuple(
-        Source(span.start, span.label, tuple(span.positions), of_word=span.word)
+        Source(span.start, span.label, tuple(span.positions), word_index=span.word)
         for span in spans
         if span.word is not None
     )
+
+
+def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[Source, ...]]:
+    """List the sources of each stack of a model that can be removed from a prepared item.
+
+    Parameters
+    ----------
+    model : Model
+    view : View
+        Prepared for all stacks.
+    units : {"word", "token"}
+    """
+    words = None if view.item is None else [word.text for word in view.item.words or ()]
+    sources = {
+        stack: tokens_as_sources(view.sources(stack))
+        if units == "token" and words is not None
+        else words_as_sources(view.sources(stack), words)
+        for stack in model.stacks
+    }
+    audio_tokens = view.prepared.audio_tokens
+    if audio_tokens is not None and audio_tokens.answer is not None and words is not None:
+        sources["decoder"] = audio_and_answer_sources(
+            view.sources("decoder"), words, audio_tokens.answer
+        )
+    elif audio_tokens is not None and not sources["encoder"]:
+        sources["encoder"] = _audio_frame_sources(model, view.prepared.inputs, audio_tokens)
+    return sources
+
+
+def audio_frame_spans(model: Model, item: Item) -> list[tuple[int, int]] | None:
+    """Return each frame of prepared audio as a span; None for other items, whose words or tokens
+    are the sources."""
+    if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
+        return None
+    sound_input, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
+    n_samples = sound_input.shape[-1] if rows is None else rows[0] * sound_input.shape[1] + rows[1]
+    return [(frame, frame + 1) for frame in range(model.grid(n_samples).n_frames)]
+
+
+def _audio_frame_sources(
+    model: Model, inputs: Mapping[str, Tensor], audio_tokens: AudioTokens
+) -> tuple[Source, ...]:
+    """Return each frame that became a position of an audio language model's decoder as a source.
+
+    The projector may have padded its last step."""
+    count = audio_tokens.n_windows * audio_tokens.frames
+    if model.family.feature_rows is not None:
+        count = min(count, inputs["input_features"].shape[1])
+    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InputError
-from .input_ablation import removals_of_words, stack_of_side
+from .input_ablation import build_word_removals, side_stack
 from .removals import SOUND, Removal
 from .runner import InterventionCache
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .removable_sources import Source
 
 # Of sets [m, n] of sources that are there, Boolean: m margins, or m arrays of one shape.
-Margins = Callable[[np.ndarray], np.ndarray]
+MarginFunction = Callable[[np.ndarray], np.ndarray]
 
 
 class RemovalMargins:
@@ -37,11 +37,11 @@ class RemovalMargins:
 
     def __init__(self, decision: Decision, side: str, fill: str):
         self.decision, self.side, self.fill = decision, side, fill
-        self._runs = InterventionCache(decision)
+        self._cache = InterventionCache(decision)
 
     def __len__(self) -> int:
         """How many sets have been run."""
-        return len(self._runs)
+        return len(self._cache)
 
     def players(self, words: Sequence[int | Sequence[int]] | None = None) -> list[Source]:
         """Return the sources that can be removed, all or some of them.
@@ -51,8 +51,8 @@ class RemovalMargins:
         InputError
             If there is none.
         """
-        sources = self.decision.sources_of(stack_of_side(self.decision, self.side), words)
-        players = [source for source in sources if not self._holds_decision(source)]
+        sources = self.decision.select_sources(side_stack(self.decision, self.side), words)
+        players = [source for source in sources if not self._has_decision_position(source)]
         if not players:
             raise InputError(
                 f"{self.decision.name}: there is no word to take away with {self.fill!r}: words={words}"
@@ -68,31 +68,38 @@ class RemovalMargins:
             If there is nothing to fill with, or the position that is read would be removed.
         """
         sets = [tuple(sorted(set(words))) for words in removed]
-        for source in self.decision.sources_of(stack_of_side(self.decision, self.side), None):
-            if self._holds_decision(source) and any(source.index in words for words in sets):
+        for source in self.decision.select_sources(side_stack(self.decision, self.side), None):
+            if self._has_decision_position(source) and any(source.index in words for words in sets):
                 raise InputError(
                     f"{self.decision.name}: the decision is read at {source.label!r}, which cannot be removed"
                 )
-        return self._runs.read(
+        return self._cache.read(
             [
-                removals_of_words(self.decision, words, side=self.side, fill=self.fill)
+                build_word_removals(self.decision, words, side=self.side, fill=self.fill)
                 for words in sets
             ]
         )
 
-    def of_players(self, players: Sequence[Source]) -> Margins:
+    def margin_function(self, players: Sequence[Source]) -> MarginFunction:
         """Return the margins as a function of which players are there, Boolean rows [m, n]."""
 
         def margins(sets: np.ndarray) -> np.ndarray:
-            absent = (
-                (player.words for player, there in zip(players, row, strict=True) if not there)
+            absent_words = (
+                (
+                    player.word_indices
+                    for player, is_present in zip(players, row, strict=True)
+                    if not is_present
+                )
                 for row in sets
             )
-            return self.margins([word for words in of_row for word in words] for of_row in absent)
+            return self.margins(
+                [word for words in players_words for word in words]
+                for players_words in absent_words
+            )
 
         return margins
 
-    def scaled(self, gains: Sequence[dict[int, float]]) -> np.ndarray:
+    def scaled_margins(self, gains: Sequence[dict[int, float]]) -> np.ndarray:
         """Return the margin with words scaled in the sound, for each of these gains by word, [N].
 
         Raises
@@ -104,7 +111,7 @@ class RemovalMargins:
             raise InputError(
                 f"{self.decision.name}: soft metrics scale the sound of words; tokens are there or not"
             )
-        return self._runs.read(
+        return self._cache.read(
             [tuple(Removal(SOUND, (word,), gain) for word, gain in g.items()) for g in gains]
         )
 
@@ -118,8 +125,8 @@ class RemovalMargins:
                 probabilities = np.exp(margins)
             return probabilities
 
-    def _holds_decision(self, source: Source) -> bool:
+    def _has_decision_position(self, source: Source) -> bool:
         """Whether the position that is read would be removed with a source."""
         return self.fill.endswith("remove") and bool(
-            set(source.positions) & set(self.decision.read_at)
+            set(source.positions) & set(self.decision.read_positions)
         )

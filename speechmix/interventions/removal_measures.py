@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..mixing.measures.registry import implement, measure_named
-from .removal_margins import Margins, RemovalMargins
+from .removal_margins import MarginFunction, RemovalMargins
 from .shapley import shapley_values
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class RemovalScores(NamedTuple):
     errors: np.ndarray | None
 
 
-def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -> RemovalScores:
+def score_by_removal(
+    measure: str, count: int, margins: MarginFunction, **options: Any
+) -> RemovalScores:
     """Return the scores of n sources by a measure of scope "removal".
 
     Parameters
@@ -47,14 +49,14 @@ def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -
     Examples
     --------
     >>> either = lambda sets: (sets[:, 0] | sets[:, 1]).astype(float)  # either of two is enough
-    >>> removal_scores("occlusion", 3, either).values, removal_scores("shapley", 3, either, seed=0).values
+    >>> score_by_removal("occlusion", 3, either).values, score_by_removal("shapley", 3, either, seed=0).values
     (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
     """
-    chosen = measure_named(measure)
-    found = chosen(
-        count, margins, **{name: options[name] for name in chosen.takes if name in options}
+    function = measure_named(measure)
+    result = function(
+        count, margins, **{name: options[name] for name in function.takes if name in options}
     )
-    values, errors = found if isinstance(found, tuple) else (found, None)
+    values, errors = result if isinstance(result, tuple) else (result, None)
     if len(values) != count:
         raise InputError(
             f"{measure}: expected a value for each of {count} sources, found {len(values)}"
@@ -62,7 +64,7 @@ def removal_scores(measure: str, count: int, margins: Margins, **options: Any) -
     return RemovalScores(np.asarray(values), errors)
 
 
-def removal_scores_of_words(
+def score_words_by_removal(
     decision: Decision, measure: str, *, side: str, fill: str
 ) -> Mapping[int, float]:
     """Return the scores of the words of one side by index, with one fill; a word that cannot be
@@ -75,17 +77,17 @@ def removal_scores_of_words(
     """
     removals = RemovalMargins(decision, side, fill)
     players = removals.players()
-    margins = removals.of_players(players)
-    values = removal_scores(measure, len(players), margins).values
+    margins = removals.margin_function(players)
+    values = score_by_removal(measure, len(players), margins).values
     return dict(zip((player.index for player in players), values.tolist(), strict=True))
 
 
-def occlusion(count: int, margins: Margins) -> np.ndarray:
+def occlusion(count: int, margins: MarginFunction) -> np.ndarray:
     """Return what is lost when each source alone is removed, [n, ...]."""
-    whole, *without_one = margins(
+    full_margin, *margins_without_one = margins(
         np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)])
     )
-    losses: np.ndarray = whole - np.array(without_one)
+    losses: np.ndarray = full_margin - np.array(margins_without_one)
     return losses
 
 

@@ -16,7 +16,7 @@ from ..adapters.generation.audio_prompt import audio_inputs
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from .audio_removal import scale_words, silence, splice_words
-from .token_removal import blanked
+from .token_removal import blank_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SOUND, TEXT_IDS, DECODER_IDS = SIDES = ("sound", "input_ids", "decoder_input_ids")
 
 # For each former position the row of the logits that stands for it, -1 for none; None: its own.
-Rows = tuple[int, ...] | None
+RowIndices = tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Removal:
     ----------
     side : {"sound", "input_ids", "decoder_input_ids"}
         The sound, or the tokens of this input of the model.
-    units : tuple of int
+    indices : tuple of int
         Indices of the clip's words, or positions of tokens.
     fill : str, float, Clip, int or tuple of int
         Of a sound: a fill of `silence`, a factor for its samples, or a clip whose sound of the same words is put in. Of tokens:
@@ -46,7 +46,7 @@ class Removal:
     """
 
     side: str
-    units: tuple[int, ...]
+    indices: tuple[int, ...]
     fill: str | int | float | Clip | tuple[int, ...]
 
 
@@ -55,7 +55,7 @@ def change_inputs(
     item: Clip | Sentence | None,
     inputs: Mapping[str, Tensor],
     removals: Sequence[Removal],
-) -> tuple[dict[str, Tensor], Rows]:
+) -> tuple[dict[str, Tensor], RowIndices]:
     """Apply removals to the inputs of an item, at most one to each input of tokens.
 
     Parameters
@@ -69,7 +69,7 @@ def change_inputs(
     Returns
     -------
     inputs : dict of str to Tensor [1, ...]
-    rows : tuple of int or None
+    row_indices : tuple of int or None
         For each position of the unchanged inputs the row of the new logits: that of the last token up to it that is left.
 
     Raises
@@ -77,33 +77,38 @@ def change_inputs(
     InputError
         If a fill is not possible, nothing would be left, or the sound of something else than a clip should change.
     """
-    changed, rows = dict(inputs), None
+    new_inputs, row_indices = dict(inputs), None
     if any(removal.side == SOUND for removal in removals):
-        changed |= _changed_sound(
+        new_inputs |= _change_sound(
             model, item, inputs, [removal for removal in removals if removal.side == SOUND]
         )
-    moves_rows = None if model.gives_labels else model.capabilities.generated_input
+    generated_side = None if model.gives_labels else model.capabilities.generated_input
     for removal in removals:
         side, fill = removal.side, removal.fill
         if isinstance(fill, tuple):
-            changed[side] = inputs[side].clone()
-            changed[side][:, list(removal.units)] = torch.tensor(fill, device=inputs[side].device)
+            new_inputs[side] = inputs[side].clone()
+            new_inputs[side][:, list(removal.indices)] = torch.tensor(
+                fill, device=inputs[side].device
+            )
         elif side != SOUND and isinstance(fill, str | int):
-            changed, left = blanked(model, changed, removal.units, fill=fill, side=side)
-            if len(left) < inputs[side].shape[1] and side == moves_rows:
-                rows = tuple(
-                    bisect_right(left, position) - 1 for position in range(inputs[side].shape[1])
+            new_inputs, kept_positions = blank_tokens(
+                model, new_inputs, removal.indices, fill=fill, side=side
+            )
+            if len(kept_positions) < inputs[side].shape[1] and side == generated_side:
+                row_indices = tuple(
+                    bisect_right(kept_positions, position) - 1
+                    for position in range(inputs[side].shape[1])
                 )
-    return changed, rows
+    return new_inputs, row_indices
 
 
-def sound_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
+def prepare_sound_inputs(model: Model, clip: Clip) -> dict[str, Tensor]:
     """Prepare the inputs that a clip's sound is in, without those of its text."""
     inputs = audio_inputs(model.family.prepare(model, clip, ("encoder",)).inputs)
     return {name: torch.as_tensor(tensor) for name, tensor in inputs.items()}
 
 
-def _changed_sound(
+def _change_sound(
     model: Model,
     item: Clip | Sentence | None,
     inputs: Mapping[str, Tensor],
@@ -116,18 +121,20 @@ def _changed_sound(
     clip = item
     for removal in removals:
         if isinstance(removal.fill, Clip):
-            clip = splice_words(clip, removal.fill, removal.units)
+            clip = splice_words(clip, removal.fill, removal.indices)
         elif isinstance(removal.fill, str):
-            clip = silence(clip, removal.units, fill=removal.fill)
+            clip = silence(clip, removal.indices, fill=removal.fill)
         elif isinstance(removal.fill, int | float):
-            clip = scale_words(clip, dict.fromkeys(removal.units, removal.fill))
+            clip = scale_words(clip, dict.fromkeys(removal.indices, removal.fill))
         else:
             raise InputError(f"{item.name}: expected a fill of a sound, found {removal.fill!r}")
-    new = sound_inputs(model, clip)
-    masks = [name for name, tensor in new.items() if not tensor.is_floating_point()]
-    if TEXT_IDS in inputs and any(not torch.equal(new[name], inputs[name]) for name in masks):
+    new_inputs = prepare_sound_inputs(model, clip)
+    mask_names = [name for name, tensor in new_inputs.items() if not tensor.is_floating_point()]
+    if TEXT_IDS in inputs and any(
+        not torch.equal(new_inputs[name], inputs[name]) for name in mask_names
+    ):
         raise InputError(
             f"{item.name}: with the other's sound the clip has another length, and an audio language model another number "
             "of positions; take words of one length, or swap states or values instead"
         )
-    return new
+    return new_inputs

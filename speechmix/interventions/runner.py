@@ -19,18 +19,18 @@ from ..adapters.editing.patched_runs import run_patches
 from ..adapters.editing.patches import Patch
 from ..adapters.transformers_types import ModelOutput
 from ..mixing.measures.token_objectives import token_logits
-from .removals import SOUND, Removal, Rows, change_inputs
+from .removals import SOUND, Removal, RowIndices, change_inputs
 
 if TYPE_CHECKING:
     from .decision import Decision
 
 Intervention = tuple[Removal, ...] | Patch
 Reader = Callable[[ModelOutput], Tensor]  # output of R runs to Tensor [R, ...]
-ChangedInputs = tuple[Mapping[str, Tensor], Rows]
+ChangedInputs = tuple[Mapping[str, Tensor], RowIndices]
 
-INTACT: tuple[Removal, ...] = ()
-_RUNS_AT_ONCE = 16  # changed inputs of one shape that run together
-_INPUTS_AT_ONCE = 64  # changed inputs that are in memory
+NO_REMOVAL: tuple[Removal, ...] = ()
+_MAX_BATCH_SIZE = 16  # changed inputs of one shape that run together
+_MAX_INPUTS_IN_MEMORY = 64  # changed inputs that are in memory
 
 
 def run_interventions(
@@ -71,40 +71,46 @@ def run_interventions(
     >>> model = speechmix.load(bundled.models()["tiny-french-ctc"])
     >>> decision = Decision.of(model, bundled.clips()[1])  # synthetic: "nos maisons"
     >>> quiet = [(Removal("sound", (word,), gain),) for word in (0, 1) for gain in (0.5, 0.1)]
-    >>> run_interventions(decision, [INTACT, *quiet]).shape
+    >>> run_interventions(decision, [NO_REMOVAL, *quiet]).shape
     (5,)
     """
     read = decision.objective.function if read is None else read
     patches = {
-        number: change for number, change in enumerate(interventions) if isinstance(change, Patch)
+        index: intervention
+        for index, intervention in enumerate(interventions)
+        if isinstance(intervention, Patch)
     }
     removals = {
-        number: change
-        for number, change in enumerate(interventions)
-        if not isinstance(change, Patch)
+        index: intervention
+        for index, intervention in enumerate(interventions)
+        if not isinstance(intervention, Patch)
     }
-    found: dict[int, np.ndarray] = {}
+    values: dict[int, np.ndarray] = {}
     if patches:
         model, sound = decision.model, decision.prepared.sound
         with model.in_use(model.state_dtype):
-            clean, patched = run_patches(
+            intact_value, patched_values = run_patches(
                 model,
                 decision.inputs,
                 list(patches.values()),
-                _in_double(read),
+                _read_in_double(read),
                 sound=sound,
                 at_once=at_once,
             )
-        found = dict(zip(patches, patched.cpu().numpy(), strict=True))
-        found |= {number: clean.cpu().numpy() for number, change in removals.items() if not change}
-        removals = {number: change for number, change in removals.items() if change}
-    inputs_of = _SharedSounds(decision, list(removals.values()))
-    numbers = list(removals)
-    for start in range(0, len(numbers), _INPUTS_AT_ONCE):
-        chunk = numbers[start : start + _INPUTS_AT_ONCE]
-        changed = [inputs_of(removals[number]) for number in chunk]
-        found |= dict(zip(chunk, run_inputs(decision, changed, read), strict=True))
-    return np.array([found[number] for number in range(len(interventions))])
+        values = dict(zip(patches, patched_values.cpu().numpy(), strict=True))
+        values |= {
+            index: intact_value.cpu().numpy()
+            for index, intervention in removals.items()
+            if not intervention
+        }
+        removals = {index: intervention for index, intervention in removals.items() if intervention}
+    prepare_inputs = _SharedSoundInputs(decision, list(removals.values()))
+    removal_indices = list(removals)
+    for start in range(0, len(removal_indices), _MAX_INPUTS_IN_MEMORY):
+        chunk = removal_indices[start : start + _MAX_INPUTS_IN_MEMORY]
+        changed_inputs = [prepare_inputs(removals[index]) for index in chunk]
+        values |= dict(zip(chunk, run_inputs(decision, changed_inputs, read), strict=True))
+    return np.array([values[index] for index in range(len(interventions))])
 
 
 class InterventionCache:
@@ -118,64 +124,80 @@ class InterventionCache:
 
     def __init__(self, decision: Decision, read: Reader | None = None):
         self._decision, self._read = decision, read
-        self._known: dict[Intervention, np.ndarray] = {}
+        self._values: dict[Intervention, np.ndarray] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._values)
 
     def read(self, interventions: Sequence[Intervention]) -> np.ndarray:
         """Return what is read of each intervention, [N, ...]; those that are new are run."""
-        new = [change for change in dict.fromkeys(interventions) if change not in self._known]
-        if new:
-            self._known |= dict(
-                zip(new, run_interventions(self._decision, new, read=self._read), strict=True)
+        new_interventions = [
+            intervention
+            for intervention in dict.fromkeys(interventions)
+            if intervention not in self._values
+        ]
+        if new_interventions:
+            self._values |= dict(
+                zip(
+                    new_interventions,
+                    run_interventions(self._decision, new_interventions, read=self._read),
+                    strict=True,
+                )
             )
-        return np.array([self._known[change] for change in interventions])
+        return np.array([self._values[intervention] for intervention in interventions])
 
 
-class _SharedSounds:
+class _SharedSoundInputs:
     """Inputs of runs; what the encoder of a speech model makes of a sound is computed once for all runs that share it."""
 
     def __init__(self, decision: Decision, interventions: Sequence[tuple[Removal, ...]]):
         self._decision = decision
-        self._uses = Counter(map(_sound_of, interventions))
+        self._sound_counts = Counter(map(_sound_removals, interventions))
         self._states: dict[tuple[Removal, ...], Tensor] = {}
 
     def __call__(self, removals: tuple[Removal, ...]) -> ChangedInputs:
-        decision, sound = self._decision, _sound_of(removals)
+        decision, sound_removals = self._decision, _sound_removals(removals)
         model, item, inputs = decision.model, decision.item, decision.prepared.inputs
-        is_shared = self._uses[sound] > 1 or (not sound and decision.is_encoded)
+        is_shared = self._sound_counts[sound_removals] > 1 or (
+            not sound_removals and decision.is_encoded
+        )
         if not (decision.can_share_sound and is_shared):
             return change_inputs(model, item, inputs, removals)
-        if sound not in self._states:
-            heard = change_inputs(model, item, inputs, sound)[0]
-            self._states[sound] = decision.encode(heard) if sound else decision.encoded_sound
-        tokens = [removal for removal in removals if removal.side != SOUND]
-        changed, rows = change_inputs(model, item, inputs, tokens)
-        return decision.behind_encoder(changed, self._states[sound]), rows
+        if sound_removals not in self._states:
+            sound_inputs = change_inputs(model, item, inputs, sound_removals)[0]
+            self._states[sound_removals] = (
+                decision.encode(sound_inputs) if sound_removals else decision.encoder_output
+            )
+        token_removals = [removal for removal in removals if removal.side != SOUND]
+        changed_inputs, rows = change_inputs(model, item, inputs, token_removals)
+        return decision.with_encoder_states(changed_inputs, self._states[sound_removals]), rows
 
 
-def _sound_of(removals: Sequence[Removal]) -> tuple[Removal, ...]:
+def _sound_removals(removals: Sequence[Removal]) -> tuple[Removal, ...]:
     return tuple(removal for removal in removals if removal.side == SOUND)
 
 
 def run_inputs(
-    decision: Decision, changed: Sequence[ChangedInputs], read: Reader
+    decision: Decision, changed_inputs: Sequence[ChangedInputs], read: Reader
 ) -> list[np.ndarray]:
     """Read each of many inputs and the rows that stand for the former positions; those of one shape run together."""
     by_shape: dict[tuple[object, ...], list[int]] = {}
-    for number, (inputs, rows) in enumerate(changed):
+    for index, (inputs, rows) in enumerate(changed_inputs):
         shapes = tuple((name, tuple(tensor.shape)) for name, tensor in inputs.items())
-        by_shape.setdefault((shapes, rows is None), []).append(number)
-    found: dict[int, np.ndarray] = {}
-    size = _RUNS_AT_ONCE if _can_batch(decision) else 1
-    for numbers in by_shape.values():
-        for start in range(0, len(numbers), size):
-            chunk = [changed[number] for number in numbers[start : start + size]]
-            batch = {name: _stacked([inputs[name] for inputs, _ in chunk]) for name in chunk[0][0]}
-            values = decision.of_output(batch, _in_double(read, [rows for _, rows in chunk]))
-            found |= dict(zip(numbers[start : start + size], values.cpu().numpy(), strict=True))
-    return [found[number] for number in range(len(changed))]
+        by_shape.setdefault((shapes, rows is None), []).append(index)
+    values_by_index: dict[int, np.ndarray] = {}
+    batch_size = _MAX_BATCH_SIZE if _can_batch(decision) else 1
+    for indices in by_shape.values():
+        for start in range(0, len(indices), batch_size):
+            chunk = [changed_inputs[index] for index in indices[start : start + batch_size]]
+            batch = {
+                name: _stack_tensors([inputs[name] for inputs, _ in chunk]) for name in chunk[0][0]
+            }
+            values = decision.read_output(batch, _read_in_double(read, [rows for _, rows in chunk]))
+            values_by_index |= dict(
+                zip(indices[start : start + batch_size], values.cpu().numpy(), strict=True)
+            )
+    return [values_by_index[index] for index in range(len(changed_inputs))]
 
 
 def _can_batch(decision: Decision) -> bool:
@@ -185,7 +207,7 @@ def _can_batch(decision: Decision) -> bool:
     return has_padding or not (model.gives_labels and model.capabilities.label_pooling == "last")
 
 
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors of one shape as one batch; the very same one in all runs takes the memory of one."""
     if (
         len(tensors) > 1
@@ -196,17 +218,17 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(tensors))
 
 
-def _in_double(read: Reader, rows: Sequence[Rows] = ()) -> Reader:
+def _read_in_double(read: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
     """The same reading of logits in double precision, moved to the former positions."""
-    moved = [row for row in rows if row is not None]
+    row_indices = [row for row in rows if row is not None]
 
     def read_output(output: ModelOutput) -> Tensor:
         if isinstance(getattr(output, "logits", None), Tensor):
             output.logits = output.logits.double()
-        if moved:
-            index = torch.tensor(moved, device=output.logits.device)
+        if row_indices:
+            index = torch.tensor(row_indices, device=output.logits.device)
             logits = token_logits(output)[
-                torch.arange(len(moved), device=index.device)[:, None], index.clamp(min=0)
+                torch.arange(len(row_indices), device=index.device)[:, None], index.clamp(min=0)
             ]
             output.logits = logits.masked_fill((index < 0)[..., None], torch.nan)
         return read(output)

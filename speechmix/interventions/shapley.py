@@ -26,10 +26,15 @@ import numpy as np
 from ..errors import InputError
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision
-from .input_ablation import fills_of, sides_of
-from .knock_out import decision_map_of, place_of
-from .removal_margins import Margins, RemovalMargins
-from .shapley_pairs import exact_pairs, pair_table, sampled_pairs, warning_of
+from .input_ablation import list_fills, list_sides
+from .knock_out import build_decision_map, label_row
+from .removal_margins import MarginFunction, RemovalMargins
+from .shapley_pairs import (
+    build_pair_table,
+    describe_interaction,
+    exact_interactions,
+    sampled_interactions,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +43,8 @@ if TYPE_CHECKING:
     from ..mixing.passes.request import ObjectiveOption
     from ..mixing.passes.view import Item
 
-MOST_EXACT = 10  # words, of which there are 1,024 sets
-_SAMPLES = 64  # orders, beyond that
+MAX_EXACT_PLAYERS = 10  # words, of which there are 1,024 sets
+_DEFAULT_ORDERS = 64  # orders, beyond that
 
 
 def shapley(
@@ -112,66 +117,82 @@ def shapley(
     >>> values.pairs.head(1)                                                              # doctest: +SKIP
     """
     decision = Decision.of(model, item, objective=objective)
-    possible = sides_of(decision)
-    side = side or possible[0]
-    if side not in possible:
-        raise InputError(f"{model.name} with {decision.name}: sides are {possible}, found {side!r}")
+    possible_sides = list_sides(decision)
+    side = side or possible_sides[0]
+    if side not in possible_sides:
+        raise InputError(
+            f"{model.name} with {decision.name}: sides are {possible_sides}, found {side!r}"
+        )
     if samples is not None and (not isinstance(samples, int) or samples < 2):
         raise InputError(f"samples should be a number of orders, at least 2, found {samples!r}")
-    fill = _fill(decision, side, fill)
+    fill = _resolve_fill(decision, side, fill)
     removals = RemovalMargins(decision, side, fill)
     players = removals.players(words)
-    count, margins = len(players), removals.of_players(players)
+    count, margins = len(players), removals.margin_function(players)
     values, errors = shapley_values(count, margins, samples=samples, seed=seed)
-    whole, nothing, *without_one = margins(
+    full_margin, empty_margin, *margins_without_one = margins(
         np.concatenate([[[True] * count, [False] * count], ~np.eye(count, dtype=bool)])
     )
     rows = [
-        place_of(decision, f"shapley ({fill})", "input", float("nan"), player) for player in players
+        label_row(decision, f"shapley ({fill})", "input", float("nan"), player)
+        for player in players
     ]
-    drops = decision_map_of(decision, rows, float(whole), [float("nan")] * count)
-    table = drops.table.assign(drop=values, error=errors, alone=whole - np.array(without_one))
+    decision_map = build_decision_map(decision, rows, float(full_margin), [float("nan")] * count)
+    table = decision_map.table.assign(
+        drop=values, error=errors, alone=full_margin - np.array(margins_without_one)
+    )
     table["flipped"] = table["flipped"].mask(table["margin"].isna())
-    found = _pairs(table, margins, samples, seed, wanted=pairs)
-    told: dict[str, object] = {
-        "nothing": float(nothing),
+    build_pair_table = _pair_interactions(table, margins, samples, seed, wanted=pairs)
+    metadata: dict[str, object] = {
+        "nothing": float(empty_margin),
         "sets": len(removals),
         "side": side,
         "fill": fill,
     }
-    warning = "" if found is None else warning_of(found, values)
-    told |= {} if found is None else {"warning": warning}
+    warning = "" if build_pair_table is None else describe_interaction(build_pair_table, values)
+    metadata |= {} if build_pair_table is None else {"warning": warning}
     if warning:
         warnings.warn(f"{decision.name}: {warning}", stacklevel=2)
-    return DecisionMap(table, float(whole), {**drops.provenance, **told}, found)
+    return DecisionMap(
+        table, float(full_margin), {**decision_map.provenance, **metadata}, build_pair_table
+    )
 
 
-def _pairs(
-    table: pd.DataFrame, margins: Margins, samples: int | None, seed: int, *, wanted: bool | None
+def _pair_interactions(
+    table: pd.DataFrame,
+    margins: MarginFunction,
+    samples: int | None,
+    seed: int,
+    *,
+    wanted: bool | None,
 ) -> pd.DataFrame | None:
     """Interactions of the words of a table, if they are wanted; None of one word."""
-    count, all_sets = len(table), samples is None and len(table) <= MOST_EXACT
-    if count < 2 or not (all_sets if wanted is None else wanted):
+    count, is_exact = len(table), samples is None and len(table) <= MAX_EXACT_PLAYERS
+    if count < 2 or not (is_exact if wanted is None else wanted):
         return None
-    if all_sets:
-        interactions = exact_pairs(count, margins)
+    if is_exact:
+        interactions = exact_interactions(count, margins)
         errors = np.zeros_like(interactions)
     else:
-        interactions, errors = sampled_pairs(count, margins, samples=samples or _SAMPLES, seed=seed)
-    return pair_table(table["word"].tolist(), table["label"].tolist(), interactions, errors)
+        interactions, errors = sampled_interactions(
+            count, margins, samples=samples or _DEFAULT_ORDERS, seed=seed
+        )
+    return build_pair_table(table["word"].tolist(), table["label"].tolist(), interactions, errors)
 
 
-def _fill(decision: Decision, side: str, asked: str | None) -> str:
-    possible = fills_of(decision, side)
-    if asked is not None and asked not in possible:
-        raise InputError(f"{decision.name}: of {side} fills are {possible}, found {asked!r}")
-    return asked or possible[0]
+def _resolve_fill(decision: Decision, side: str, requested_fill: str | None) -> str:
+    possible_fills = list_fills(decision, side)
+    if requested_fill is not None and requested_fill not in possible_fills:
+        raise InputError(
+            f"{decision.name}: of {side} fills are {possible_fills}, found {requested_fill!r}"
+        )
+    return requested_fill or possible_fills[0]
 
 
 def shapley_values(
-    players: int, margins: Margins, *, samples: int | None = None, seed: int = 0
+    players: int, margins: MarginFunction, *, samples: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MOST_EXACT`
+    """Shapley values [n, ...] and their standard errors: exact (errors of 0) up to `MAX_EXACT_PLAYERS`
     players, else sampled.
 
     Parameters
@@ -183,57 +204,57 @@ def shapley_values(
         Orders to draw, however few the players.
     seed : int
     """
-    if samples is None and players <= MOST_EXACT:
-        values = exact_values(players, margins)
+    if samples is None and players <= MAX_EXACT_PLAYERS:
+        values = exact_shapley(players, margins)
         return values, np.zeros_like(values)
-    return sampled_values(players, margins, samples=samples or _SAMPLES, seed=seed)
+    return sampled_shapley(players, margins, samples=samples or _DEFAULT_ORDERS, seed=seed)
 
 
-def exact_values(players: int, margins: Margins) -> np.ndarray:
+def exact_shapley(players: int, margins: MarginFunction) -> np.ndarray:
     """Shapley values [n, ...] from the margins of all 2^n sets.
 
     Examples
     --------
-    >>> exact_values(3, lambda sets: (sets[:, 0] | sets[:, 1]).astype(float))  # either of two is enough
+    >>> exact_shapley(3, lambda sets: (sets[:, 0] | sets[:, 1]).astype(float))  # either of two is enough
     array([0.5, 0.5, 0. ])
     """
-    number = np.arange(2**players)
-    sets = (number[:, None] >> np.arange(players)) % 2 == 1
-    of_set = margins(sets)
+    set_numbers = np.arange(2**players)
+    sets = (set_numbers[:, None] >> np.arange(players)) % 2 == 1
+    set_margins = margins(sets)
     sizes = sets.sum(axis=1)
-    values = np.empty((players, *of_set.shape[1:]))
+    values = np.empty((players, *set_margins.shape[1:]))
     for player in range(players):
-        without = number[~sets[:, player]]
+        sets_without = set_numbers[~sets[:, player]]
         weights = np.array(
-            [1 / (players * comb(players - 1, int(size))) for size in sizes[without]]
+            [1 / (players * comb(players - 1, int(size))) for size in sizes[sets_without]]
         )
         values[player] = np.tensordot(
-            weights, of_set[without | 1 << player] - of_set[without], axes=1
+            weights, set_margins[sets_without | 1 << player] - set_margins[sets_without], axes=1
         )
     return values
 
 
-def sampled_values(
-    players: int, margins: Margins, *, samples: int, seed: int
+def sampled_shapley(
+    players: int, margins: MarginFunction, *, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Shapley values [n, ...] over random orders and their reverses, and their standard errors; the
     values add up exactly.
 
     Examples
     --------
-    >>> values, errors = sampled_values(3, lambda sets: sets @ np.array([1.0, 2.0, 3.0]), samples=4, seed=0)
+    >>> values, errors = sampled_shapley(3, lambda sets: sets @ np.array([1.0, 2.0, 3.0]), samples=4, seed=0)
     >>> values.round(9).tolist(), errors.round(9).tolist()
     ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
     """
     rng = np.random.default_rng(seed)
-    of_pairs = []
+    order_values = []
     for _ in range(samples):
-        order, of_pair = rng.permutation(players), []
-        for forth in (order, order[::-1]):
-            present = np.zeros((players + 1, players), dtype=bool)
-            for place, player in enumerate(forth, start=1):
-                present[place:, player] = True
-            of_pair.append(np.diff(margins(present), axis=0)[np.argsort(forth)])
-        of_pairs.append((of_pair[0] + of_pair[1]) / 2)
-    drawn = np.stack(of_pairs)
-    return drawn.mean(axis=0), drawn.std(axis=0, ddof=1) / np.sqrt(samples)
+        order, direction_values = rng.permutation(players), []
+        for direction in (order, order[::-1]):
+            is_present = np.zeros((players + 1, players), dtype=bool)
+            for count, player in enumerate(direction, start=1):
+                is_present[count:, player] = True
+            direction_values.append(np.diff(margins(is_present), axis=0)[np.argsort(direction)])
+        order_values.append((direction_values[0] + direction_values[1]) / 2)
+    samples_of_values = np.stack(order_values)
+    return samples_of_values.mean(axis=0), samples_of_values.std(axis=0, ddof=1) / np.sqrt(samples)

@@ -23,9 +23,9 @@ from .ablation import CONTROL, CUE, control_words
 from .audio_removal import SOUND_FILLS
 from .decision import Decision
 from .removals import DECODER_IDS, SOUND, Removal
-from .runner import INTACT, run_interventions
-from .target_readings import ARG_MAX, TRANSCRIPT, read, readings_of, require_clip
-from .token_removal import id_of_fill, token_fills
+from .runner import NO_REMOVAL, run_interventions
+from .target_readings import ARG_MAX, TRANSCRIPT, list_readings, read_values, require_clip
+from .token_removal import fill_token_id, token_fills
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
@@ -108,30 +108,35 @@ def ablate_speech(
     >>> table = ablate_speech(model, clip)                                                # doctest: +SKIP
     >>> table[(table.reading == "arg-max") & (table.aggregation == "mean")]["drop"]       # doctest: +SKIP
     """
-    decision = _prepared(model, clip, sound_fills)
+    decision = _prepare_decision(model, clip, sound_fills)
     clip = require_clip(decision)
-    ablated = list(_ablations(decision, clip, sound_fills, _token_fills(model, fills_of_tokens)))
-    clean = run_interventions(decision, [INTACT], read=lambda output: output.logits)[0]
-    readings = readings_of(decision, torch.from_numpy(clean))
-    intact = read(decision, readings, torch.from_numpy(clean))
-    numbers = run_interventions(
+    ablations = list(
+        _list_ablations(decision, clip, sound_fills, _resolve_token_fills(model, fills_of_tokens))
+    )
+    intact_logits = run_interventions(decision, [NO_REMOVAL], read=lambda output: output.logits)[0]
+    readings = list_readings(decision, torch.from_numpy(intact_logits))
+    intact_values = read_values(decision, readings, torch.from_numpy(intact_logits))
+    ablated_values = run_interventions(
         decision,
-        [removals for _, removals in ablated],
+        [removals for _, removals in ablations],
         read=lambda output: torch.tensor(
-            [[*chain(*read(decision, readings, logits).values())] for logits in output.logits],
+            [
+                [*chain(*read_values(decision, readings, logits).values())]
+                for logits in output.logits
+            ],
             dtype=torch.float64,
         ),
     )
-    changed = (_like(intact, run.tolist()) for run in numbers)
+    ablated_readings = (_split_values(intact_values, run.tolist()) for run in ablated_values)
     rows = [
         {**cells, **row}
-        for (cells, _), values in zip(ablated, changed, strict=True)
-        for row in _rows(intact, values)
+        for (cells, _), values in zip(ablations, ablated_readings, strict=True)
+        for row in _reading_rows(intact_values, values)
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _prepared(model: Model, clip: Clip, sound_fills: Sequence[str]) -> Decision:
+def _prepare_decision(model: Model, clip: Clip, sound_fills: Sequence[str]) -> Decision:
     if not clip.words or not clip.cue_words or clip.target is None:
         raise InputError(
             f"{clip.name}: the ablation of speech needs text, words with times, a cue and a target"
@@ -148,93 +153,108 @@ def _prepared(model: Model, clip: Clip, sound_fills: Sequence[str]) -> Decision:
     return Decision.of(model, clip)
 
 
-def _token_fills(model: Model, asked: Sequence[str | int] | None) -> tuple[str | int, ...]:
+def _resolve_token_fills(
+    model: Model, requested_fills: Sequence[str | int] | None
+) -> tuple[str | int, ...]:
     """What takes the place of tokens: by default what is published, where a tokenizer has it, and
     nothing."""
-    if asked is not None:
-        return tuple(asked)
+    if requested_fills is not None:
+        return tuple(requested_fills)
     return tuple(fill for fill in token_fills(model) if fill in ("unk", "remove"))
 
 
-def _ablations(
+def _list_ablations(
     decision: Decision, clip: Clip, sound_fills: Sequence[str], fills: Sequence[str | int]
 ) -> Iterator[tuple[dict[str, str], tuple[Removal, ...]]]:
     """All that is taken away: cue, another word and target; in the sound, the tokens, and both."""
     target = () if clip.target is None else (clip.target,)
-    for silenced, words in (
+    for role, words in (
         (CUE, clip.cue_words),
         (CONTROL, control_words(clip)),
         (TARGET, target),
     ):
         if not words:
             continue
-        spelled = " ".join((clip.words or ())[word].text for word in words)
-        cells = {"silenced": silenced, "words": spelled, "tokens": "", "blank": ""}
-        sounds = {fill: Removal(SOUND, tuple(words), fill) for fill in sound_fills}
-        for sound_fill, sound in sounds.items():
-            yield {**cells, "condition": SOUND, "fill": sound_fill}, (sound,)
-        positions = _positions(decision, clip, silenced, words)
+        text = " ".join((clip.words or ())[word].text for word in words)
+        cells = {"silenced": role, "words": text, "tokens": "", "blank": ""}
+        sound_removals = {fill: Removal(SOUND, tuple(words), fill) for fill in sound_fills}
+        for sound_fill, sound_removal in sound_removals.items():
+            yield {**cells, "condition": SOUND, "fill": sound_fill}, (sound_removal,)
+        positions = _token_positions(decision, clip, role, words)
         tokens = decision.prepared.tokens
         if tokens is None or not positions:
             continue
         for fill in fills:
-            cells["tokens"] = " ".join(tokens.labels[place] for place in positions)
-            cells["blank"] = _label(decision, fill)
-            removal = Removal(DECODER_IDS, positions, fill)
-            yield {**cells, "condition": TOKENS, "fill": str(fill)}, (removal,)
-            for sound_fill, sound in sounds.items():
+            cells["tokens"] = " ".join(tokens.labels[position] for position in positions)
+            cells["blank"] = _fill_token(decision, fill)
+            token_removal = Removal(DECODER_IDS, positions, fill)
+            yield {**cells, "condition": TOKENS, "fill": str(fill)}, (token_removal,)
+            for sound_fill, sound_removal in sound_removals.items():
                 yield (
                     {**cells, "condition": BOTH, "fill": f"{sound_fill} + {fill}"},
-                    (sound, removal),
+                    (sound_removal, token_removal),
                 )
 
 
-def _positions(
-    decision: Decision, clip: Clip, silenced: str, words: Sequence[int | None]
+def _token_positions(
+    decision: Decision, clip: Clip, role: str, words: Sequence[int | None]
 ) -> tuple[int, ...]:
     """Positions of the decoder's tokens to blank; of the target the one token of the text before
     it, if there is one."""
     tokens = decision.prepared.tokens
     if tokens is None:
         return ()
-    owners = tokens.words[: len(tokens.ids)]
-    if silenced != TARGET:
+    token_words = tokens.words[: len(tokens.ids)]
+    if role != TARGET:
         return tuple(
-            place for place, owner in enumerate(owners) if owner is not None and owner in words
+            position
+            for position, word in enumerate(token_words)
+            if word is not None and word in words
         )
-    before = owners.index(clip.target) - 1
-    return (before,) if tokens.kinds[before] == "token" else ()
+    previous_position = token_words.index(clip.target) - 1
+    return (previous_position,) if tokens.kinds[previous_position] == "token" else ()
 
 
-def _label(decision: Decision, fill: str | int) -> str:
+def _fill_token(decision: Decision, fill: str | int) -> str:
     """The token that is put in, as its tokenizer writes it."""
-    id_ = id_of_fill(decision.model, fill)
-    return "" if id_ is None else str(decision.model.tokenizer.convert_ids_to_tokens(id_))
+    token_id = fill_token_id(decision.model, fill)
+    return "" if token_id is None else str(decision.model.tokenizer.convert_ids_to_tokens(token_id))
 
 
-def _like(values: dict[str, list[float]], numbers: Sequence[float]) -> dict[str, list[float]]:
+def _split_values(
+    values: dict[str, list[float]], numbers: Sequence[float]
+) -> dict[str, list[float]]:
     """Numbers in a row as values of the same readings."""
-    following = iter(numbers)
-    return {name: list(islice(following, len(of_name))) for name, of_name in values.items()}
+    number_iterator = iter(numbers)
+    return {
+        name: list(islice(number_iterator, len(reading_values)))
+        for name, reading_values in values.items()
+    }
 
 
-def _rows(
+def _reading_rows(
     intact: dict[str, list[float]], ablated: dict[str, list[float]]
 ) -> Iterator[dict[str, object]]:
     """Drops of every reading, aggregated over sub-tokens."""
-    for reading, before in intact.items():
-        after = ablated[reading]
-        drops = [was - now for was, now in zip(before, after, strict=True)]
+    for reading, intact_values in intact.items():
+        ablated_values = ablated[reading]
+        drops = [
+            intact_value - ablated_value
+            for intact_value, ablated_value in zip(intact_values, ablated_values, strict=True)
+        ]
         if len(drops) == 1 and reading not in (ARG_MAX, TRANSCRIPT):
             yield {
                 "reading": reading,
                 "aggregation": "",
-                "intact": before[0],
-                "ablated": after[0],
+                "intact": intact_values[0],
+                "ablated": ablated_values[0],
                 "drop": drops[0],
             }
             continue
-        mean = {"intact": sum(before) / len(before), "ablated": sum(after) / len(after)}
+        mean = {
+            "intact": sum(intact_values) / len(intact_values),
+            "ablated": sum(ablated_values) / len(ablated_values),
+        }
         yield {
             "reading": reading,
             "aggregation": MEAN,
@@ -242,7 +262,11 @@ def _rows(
             "drop": mean["intact"] - mean["ablated"],
         }
         sizes = {LARGEST: [abs(drop) for drop in drops], SIGNED_MAX: drops}
-        for name, size in sizes.items():
-            place = size.index(max(size))
-            values = {"intact": before[place], "ablated": after[place], "drop": drops[place]}
+        for name, drop_sizes in sizes.items():
+            index = drop_sizes.index(max(drop_sizes))
+            values = {
+                "intact": intact_values[index],
+                "ablated": ablated_values[index],
+                "drop": drops[index],
+            }
             yield {"reading": reading, "aggregation": name, **values}

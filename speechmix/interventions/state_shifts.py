@@ -31,7 +31,7 @@ from ..mixing.passes.precision import Precision
 from ..mixing.passes.request import MixRequest
 from ..mixing.passes.view import Item
 from ..mixing.passes.views import make_view
-from .input_ablation import SIDE_VERBS, side_fills
+from .input_ablation import SIDE_VERBS, possible_fills
 from .removals import SOUND, TEXT_IDS, Removal, change_inputs
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..adapters.model import Model
     from ..inputs.words.spans import Span
 
-PLACES = ("first layer", "input")
+WHERE_OPTIONS = ("first layer", "input")
 
 
 def state_shifts(
@@ -94,31 +94,31 @@ def state_shifts(
     MixingMap(silence (zeros), encoder: 4 layers, 2 targets x 2 sources)
     """
     side, stack = model.capabilities.sides[0], model.capabilities.input_stack
-    question = MixRequest(units="word", layers=None if layers is None else tuple(layers))
-    view = make_view(model, item, question)
+    request = MixRequest(units="word", layers=None if layers is None else tuple(layers))
+    view = make_view(model, item, request)
     if isinstance(view.item, Clip) and not view.item.words:
         raise InputError(
             f"{view.item.name} has no words with times: give words=, or align it with "
             "speechmix.align"
         )
     view.prepare((stack,))
-    chosen = _layers(len(model.stacks[stack]), layers, stack)
+    layer_indices = _resolve_layers(len(model.stacks[stack]), layers, stack)
     words = [span for span in view.sources(stack) if span.word is not None]
-    possible = shift_fills(model)
-    if not possible:
+    fills = shift_fills(model)
+    if not fills:
         raise InputError(
             f"{model.name} has no token to put in a word's place: neither mask, unknown nor padding"
         )
-    fill = possible[0] if fill is None else fill
-    if fill not in possible:
-        raise InputError(f"fill should be one of {possible} for {model.name}, found {fill!r}")
+    fill = fills[0] if fill is None else fill
+    if fill not in fills:
+        raise InputError(f"fill should be one of {fills} for {model.name}, found {fill!r}")
 
-    if where not in PLACES:
-        raise InputError(f"where should be one of {PLACES}, found {where!r}")
+    if where not in WHERE_OPTIONS:
+        raise InputError(f"where should be one of {WHERE_OPTIONS}, found {where!r}")
 
-    intact = _states(model, view.prepared.inputs, stack, Tensor.clone)
-    scores = np.empty((len(chosen), len(words), len(words)))
-    measured = distance_named(distance)
+    intact = _read_states(model, view.prepared.inputs, stack, Tensor.clone)
+    scores = np.empty((len(layer_indices), len(words), len(words)))
+    distance_function = distance_named(distance)
     for column, source in enumerate(words):
         if side == SOUND:
             removal = Removal(SOUND, (source.word or 0,), fill)
@@ -126,34 +126,42 @@ def state_shifts(
             removal = Removal(TEXT_IDS, tuple(source.positions), fill)
         inputs, _ = change_inputs(model, view.item, view.prepared.inputs, [removal])
         entering = (
-            None if where == "input" else partial(_elsewhere_intact, intact[0], source.positions)
+            None
+            if where == "input"
+            else partial(_replace_at_positions, intact[0], source.positions)
         )
-        read = partial(_moved, iter(intact), measured, words)
-        moved = _states(model, inputs, stack, read, entering)
-        scores[:, :, column] = np.stack(moved)[[layer - INPUT for layer in chosen]]
-    told = map_provenance(model, view, question, Precision.of(model, question))
-    told |= {"distance": distance, "fill": fill, "taken away at": where}
+        read = partial(_shift_distances, iter(intact), distance_function, words)
+        shifts = _read_states(model, inputs, stack, read, entering)
+        scores[:, :, column] = np.stack(shifts)[[layer - INPUT for layer in layer_indices]]
+    provenance = map_provenance(model, view, request, Precision.of(model, request))
+    provenance |= {"distance": distance, "fill": fill, "taken away at": where}
     measure = f"{SIDE_VERBS[side]} ({fill})"
-    return MixingMap(scores, tuple(words), tuple(words), measure, stack, chosen, told)
+    return MixingMap(scores, tuple(words), tuple(words), measure, stack, layer_indices, provenance)
 
 
 def shift_fills(model: Model) -> tuple[str, ...]:
     """The fills of a word that leave every other word where it is: removing tokens moves them."""
-    fills = side_fills(model, model.capabilities.sides[0])
+    fills = possible_fills(model, model.capabilities.sides[0])
     return tuple(fill for fill in fills if fill != "remove")
 
 
-def _layers(count: int, asked: Sequence[int] | None, stack: str) -> tuple[int, ...]:
-    chosen = range(count) if asked is None else sorted({int(layer) for layer in asked})
-    if not chosen or not all(INPUT <= layer < count for layer in chosen):
+def _resolve_layers(
+    count: int, requested_layers: Sequence[int] | None, stack: str
+) -> tuple[int, ...]:
+    layer_indices = (
+        range(count)
+        if requested_layers is None
+        else sorted({int(layer) for layer in requested_layers})
+    )
+    if not layer_indices or not all(INPUT <= layer < count for layer in layer_indices):
         raise InputError(
-            f"layers={asked}: the {stack} has layers 0 to {count - 1}, and {INPUT}, what enters "
+            f"layers={requested_layers}: the {stack} has layers 0 to {count - 1}, and {INPUT}, what enters "
             "the first"
         )
-    return tuple(chosen)
+    return tuple(layer_indices)
 
 
-def _states(
+def _read_states(
     model: Model,
     inputs: Mapping[str, Tensor],
     stack: str,
@@ -166,22 +174,22 @@ def _states(
     )[stack]
 
 
-def _elsewhere_intact(intact: Tensor, positions: Sequence[int], states: Tensor) -> Tensor:
+def _replace_at_positions(intact: Tensor, positions: Sequence[int], states: Tensor) -> Tensor:
     """States [1, T, D] as they are at some positions, and intact [T, D] at all others."""
-    put_in = intact.clone()[None]
-    put_in[:, list(positions)] = states[:, list(positions)]
-    return put_in
+    replaced_states = intact.clone()[None]
+    replaced_states[:, list(positions)] = states[:, list(positions)]
+    return replaced_states
 
 
-def _moved(
+def _shift_distances(
     intact: Iterator[Tensor],
-    measured: Callable[[Tensor, Tensor], Tensor],
+    distance_function: Callable[[Tensor, Tensor], Tensor],
     words: Sequence[Span],
     states: Tensor,
 ) -> np.ndarray:
     """How far the states [T, D] of a layer are from the intact ones of the same, mean over the
     positions of each word, [W]."""
-    distances = measured(next(intact), states)
+    distances = distance_function(next(intact), states)
     return np.array(
         [float(distances[torch.as_tensor(word.positions)].double().mean()) for word in words]
     )

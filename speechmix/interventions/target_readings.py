@@ -52,13 +52,13 @@ class Reading:
         ]
 
 
-def readings_of(decision: Decision, clean: Tensor) -> list[Reading]:
+def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
     """Readings of a clip's target.
 
     Parameters
     ----------
     decision : Decision
-    clean : Tensor [T, V]
+    intact_logits : Tensor [T, V]
         Logits of the clip as it is.
 
     Raises
@@ -68,36 +68,45 @@ def readings_of(decision: Decision, clean: Tensor) -> list[Reading]:
     """
     clip = require_clip(decision)
     if decision.prepared.tokens is None:
-        frames = _frames_of_target(decision, clip)
-        labels, places = _labels_of_target(decision, clip)
+        frames = _target_frames(decision, clip)
+        labels, label_indices = _target_labels(decision, clip)
         paths, _ = best_path(
-            clean.float().log_softmax(dim=-1).cpu(),
+            intact_logits.float().log_softmax(dim=-1).cpu(),
             labels,
             blank=decision.model.config.pad_token_id,
         )
-        own = [paths[place] for place in places]
-        spelled = Reading(TRANSCRIPT, own, [labels[place] for place in places])
+        target_frames = [paths[label_index] for label_index in label_indices]
+        transcript_reading = Reading(
+            TRANSCRIPT, target_frames, [labels[label_index] for label_index in label_indices]
+        )
         rows = [[frame] for frame in frames]
     else:
         tokens = decision.prepared.tokens
-        places = [
-            place
-            for place, word in enumerate(tokens.words[: len(tokens.ids)])
+        label_indices = [
+            label_index
+            for label_index, word in enumerate(tokens.words[: len(tokens.ids)])
             if word == clip.target
         ]
-        rows = [[place - 1] for place in places]
-        spelled = Reading(TRANSCRIPT, rows, [tokens.ids[place] for place in places])
-    return [Reading(ARG_MAX, rows, [int(clean[row].argmax()) for (row,) in rows]), spelled]
+        rows = [[label_index - 1] for label_index in label_indices]
+        transcript_reading = Reading(
+            TRANSCRIPT, rows, [tokens.ids[label_index] for label_index in label_indices]
+        )
+    return [
+        Reading(ARG_MAX, rows, [int(intact_logits[row].argmax()) for (row,) in rows]),
+        transcript_reading,
+    ]
 
 
-def read(decision: Decision, readings: Sequence[Reading], logits: Tensor) -> dict[str, list[float]]:
+def read_values(
+    decision: Decision, readings: Sequence[Reading], logits: Tensor
+) -> dict[str, list[float]]:
     """What logits [T, V] say of a target: by reading, a number for each sub-token; of margin and
     text one."""
     values = {reading.name: reading.of(logits) for reading in readings}
     values[MARGIN] = [decision.margins(CausalLMOutput(logits=logits[None])).item()]
     if decision.prepared.tokens is None:
         clip, model = require_clip(decision), decision.model
-        labels = model.tokenizer(_text(clip)).input_ids
+        labels = model.tokenizer(_clip_text(clip)).input_ids
         scores = logits.log_softmax(dim=-1)
         values[TEXT] = [ctc_log_probability(scores, labels, blank=model.config.pad_token_id).item()]
     return values
@@ -116,11 +125,11 @@ def require_clip(decision: Decision) -> Clip:
     return decision.item
 
 
-def _text(clip: Clip) -> str:
+def _clip_text(clip: Clip) -> str:
     return clip.text or join_words(clip.words or ())
 
 
-def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:
+def _target_frames(decision: Decision, clip: Clip) -> tuple[int, ...]:
     frames = [
         source.positions for source in decision.sources["encoder"] if source.index == clip.target
     ]
@@ -129,19 +138,19 @@ def _frames_of_target(decision: Decision, clip: Clip) -> tuple[int, ...]:
     return frames[0]
 
 
-def _labels_of_target(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
+def _target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
     """Labels of the whole text, and the places of the target's among them."""
-    text, tokenizer = _text(clip), decision.model.tokenizer
-    place = place_of_target(clip.words or (), clip.target or 0, text, where=clip.name)
+    text, tokenizer = _clip_text(clip), decision.model.tokenizer
+    span = place_of_target(clip.words or (), clip.target or 0, text, where=clip.name)
     labels = list(tokenizer(text).input_ids)
-    own, after = (
-        list(tokenizer(part).input_ids) for part in (text[slice(*place)], text[place[0] :].rstrip())
+    target_labels, remaining_labels = (
+        list(tokenizer(part).input_ids) for part in (text[slice(*span)], text[span[0] :].rstrip())
     )
     # Counted from the end: a space before the target may be a label of its own.
-    start = len(labels) - len(after)
-    if not own or labels[start : start + len(own)] != own:
+    start = len(labels) - len(remaining_labels)
+    if not target_labels or labels[start : start + len(target_labels)] != target_labels:
         raise InputError(
-            f"{clip.name}: the letters of {text[slice(*place)]!r} are not labels of their own in "
+            f"{clip.name}: the letters of {text[slice(*span)]!r} are not labels of their own in "
             "this model"
         )
-    return labels, list(range(start, start + len(own)))
+    return labels, list(range(start, start + len(target_labels)))

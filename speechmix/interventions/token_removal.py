@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..inputs.clips.clip import Clip
 
 TOKEN_FILLS = ("mask", "unk", "pad", "remove")
-_TEXT = "input_ids"
+_TEXT_INPUT = "input_ids"
 
 
 def token_fills(model: Model) -> tuple[str, ...]:
@@ -32,18 +32,19 @@ def token_fills(model: Model) -> tuple[str, ...]:
 
     Two that are the same token count once: in Whisper, unknown and padding are the end of text.
     """
-    ids = {fill: id_of_fill(model, fill) for fill in TOKEN_FILLS[:-1]}
-    distinct = {id_: fill for fill, id_ in reversed(ids.items()) if id_ is not None}
-    return (*(fill for fill in ids if fill in distinct.values()), "remove")
+    ids = {fill: fill_token_id(model, fill) for fill in TOKEN_FILLS[:-1]}
+    fill_by_token_id = {id_: fill for fill, id_ in reversed(ids.items()) if id_ is not None}
+    return (*(fill for fill in ids if fill in fill_by_token_id.values()), "remove")
 
 
-def id_of_fill(model: Model, fill: str | int) -> int | None:
+def fill_token_id(model: Model, fill: str | int) -> int | None:
     """Id of a tokenizer's token, or the id that was pinned; None where there is none, or the model
     has no embedding of it."""
-    id_ = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
+    token_id = fill if isinstance(fill, int) else getattr(model.tokenizer, f"{fill}_token_id", None)
     return (
-        id_
-        if id_ is not None and 0 <= id_ < getattr(model.text_config, "vocab_size", id_ + 1)
+        token_id
+        if token_id is not None
+        and 0 <= token_id < getattr(model.text_config, "vocab_size", token_id + 1)
         else None
     )
 
@@ -83,7 +84,7 @@ def blank(
     >>> inputs = speechmix.blank(model, "the keys to the cabinet are here", 4, fill="mask")  # doctest: +SKIP
     """
     item = Sentence(item) if isinstance(item, str) else item
-    asked = item.cue_words if word is None else cue_words(word)
+    word_indices = item.cue_words if word is None else cue_words(word)
     view = make_view(model, item, MixRequest(units="word"))
     model.refuse_audio_tokens(
         f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "
@@ -94,24 +95,27 @@ def blank(
     if side not in view.prepared.inputs:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.silence")
     stack = model.capabilities.stack_of_side["text"]
-    held = {span.word for span in view.sources(stack)}
-    if not asked or not held.issuperset(asked):
+    text_words = {span.word for span in view.sources(stack)}
+    if not word_indices or not text_words.issuperset(word_indices):
         raise InputError(
             f"{item.name}: expected the index of a word of the text (or a cue), found word={word!r}"
         )
     positions = [
-        place for span in view.sources(stack) if span.word in asked for place in span.positions
+        position
+        for span in view.sources(stack)
+        if span.word in word_indices
+        for position in span.positions
     ]
-    return blanked(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
+    return blank_tokens(model, view.prepared.inputs, positions, fill=fill, side=side)[0]
 
 
-def blanked(
+def blank_tokens(
     model: Model,
     inputs: Mapping[str, Tensor],
     positions: Sequence[int],
     *,
     fill: str | int,
-    side: str = _TEXT,
+    side: str = _TEXT_INPUT,
 ) -> tuple[dict[str, Tensor], list[int]]:
     """Inputs with some tokens blanked.
 
@@ -129,7 +133,7 @@ def blanked(
     Returns
     -------
     inputs : dict of str to Tensor
-    left : list of int
+    kept_positions : list of int
         Former positions of the tokens that there are now.
 
     Raises
@@ -139,27 +143,33 @@ def blanked(
     """
     if fill not in TOKEN_FILLS and not isinstance(fill, int):
         raise InputError(f"fill should be one of {TOKEN_FILLS}, found {fill!r}")
-    changed, length = dict(inputs), inputs[side].shape[1]
-    blank = sorted(set(positions))
+    new_inputs, length = dict(inputs), inputs[side].shape[1]
+    blank_positions = sorted(set(positions))
     if fill == "remove":
-        left = [position for position in range(length) if position not in set(blank)]
-        if not left:
+        kept_positions = [
+            position for position in range(length) if position not in set(blank_positions)
+        ]
+        if not kept_positions:
             raise InputError("removing these tokens would leave none")
         names = [
             name
             for name in inputs
-            if name == side or (side == _TEXT and name in ("attention_mask", "token_type_ids"))
+            if name == side
+            or (side == _TEXT_INPUT and name in ("attention_mask", "token_type_ids"))
         ]
-        return {**changed, **{name: inputs[name][:, left] for name in names}}, left
-    token = id_of_fill(model, fill)
+        return {
+            **new_inputs,
+            **{name: inputs[name][:, kept_positions] for name in names},
+        }, kept_positions
+    token = fill_token_id(model, fill)
     if token is None:
-        what = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"
+        description = f"token of id {fill}" if isinstance(fill, int) else f"{fill} token"
         raise InputError(
-            f"{model.name}: its tokenizer has no {what}; there is {', '.join(token_fills(model))}"
+            f"{model.name}: its tokenizer has no {description}; there is {', '.join(token_fills(model))}"
         )
-    changed[side] = inputs[side].clone()
-    changed[side][:, blank] = token
-    if fill == "pad" and side == _TEXT and "attention_mask" in inputs:
-        changed["attention_mask"] = inputs["attention_mask"].clone()
-        changed["attention_mask"][:, blank] = 0
-    return changed, list(range(length))
+    new_inputs[side] = inputs[side].clone()
+    new_inputs[side][:, blank_positions] = token
+    if fill == "pad" and side == _TEXT_INPUT and "attention_mask" in inputs:
+        new_inputs["attention_mask"] = inputs["attention_mask"].clone()
+        new_inputs["attention_mask"][:, blank_positions] = 0
+    return new_inputs, list(range(length))

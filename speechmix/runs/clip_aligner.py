@@ -17,8 +17,8 @@ from ..files.cache_keys import digest
 from ..files.json_files import Json, read_json_object
 from ..files.shards import Shard
 from ..files.whole_files import whole_file
-from ..inputs.audio.byte_ranges import file_marks
-from ..inputs.audio.loading import remember_recording
+from ..inputs.audio.byte_ranges import file_signature
+from ..inputs.audio.loading import cache_recording
 from ..inputs.clips.clip import Clip
 from ..inputs.formats.word_files import write_textgrid
 from .kinds.result_kind import ResultItem
@@ -277,7 +277,7 @@ class AlignmentRun:
 def _file_marks(clip: Clip) -> list[int | str] | None:
     """What changes when the clip's file is written again; None without a file."""
     try:
-        return None if clip.path is None else file_marks(clip.path)
+        return None if clip.path is None else file_signature(clip.path)
     except OSError:
         return None
 
@@ -288,6 +288,4 @@ def remember_recordings(results: Results) -> None:
     for content in results.contents(FACTS):
         facts = json.loads(content)
         if file := facts.get("file"):
-            remember_recording(
-                file["path"], file["marks"], facts["source"]["sound"], file["seconds"]
-            )
+            cache_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])

@@ -21,7 +21,7 @@ from ..errors import InputError, SpeechmixError
 from ..evaluation.cue_contribution import cue_contribution
 from ..files.json_files import Json, JsonObject
 from ..inputs.clips.clip import Clip
-from ..inputs.clips.manifest_rows import TEXTS
+from ..inputs.clips.manifest_rows import TEXT_COLUMNS
 from ..inputs.formats.word_items import words_from_items
 from ..mixing.maps.map_set import Maps
 from ..mixing.maps.mixing_map import MixingMap
@@ -189,7 +189,7 @@ def clip_of_cells(row: Mapping[str, Json]) -> Clip:
     0
     """
     details = {name: row[name] for name in _AS_THEY_ARE if row.get(name) not in (None, "")}
-    details["text"] = next((row[name] for name in TEXTS if row.get(name)), None)
+    details["text"] = next((row[name] for name in TEXT_COLUMNS if row.get(name)), None)
     if not isinstance(details["text"], str | None):
         raise InputError(f"expected a text, found {details['text']!r:.80}")
     words = row.get("words")

@@ -23,7 +23,7 @@ from ..files.file_fingerprints import FileMark
 from ..files.json_files import Json, JsonObject
 from ..files.shards import Shard
 from ..files.versions import versions
-from ..inputs.audio.loading import remembered_recording
+from ..inputs.audio.loading import cached_recording
 from ..inputs.clips.clip import Clip
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.request import MixRequest
@@ -143,8 +143,8 @@ def _known_sound(clip: Clip) -> str | None:
     """Hash of a clip's recording, if an earlier start read it and the file is still the same, or it
     is in memory."""
     if clip.path is None:
-        return clip.sound
-    remembered = remembered_recording(clip.path)
+        return clip.audio_hash
+    remembered = cached_recording(clip.path)
     return remembered and remembered[0]
 
 

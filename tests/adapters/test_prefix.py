@@ -231,7 +231,7 @@ class TestWrittenByTheModel:
         clip, model = self.silent(name="once"), whisper.with_prefix(language="en")
         first = generate_text(model, clip)
         monkeypatch.setattr("speechmix.adapters.generation.transcription.generate_greedily", None)
-        assert generate_text(model, clip.renamed("the same sound")) is first
+        assert generate_text(model, clip.with_name("the same sound")) is first
 
     def test_translation_where_none_is_given(self, whisper):
         model = whisper.with_prefix(task="translate")

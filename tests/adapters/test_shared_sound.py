@@ -32,7 +32,7 @@ def test_runs_together_are_those_alone(name):
     ids = decision.prepared.inputs["decoder_input_ids"]
     texts = [ids, ids.flip(1), ids.roll(1, 1), (ids + 1) % 11]
     fed = [
-        (decision.behind_encoder({"decoder_input_ids": text}, decision.encoded_sound), None)
+        (decision.with_encoder_states({"decoder_input_ids": text}, decision.encoder_output), None)
         for text in texts
     ]
     log, cross = [], model.stacks["cross"].layers[0].attention

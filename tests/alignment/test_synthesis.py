@@ -17,7 +17,7 @@ pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechm
 
 from speechmix.alignment import confidence, synthesis
 from speechmix.alignment.espeak import speak
-from speechmix.inputs.audio.spectrograms import resampled
+from speechmix.inputs.audio.spectrograms import resample
 
 align_by_synthesis = functools.partial(synthesis.align_by_synthesis, language="fr")
 RATE = 16_000
@@ -171,7 +171,7 @@ def test_deterministic_and_independent_of_level_and_sample_rate():
     assert isinstance(first, Alignment)
     assert first.method == "synthesis"
     quiet = align_by_synthesis(speech.audio * 0.1, SENTENCES[1])
-    upsampled = resampled(speech.audio, RATE, 44_100)
+    upsampled = resample(speech.audio, RATE, 44_100)
     other_rate = align_by_synthesis(upsampled, SENTENCES[1], sample_rate=44_100)
     for other in (quiet, other_rate):
         shifts = [abs(a.start - b.start) for a, b in zip(first.words, other.words, strict=True)]

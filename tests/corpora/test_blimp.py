@@ -191,7 +191,7 @@ def test_pairs_that_do_not_differ_in_one_word_or_have_no_cue_are_rejected_with_a
     ]
     items, rejected = read_blimp(write(tmp_path, "determiner_noun_agreement_1", pairs))
     assert not items
-    assert [one.why for one in rejected] == ["not one word differs"] * 3 + ["no cue found"]
+    assert [one.reason_kind for one in rejected] == ["not one word differs"] * 3 + ["no cue found"]
     assert "no determiner for 'cat' in 'Ann sees a cat.'" in rejected[-1].reason
 
 
@@ -204,7 +204,7 @@ def test_a_pair_whose_sentences_were_exchanged_is_left_out(tmp_path):
     ]
     items, rejected = read_blimp(write(tmp_path, "regular_plural_subject_verb_agreement_1", pairs))
     assert [one.name[-1] for one in items] == ["1", "2", "3"]
-    assert [one.why for one in rejected] == ["mistake in BLiMP"]
+    assert [one.reason_kind for one in rejected] == ["mistake in BLiMP"]
 
 
 def test_folders_and_files_that_are_not_blimp_say_so(tmp_path):
@@ -279,7 +279,7 @@ def test_only_pairs_of_one_token_each_are_kept():
     ]
     kept, rejected = one_token_items(items, tokenizer)
     assert kept == items[:1]
-    assert [one.why for one in rejected] == [
+    assert [one.reason_kind for one in rejected] == [
         "foil is not one token",
         "target is not one token",
         "target and foil are not one token",
@@ -296,7 +296,7 @@ def test_one_token_is_judged_behind_a_space(shared):
     assert len(tokenizer("cats", add_special_tokens=False)["input_ids"]) == 2
     assert len(one_token_items([item("cats", "dogs")], tokenizer)[0]) == 1
     assert (
-        one_token_items([item("cashier", "cashiers")], tokenizer)[1][0].why
+        one_token_items([item("cashier", "cashiers")], tokenizer)[1][0].reason_kind
         == "target and foil are not one token"
     )
 
@@ -319,7 +319,7 @@ def test_as_many_plural_as_singular_items_are_drawn_and_none_twice():
 def test_every_pair_of_the_real_paradigms_is_read(shared):
     items, rejected = read_blimp(shared / "data" / "blimp")
     assert len(items) == 4990
-    assert [one.why for one in rejected] == ["mistake in BLiMP"] * 10
+    assert [one.reason_kind for one in rejected] == ["mistake in BLiMP"] * 10
     assert "'Those drivers disgusts Dan.'" in rejected[0].reason
     counts = Counter((one.paradigm, one.number) for one in items)
     assert (
@@ -464,7 +464,7 @@ def test_a_parse_without_the_dependency_rejects_the_item(tmp_path):
     )
     items, rejected = read_blimp(folder, parse=parse_of(*arcs))
     assert not items
-    assert rejected[0].why == "no cue found"
+    assert rejected[0].reason_kind == "no cue found"
 
 
 def test_a_parse_whose_tokens_take_in_two_words_rejects_the_item(tmp_path):
@@ -476,7 +476,7 @@ def test_a_parse_whose_tokens_take_in_two_words_rejects_the_item(tmp_path):
     def parse(text):
         return parse_of(*arcs)(text)[:1]  # the verb is in no token of its own
 
-    assert [row.why for row in read_blimp(folder, parse=parse)[1]] == ["no cue found"]
+    assert [row.reason_kind for row in read_blimp(folder, parse=parse)[1]] == ["no cue found"]
 
 
 def test_without_spacy_the_error_says_what_to_install(monkeypatch):

@@ -99,7 +99,7 @@ def test_the_unified_set_is_balanced_without_replacement_and_names_what_is_missi
     }
     assert len({item.name for item in unified}) == len(unified)
     assert len(rejected) == 20
-    assert {item.why for item in rejected} == {"not drawn for balance"}
+    assert {item.reason_kind for item in rejected} == {"not drawn for balance"}
     other, _ = unified_set([*MANY, *TWINS], paradigms=[SUBJECTS, DETERMINERS], seed=1)
     assert unified != other
     assert (

@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.clips.manifest_rows import manifest_rows
-from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.clips.manifest_rows import read_manifest_rows
+from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.common_voice import read_release
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 from tests.corpora.miniature import COLUMNS, row
@@ -38,7 +38,7 @@ def write(
 
 
 def reasons(rows) -> dict[str, str]:
-    return {row.name: row.why if isinstance(row, Rejected) else "good" for row in rows}
+    return {row.name: row.reason_kind if isinstance(row, RejectedRow) else "good" for row in rows}
 
 
 def test_a_release_as_it_is(release):
@@ -119,7 +119,7 @@ def test_adversarial_rows_are_named_and_nothing_else_happens(release, tmp_path):
     )
     found = list(read_corpus(release))
     assert [row.name for row in found if isinstance(row, Row)] == ["a"]
-    assert Counter(row.why for row in found if isinstance(row, Rejected)) == {
+    assert Counter(row.reason_kind for row in found if isinstance(row, RejectedRow)) == {
         "unsafe path": 4,
         "missing clip": 3,
         "too long": 2,
@@ -132,7 +132,7 @@ def test_adversarial_rows_are_named_and_nothing_else_happens(release, tmp_path):
     known = reasons(found)
     assert known["secret"] == "unsafe path"
     assert known["latin"] == "invalid UTF-8"
-    assert all(len(row.reason) < 700 for row in found if isinstance(row, Rejected))
+    assert all(len(row.reason) < 700 for row in found if isinstance(row, RejectedRow))
     assert all(row.name.isprintable() and "/" not in row.name for row in found)
     assert sorted(tmp_path.rglob("*")) == sorted([*before, release / "test.tsv"])
 
@@ -167,8 +167,12 @@ def test_any_bytes_at_all_are_rows_or_reasons(release, header):
     for _ in range(40):
         body = b"".join(rng.choice(BITS) for _ in range(rng.randrange(100)))
         (release / name).write_bytes(columns.encode() + b"\n" + body)
-        for found in manifest_rows(release / name, sentences=True):
-            assert found.why if isinstance(found, Rejected) else (found.root / found.path).is_file()
+        for found in read_manifest_rows(release / name, sentences=True):
+            assert (
+                found.reason_kind
+                if isinstance(found, RejectedRow)
+                else (found.root / found.path).is_file()
+            )
 
 
 def test_a_table_in_another_encoding_is_read_or_an_error(release):
@@ -186,7 +190,7 @@ def test_a_table_in_another_encoding_is_read_or_an_error(release):
     ):
         table.write_bytes(encoded)
         with pytest.raises(InputError, match=message):
-            list(manifest_rows(table, sentences=True))
+            list(read_manifest_rows(table, sentences=True))
 
 
 def test_two_recordings_of_one_name_are_told_apart(release):
@@ -280,7 +284,7 @@ def test_bad_rows_of_a_manifest(tmp_path):
         '{"path": "../a.wav", "text": "le livre"}',
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(lines))
-    why = [row.why for row in read_corpus(tmp_path / "m.jsonl")]
+    why = [row.reason_kind for row in read_corpus(tmp_path / "m.jsonl")]
     assert why == [
         "empty sentence",
         *["unreadable row"] * 2,
@@ -294,7 +298,7 @@ def test_bad_rows_of_a_manifest(tmp_path):
 def test_a_quoted_line_end_in_a_csv_is_a_control_character(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"")
     (tmp_path / "m.csv").write_text('path,text\na.wav,"les\nlivres"\na.wav,les livres\n')
-    assert [getattr(row, "why", "good") for row in read_corpus(tmp_path / "m.csv")] == [
+    assert [getattr(row, "reason_kind", "good") for row in read_corpus(tmp_path / "m.csv")] == [
         "control characters",
         "good",
     ]

@@ -16,8 +16,8 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.inputs.clips.clip import Clip
-from speechmix.inputs.clips.rows import Rejected, Row
-from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.clips.rows import RejectedRow, Row
+from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.corpora.dataset_files import StoredRow
 from tests.corpora.containers import (
     NAMES,
@@ -43,7 +43,7 @@ def tone(frequency: float, seconds: float = 0.25) -> bytes:
 
 
 def outcomes(rows) -> list[tuple[str, str]]:
-    return [(row.name, getattr(row, "why", "good")) for row in rows]
+    return [(row.name, getattr(row, "reason_kind", "good")) for row in rows]
 
 
 @pytest.mark.parametrize("write", [write_tars, write_shar, write_parquet, write_arrow])
@@ -58,7 +58,7 @@ def test_files_behind_links_are_read_as_in_the_cache_of_the_hub(write, tmp_path)
         link.symlink_to(file.rename(blobs / str(index)))
     rows = list(read_corpus(linked))
     assert outcomes(rows) == [(name, "good") for name in NAMES]
-    assert [len(clip.audio()) > 0 for clip in clips_of_corpus(linked)] == [True] * len(NAMES)
+    assert [len(clip.audio()) > 0 for clip in read_corpus_clips(linked)] == [True] * len(NAMES)
 
 
 def test_a_word_file_may_still_not_lead_out_of_the_folder(tmp_path):
@@ -87,7 +87,9 @@ def test_recordings_alike_in_name_text_and_size_are_two_if_their_bytes_differ(tm
     tar_of(tmp_path / "tars" / "1.tar", ("s2/take.wav", take["s2"]), ("s2/take.txt", b"Oui."))
     expected = [("take", "good"), ("take-2", "good"), ("take-3", "good"), ("take", "duplicate")]
     assert outcomes(read_corpus(tmp_path / "tars")) == expected
-    sounds = [clip.sound for clip in clips_of_corpus(tmp_path / "tars", on_error=lambda *_: None)]
+    sounds = [
+        clip.audio_hash for clip in read_corpus_clips(tmp_path / "tars", on_error=lambda *_: None)
+    ]
     assert len(set(sounds)) == 3
 
     rows = [
@@ -125,9 +127,11 @@ def test_files_of_one_name_in_two_folders_are_two_recordings(tmp_path):
             folder
         )
         clips = list(
-            clips_of_corpus(tmp_path / folder, allow_outside=True, on_error=lambda *_: None)
+            read_corpus_clips(tmp_path / folder, allow_outside=True, on_error=lambda *_: None)
         )
-        assert [clip.sound for clip in clips] == [Clip.from_file(path).sound for path in paths]
+        assert [clip.audio_hash for clip in clips] == [
+            Clip.from_file(path).audio_hash for path in paths
+        ]
 
 
 def test_cuts_of_one_id_have_each_its_own_recording(tmp_path):
@@ -148,7 +152,7 @@ def test_cuts_of_one_id_have_each_its_own_recording(tmp_path):
     CutSet.from_cuts(cuts).to_shar(tmp_path / "set", fields={"recording": "wav"}, shard_size=3)
     rows = list(read_corpus(tmp_path / "set"))
     assert outcomes(rows) == [("same", "good"), ("same-2", "missing clip"), ("same-3", "good")]
-    clips = list(clips_of_corpus(tmp_path / "set", on_error=lambda *_: None))
+    clips = list(read_corpus_clips(tmp_path / "set", on_error=lambda *_: None))
     for clip, index in zip(clips, (0, 2), strict=True):
         assert clip.text == f"Oui {index}."
         assert np.abs(clip.audio() - Clip.from_file(tmp_path / f"{index}.wav").audio()).max() < 1e-4
@@ -173,7 +177,7 @@ def test_what_else_a_cut_says_leads_to_no_other_file(tmp_path):
         changed[0].supervisions[0].text = 5
         changed[1].supervisions[0].language = ["fr"]
         CutSet.from_cuts(changed).to_file(cuts)
-    assert [row.why for row in read_corpus(folder) if isinstance(row, Rejected)] == [
+    assert [row.reason_kind for row in read_corpus(folder) if isinstance(row, RejectedRow)] == [
         "unreadable row"
     ] * 4
 
@@ -229,7 +233,7 @@ def test_a_column_that_was_named_is_not_another(tmp_path):
         ("b", "empty sentence"),
         ("c", "unreadable row"),
     ]
-    clips = list(clips_of_corpus(source, on_error=lambda *_: None))
+    clips = list(read_corpus_clips(source, on_error=lambda *_: None))
     assert [(clip.name, clip.text) for clip in clips] == [("a", "Oui."), ("b", None)]
 
 
@@ -288,12 +292,12 @@ def test_clips_of_a_data_set_need_no_text(kind, tmp_path):
         if kind == "arrow"
         else lambda folder: data.to_parquet(folder / "train.parquet")
     )(tmp_path / "set")
-    clips = list(clips_of_corpus(tmp_path / "set"))
+    clips = list(read_corpus_clips(tmp_path / "set"))
     assert [(clip.name, clip.text) for clip in clips] == [(name, None) for name in NAMES]
     with pytest.raises(InputError, match="expected the columns audio and one of"):
         list(read_corpus(tmp_path / "set"))
     with pytest.raises(InputError, match="expected the columns audio and raw"):
-        list(clips_of_corpus(f"{tmp_path / 'set'},text=raw"))
+        list(read_corpus_clips(f"{tmp_path / 'set'},text=raw"))
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -324,7 +328,7 @@ def test_files_of_a_set_may_lack_a_text(tmp_path):
     )
     rows = list(read_corpus(tmp_path / "set"))
     assert [isinstance(row, Row) for row in rows] == [True, False]
-    assert Counter(row.why for row in rows[1:]) == {"empty sentence": 1}
+    assert Counter(row.reason_kind for row in rows[1:]) == {"empty sentence": 1}
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -362,7 +366,7 @@ def test_an_error_says_which_row_of_a_data_set_it_is(tmp_path):
     ]
     data = datasets.Dataset.from_list(rows).cast_column("audio", datasets.Audio(decode=False))
     data.save_to_disk(tmp_path / "set")
-    bad = [row for row in read_corpus(tmp_path / "set") if isinstance(row, Rejected)]
+    bad = [row for row in read_corpus(tmp_path / "set") if isinstance(row, RejectedRow)]
     assert [(row.origin.row, row.origin.path) for row in bad] == [(2, "1.wav")]
 
 
@@ -377,7 +381,7 @@ def test_a_word_file_of_several_recordings_is_asked_for_the_member(tmp_path):
     )
     (row,) = read_corpus(tar)
     assert [word.text for word in row.words] == ["oui"]
-    (clip,) = clips_of_corpus(tar_of(tmp_path / "b.tar", ("a.wav", tone(0.1))))
+    (clip,) = read_corpus_clips(tar_of(tmp_path / "b.tar", ("a.wav", tone(0.1))))
     assert [word.text for word in clip.with_words(tmp_path / "all.ctm").words] == ["oui"]
 
 

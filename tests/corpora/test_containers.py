@@ -15,11 +15,11 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.inputs.audio.byte_ranges import file_marks, location_in_file, open_bytes
+from speechmix.inputs.audio.byte_ranges import file_signature, open_bytes, parse_location
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import Rejected, Row
-from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.clips.rows import RejectedRow, Row
+from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.runs.journal.stage_lines import kept
 from speechmix.studies.french.stages import align_corpus
 from speechmix.studies.french.study_folder import recording_marks
@@ -48,7 +48,7 @@ def sets(tmp_path_factory):
 
 
 def reasons(rows) -> Counter:
-    return Counter(row.why for row in rows if isinstance(row, Rejected))
+    return Counter(row.reason_kind for row in rows if isinstance(row, RejectedRow))
 
 
 def test_names_that_are_no_utf_8_are_names(tmp_path):
@@ -72,7 +72,7 @@ def test_rows_and_sound_are_those_of_files(sets, kind):
     assert [(row.name, row.text, row.audio, row.meta.get("language")) for row in rows] == [
         (clip.name, clip.text, None, "fr") for clip in expected
     ]
-    clips = list(clips_of_corpus(sets[kind]))
+    clips = list(read_corpus_clips(sets[kind]))
     for index, (clip, file) in enumerate(zip(clips, expected, strict=True)):
         assert (clip.name, clip.text, clip.language) == (file.name, file.text, file.language)
         if (
@@ -88,11 +88,11 @@ def test_rows_and_sound_are_those_of_files(sets, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clip_is_small_and_can_be_picked_up_by_another_process(sets, kind):
-    for clip in clips_of_corpus(sets[kind]):
+    for clip in read_corpus_clips(sets[kind]):
         sent = pickle.dumps(clip)
         assert len(sent) < 2_000
         again = pickle.loads(sent)
-        assert again.sound == clip.sound
+        assert again.audio_hash == clip.audio_hash
         assert again.path == clip.path
 
 
@@ -109,7 +109,7 @@ def test_the_bytes_are_those_that_the_library_reads(sets):
 
 def test_words_of_a_cut_are_its_alignment(tmp_path):
     write_shar(tmp_path / "set", aligned=True)
-    clips = list(clips_of_corpus(tmp_path / "set"))
+    clips = list(read_corpus_clips(tmp_path / "set"))
     assert [word.text for word in clips[2].words] == ["Elle", "a", "vu", "les", "chats"]
     assert clips[2].words[3].start == pytest.approx(0.2)
     assert clips[2].meta == {"speaker": "s1"}
@@ -178,9 +178,9 @@ def test_what_a_tar_lacks_is_said_row_by_row(tmp_path):
         "doubled member": 1,
     }
     with pytest.raises(InputError, match="expected a member"):
-        list(clips_of_corpus(tar))
+        list(read_corpus_clips(tar))
     told: list[str] = []
-    clips = list(clips_of_corpus(tar, on_error=lambda row, name, error: told.append(name)))
+    clips = list(read_corpus_clips(tar, on_error=lambda row, name, error: told.append(name)))
     assert [clip.name for clip in clips] == [
         "good",
         "mute",
@@ -198,7 +198,7 @@ def test_one_key_in_two_tars(tmp_path):
     tar_of(tmp_path / "set" / "1.tar", ("a.wav", encoded(1)), ("a.txt", b"Les livres."))
     tar_of(tmp_path / "set" / "2.tar", *first)
     rows = list(read_corpus(tmp_path / "set"))
-    assert [(row.name, getattr(row, "why", "good")) for row in rows] == [
+    assert [(row.name, getattr(row, "reason_kind", "good")) for row in rows] == [
         ("a", "good"),
         ("a-2", "good"),
         ("a", "duplicate"),
@@ -298,7 +298,7 @@ def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
 
 def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar = tar_of(tmp_path / "a.tar", ("a.wav", encoded(0)), ("b.wav", encoded(4)))
-    first, second = (str(clip.path) for clip in clips_of_corpus(tar))
+    first, second = (str(clip.path) for clip in read_corpus_clips(tar))
     stored = recording_marks(first, {})
     assert (
         recording_marks(first, {**stored, "sound": "as stored"})["sound"] == "as stored"
@@ -309,7 +309,7 @@ def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
     tar_of(tar, ("a.wav", encoded(4)), ("b.wav", encoded(0)))
     os.utime(tar, ns=(1, 1))
     assert recording_marks(first, stored)["sound"] != stored["sound"]
-    assert file_marks(first)[-2:] == [location_in_file(first).offset, location_in_file(first).size]
+    assert file_signature(first)[-2:] == [parse_location(first).offset, parse_location(first).size]
     tar.write_bytes(tar.read_bytes()[:600])
     with pytest.raises(InputError, match="cut off or replaced"):
         Clip.from_file(first, name="a").audio()
@@ -321,7 +321,7 @@ def test_marks_tell_that_a_tar_was_written_again(sets, tmp_path):
 
 def test_a_place_in_a_tar_is_no_audio(tmp_path):
     tar = tar_of(tmp_path / "a.tar", ("a.wav", b"a text"), ("b.wav", encoded(0)[:4_000]))
-    text, cut = clips_of_corpus(tar)
+    text, cut = read_corpus_clips(tar)
     with pytest.raises(InputError, match="is a text"):
         text.audio()
     with pytest.raises(InputError, match="was cut off"):
@@ -330,16 +330,16 @@ def test_a_place_in_a_tar_is_no_audio(tmp_path):
 
 def test_a_manifest_may_name_a_place_but_not_lead_out(sets, tmp_path):
     tar = tar_of(tmp_path / "outside.tar", ("a.wav", encoded(0)))
-    (path,) = (clip.path for clip in clips_of_corpus(tar))
+    (path,) = (clip.path for clip in read_corpus_clips(tar))
     folder = tmp_path / "in"
     folder.mkdir()
     os.symlink(tar, folder / "link.tar")
-    for cell in (path, f"link.tar::{location_in_file(path).offset}+{location_in_file(path).size}"):
+    for cell in (path, f"link.tar::{parse_location(path).offset}+{parse_location(path).size}"):
         (folder / "m.tsv").write_text(f"path\ttext\tname\n{cell}\tLe livre.\ta\n")
         with pytest.raises(InputError, match="leads out"):
             read_clips(folder / "m.tsv")
         (clip,) = read_clips(folder / "m.tsv", allow_outside=True)
-        assert clip.sound == Clip.from_file(path).sound
+        assert clip.audio_hash == Clip.from_file(path).audio_hash
 
 
 def test_a_study_of_a_tar_copies_nothing_and_goes_on(sets, tmp_path):
@@ -378,7 +378,7 @@ def test_scores_are_those_of_files(tmp_path):
                 add_json(**{k: v for k, v in told.items() if v is not None}, words=words),
             )
         ]
-    stored = list(clips_of_corpus(tar_of(tmp_path / "a.tar", *members)))
+    stored = list(read_corpus_clips(tar_of(tmp_path / "a.tar", *members)))
     assert [clip.fingerprint for clip in stored] == [clip.fingerprint for clip in files]
     for one, other in zip(speechmix.mix(model, stored), speechmix.mix(model, files), strict=True):
         assert all(np.array_equal(one[key].scores, other[key].scores) for key in one)
@@ -387,7 +387,7 @@ def test_scores_are_those_of_files(tmp_path):
 def test_sounds_in_ogg_are_read(tmp_path):
     file = io.BytesIO()
     soundfile.write(file, np.sin(np.arange(16_000) / 20) / 4, 16_000, format="OGG", subtype="OPUS")
-    (clip,) = clips_of_corpus(
+    (clip,) = read_corpus_clips(
         tar_of(tmp_path / "a.tar", ("a.opus", file.getvalue()), ("a.txt", b"Oui."))
     )
     assert clip.duration == pytest.approx(1.0, abs=0.05)

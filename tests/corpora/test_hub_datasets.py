@@ -14,7 +14,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.inputs.audio.byte_ranges import open_bytes
-from speechmix.inputs.clips.rows import Rejected
+from speechmix.inputs.clips.rows import RejectedRow
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 
 
@@ -40,7 +40,7 @@ def test_a_folder_with_its_recordings_inside(tmp_path, encoded):
     assert (good.name, good.text, good.audio, good.meta) == ("a", "Le livre.", None, {"age": "30"})
     with open_bytes(good.root / good.path) as file:  # not copied, and not read until now
         assert file.read() == encoded
-    assert bad == Rejected("a-2", "empty sentence", "expected a sentence, found none")
+    assert bad == RejectedRow("a-2", "empty sentence", "expected a sentence, found none")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_papers_annotated_set_keeps_its_words_and_pairs(tmp_path, encoded):
     (row,) = read_corpus(tmp_path / "exact")
     assert (row.pairs[0]["cue"], row.pairs[0]["target"]) == (3, 4)
     (row,) = read_corpus(tmp_path / "gone")
-    assert row.why == "pair not found"
+    assert row.reason_kind == "pair not found"
 
 
 def test_an_annotated_row_of_another_kind_is_rejected(tmp_path, encoded):
@@ -121,7 +121,7 @@ def test_an_annotated_row_of_another_kind_is_rejected(tmp_path, encoded):
     ):
         saved(tmp_path / name, [annotated(encoded, **changes)])
         (row,) = read_corpus(tmp_path / name)
-        assert row.why == why
+        assert row.reason_kind == why
 
 
 def test_determiner_noun_and_verb_are_two_pairs(tmp_path, encoded):
@@ -166,12 +166,12 @@ def test_a_row_that_names_a_file_outside_of_its_folder_is_refused(tmp_path, enco
     ).arrow_schema
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "data" / "train.parquet")
     found = list(read_corpus(tmp_path / "data"))
-    assert [isinstance(row, Rejected) for row in found] == [True, True, False, False]
-    assert {row.why for row in found[:2]} == {"unsafe path"}
+    assert [isinstance(row, RejectedRow) for row in found] == [True, True, False, False]
+    assert {row.reason_kind for row in found[:2]} == {"unsafe path"}
     assert "leads out of the folder" in found[0].reason
     assert "--allow-outside" in found[0].reason
     allowed = list(read_corpus(tmp_path / "data", allow_outside=True))
-    assert not any(isinstance(row, Rejected) for row in allowed)
+    assert not any(isinstance(row, RejectedRow) for row in allowed)
     for row in allowed:
         with open_bytes(row.root / row.path) as file:
             assert file.read() == encoded
@@ -211,7 +211,7 @@ def test_a_row_of_the_hub_names_no_file_of_this_machine(tmp_path, encoded, monke
     ]
     rows = [{"bytes": None, "path": name} for name in names]
     *refused, good = streamed(monkeypatch, Stream([*rows, {"bytes": encoded, "path": names[0]}]))
-    assert [row.why for row in refused] == ["unsafe path"] * 3
+    assert [row.reason_kind for row in refused] == ["unsafe path"] * 3
     assert good.audio == encoded
 
 

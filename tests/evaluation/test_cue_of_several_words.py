@@ -22,8 +22,8 @@ from speechmix.interventions.ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.pages.clip_card import clip_card
-from speechmix.reporting.plots import panels
-from speechmix.reporting.plots.one_clip import clip_figure
+from speechmix.reporting.plots import figure_style
+from speechmix.reporting.plots.clip_overview import clip_figure
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_clips import maps_of_clip, read_stored_clip
 from speechmix.runs.score_clips import score_clips
@@ -88,7 +88,7 @@ def test_ablation_takes_all_its_words_away_together(name, clip):
     joint = speechmix.knock_out(model, clip, window="all", words=[clip.cue])
     for stack in model.stacks:
         positions = [
-            place for source in decision.sources_of(stack, [0, 1]) for place in source.positions
+            place for source in decision.select_sources(stack, [0, 1]) for place in source.positions
         ]
         modules = [
             oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)
@@ -189,10 +189,10 @@ def test_from_the_scores_to_the_page(clip, tmp_path):
         None,
         stored,
         heading="",
-        facts="",
+        summary="",
         start={},
         seconds=clip.duration,
-        most_bytes=10**6,
+        max_bytes=10**6,
     )
     assert [word["role"] for word in card.words] == ["cue", "cue", "target"]
     assert card.data["cue"] == [0, 1]  # what the page's script reads
@@ -215,7 +215,7 @@ def test_figures_frame_the_cells_of_both_words(clip):
         (patch.get_x(), patch.get_y(), patch.get_width(), patch.get_height())
         for ax in figure.axes
         for patch in ax.patches
-        if patch.get_edgecolor()[:3] == to_rgb(panels.CELL_COLOR)
+        if patch.get_edgecolor()[:3] == to_rgb(figure_style.CELL_COLOR)
     ]
     assert (0, 2, 2, 1) in frames  # the encoder: one line around both
 

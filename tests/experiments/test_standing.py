@@ -70,11 +70,11 @@ def test_the_same_again_goes_through_no_clip_and_changes_no_byte(gone_through, t
 
 def test_no_recording_is_decoded_for_it(gone_through, tmp_path, monkeypatch):
     models, out, decoded = trained_and_twin(), tmp_path / "run", []
-    decode = audio.decode
-    monkeypatch.setattr(audio, "decode", lambda path: decoded.append(path) or decode(path))
-    monkeypatch.setattr(audio, "_remembered", {})
+    decode = audio.decode_audio
+    monkeypatch.setattr(audio, "decode_audio", lambda path: decoded.append(path) or decode(path))
+    monkeypatch.setattr(audio, "_recording_cache", {})
     for starts in (1, 1):
-        audio._decoded.cache_clear()
+        audio._decode_cached.cache_clear()
         score_clips(
             models, recorded(tmp_path) if not decoded else clips_again(tmp_path), out, **QUIET
         )

@@ -24,7 +24,7 @@ from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.sentences.sentence_tables import read_sentences
 from speechmix.mixing.maps.inseq_objects import _read as read_inseq
-from speechmix.studies.french.language.lexicon_files import read_rows
+from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import load_template
 
 READERS = {
@@ -42,7 +42,7 @@ READERS = {
     "sound.wav": read_audio,
     "header.flac": header_seconds,
     "bytes.mp3": open_bytes,
-    "lexicon.tsv": read_rows,
+    "lexicon.tsv": read_lexicon_rows,
     "template.toml": load_template,
     "inseq.json": read_inseq,
 }

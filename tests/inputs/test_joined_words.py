@@ -14,11 +14,11 @@ from speechmix.inputs.audio.frame_grid import FrameGrid
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.formats.word_items import words_from_items
 from speechmix.inputs.words.multipart_words import (
-    as_word_request,
-    in_order,
     join_words,
+    list_parts,
+    make_word_request,
+    resolve_words_and_roles,
     split_parts,
-    words_and_roles,
 )
 from speechmix.inputs.words.spans import Span, Word, context_spans, word_spans
 from speechmix.inputs.words.word_checks import check_words
@@ -41,11 +41,11 @@ def texts(words):
 
 class TestOneForm:
     def test_neither_order_nor_how_a_stretch_is_cut_makes_a_difference(self):
-        assert Word("a", 0.1, 0.9, pieces=[(0.5, 0.9), (0.1, 0.3)]) == Word.of_pieces(
+        assert Word("a", 0.1, 0.9, pieces=[(0.5, 0.9), (0.1, 0.3)]) == Word.from_pieces(
             "a", [(0.1, 0.2), (0.2, 0.3), (0.5, 0.9)]
         )
         assert Word("a", 0.1, 0.9, pieces=[(0.5, 0.9), (0.1, 0.5)]) == Word("a", 0.1, 0.9)
-        assert Span.of_ranges([(4, 9), (1, 4)]) == Span(1, 9)
+        assert Span.from_ranges([(4, 9), (1, 4)]) == Span(1, 9)
         assert Span(1, 9, pieces=[[6, 9], [1, 2]]).ranges == ((1, 2), (6, 9))
 
     def test_pieces_whose_times_were_rounded_touch(self):
@@ -120,11 +120,13 @@ class TestJoined:
 
     def test_occurrences(self):
         words = speechmix.Sentence(TWICE).words
-        joined, roles = words_and_roles(words, {"cue": "ne:2 ... pas:2", "target": "boit"})
+        joined, roles = resolve_words_and_roles(words, {"cue": "ne:2 ... pas:2", "target": "boit"})
         assert texts(joined) == ["il", "ne", "mange", "pas", "et", "ne … pas", "boit"]
         assert roles == {"cue": 5, "target": 6}
         assert joined[5].ranges == ((19, 21), (27, 30))
-        both, roles = words_and_roles(joined, {"cue": "1 ... 3", "target": "ne:2 ... pas:2"})
+        both, roles = resolve_words_and_roles(
+            joined, {"cue": "1 ... 3", "target": "ne:2 ... pas:2"}
+        )
         assert (texts(both)[1], texts(both)[4], roles) == (
             "ne … pas",
             "ne … pas",
@@ -146,7 +148,7 @@ class TestJoined:
     )
     def test_what_cannot_be_joined(self, requests, message):
         with pytest.raises(InputError, match=message):
-            words_and_roles(speechmix.Sentence(TWICE).words, requests)
+            resolve_words_and_roles(speechmix.Sentence(TWICE).words, requests)
 
     def test_half_of_a_joined_word(self):
         with pytest.raises(
@@ -171,13 +173,13 @@ class TestJoined:
     def test_as_they_are_said(self):
         words = clip_of(cue="ne ... pas").words
         assert join_words(words) == "il ne mange pas"
-        assert [(index, part.text) for index, part in in_order(words)] == [
+        assert [(index, part.text) for index, part in list_parts(words)] == [
             (0, "il"),
             (1, "ne"),
             (2, "mange"),
             (1, "pas"),
         ]
-        assert as_word_request(words, (1, 2)) == ["1 … 3", 2]
+        assert make_word_request(words, (1, 2)) == ["1 … 3", 2]
 
 
 class TestClipAndSentence:
@@ -218,7 +220,7 @@ class TestFrames:
     def test_a_word_has_the_frames_of_its_pieces_and_the_gap_is_silence_or_anothers(self):
         hesitating = [
             Word("il", 0.1, 0.2),
-            Word.of_pieces("livres", [(0.4, 0.6), (0.2, 0.3)]),
+            Word.from_pieces("livres", [(0.4, 0.6), (0.2, 0.3)]),
             Word("la", 0.7, 0.8),
         ]
         spans = word_spans(hesitating, GRID)
@@ -236,22 +238,22 @@ class TestFrames:
         assert [span.ranges for span in joined] == [((5, 10),), ((10, 15), (30, 40)), ((15, 30),)]
 
     def test_a_piece_without_a_centre_takes_no_frame_where_another_has_one(self):
-        (span,) = word_spans([Word.of_pieces("a", [(0.1, 0.2), (0.301, 0.309)])], GRID)
+        (span,) = word_spans([Word.from_pieces("a", [(0.1, 0.2), (0.301, 0.309)])], GRID)
         assert span.ranges == ((5, 10),)
-        (alone,) = word_spans([Word.of_pieces("a", [(0.101, 0.105), (0.111, 0.119)])], GRID)
+        (alone,) = word_spans([Word.from_pieces("a", [(0.101, 0.105), (0.111, 0.119)])], GRID)
         assert len(alone) == 1
 
     def test_pieces_a_moment_apart_are_the_frames_of_one_stretch(self):
         for rounding in ("disjoint", "paper"):
             (cut,) = word_spans(
-                [Word.of_pieces("a", [(0.1, 0.2115), (0.2145, 0.5)])], GRID, rounding=rounding
+                [Word.from_pieces("a", [(0.1, 0.2115), (0.2145, 0.5)])], GRID, rounding=rounding
             )
             (whole,) = word_spans([Word("a", 0.1, 0.5)], GRID, rounding=rounding)
             assert (cut.ranges, whole.pieces) == (whole.ranges, ())
 
     def test_the_published_rule_counts_the_end_frame_of_each_piece(self):
         (span,) = word_spans(
-            [Word.of_pieces("a", [(0.1, 0.2), (0.3, 0.4)])], GRID, rounding="paper"
+            [Word.from_pieces("a", [(0.1, 0.2), (0.3, 0.4)])], GRID, rounding="paper"
         )
         assert span.ranges == ((5, 11), (15, 21))
 
@@ -268,7 +270,7 @@ class TestFiles:
             Word("ne … pas", 0.2, 0.8, 0.5, NE_PAS.pieces),
             Word("mange", 0.3, 0.6),
         ]
-        assert words_from_items([NE_PAS.as_list(), ["ne … pas", [[0.6, 0.8], [0.2, 0.3]]]]) == [
+        assert words_from_items([NE_PAS.to_list(), ["ne … pas", [[0.6, 0.8], [0.2, 0.3]]]]) == [
             NE_PAS,
             NE_PAS,
         ]
@@ -295,7 +297,7 @@ class TestFiles:
         assert read_words(path) == [
             NE_PAS,
             Word("mange", 0.3, 0.6),
-            Word.of_pieces("la", [(0.8, 0.9), (0.92, 0.95)]),
+            Word.from_pieces("la", [(0.8, 0.9), (0.92, 0.95)]),
         ]
 
     @pytest.mark.parametrize("ending", ["TextGrid", "eaf"])

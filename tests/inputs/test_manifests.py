@@ -13,7 +13,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.files.names import safe_name
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import Rejected, Row
+from speechmix.inputs.clips.rows import RejectedRow, Row
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 from speechmix.inputs.words.spans import Word
 
@@ -281,7 +281,7 @@ class TestOneReader:
                 path, on_error=lambda row, _, error: reasons.update({row: str(error)}), **options
             )
             rows = list(read_corpus(path, **options))
-        rejected = {row.origin.row: row.reason for row in rows if isinstance(row, Rejected)}
+        rejected = {row.origin.row: row.reason for row in rows if isinstance(row, RejectedRow)}
         assert rejected == reasons
         assert [row.name for row in rows if isinstance(row, Row)] == [clip.name for clip in clips]
         assert [row.text for row in rows if isinstance(row, Row)] == [clip.text for clip in clips]
@@ -350,7 +350,7 @@ class TestOneReader:
     def test_a_corpus_asks_for_a_sentence_besides(self, folder):
         path = manifest(folder, "path\ttext\nclip.wav\t\nclip.wav\tles livres\n")
         assert [clip.name for clip in read_clips(path)] == ["clip", "clip-2"]
-        assert [(row.name, getattr(row, "why", "")) for row in read_corpus(path)] == [
+        assert [(row.name, getattr(row, "reason_kind", "")) for row in read_corpus(path)] == [
             ("clip", "empty sentence"),
             ("clip-2", ""),
         ]

@@ -11,7 +11,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.inputs.audio.prefetch import ahead
+from speechmix.inputs.audio.prefetch import prefetch_items
 from speechmix.inputs.clips.clip import Clip
 from tests.conftest import trained
 
@@ -30,7 +30,7 @@ def test_a_generator_that_is_closed_prepares_no_further_clip_and_leaves_no_threa
             begun.set()
             assert going_on.wait(60)
 
-    items = ahead(clips(9), prepare, count=4)
+    items = prefetch_items(clips(9), prepare, count=4)
     assert next(items).name == "0"
     assert begun.wait(60)
     timer = threading.Timer(0.2, going_on.set)
@@ -50,7 +50,7 @@ def test_no_more_is_taken_than_is_prepared(count):
             taken.append(clip.name)
             yield clip
 
-    for place, clip in enumerate(ahead(taking(), lambda clip: None, count=count)):
+    for place, clip in enumerate(prefetch_items(taking(), lambda clip: None, count=count)):
         assert clip.name == str(place)
         assert len(taken) == min(8, place + 1 + count)
 
@@ -59,7 +59,7 @@ def test_an_error_that_is_not_ours_is_met_where_the_clip_is_used():
     def prepare(clip: Clip) -> None:
         raise KeyError(clip.name)
 
-    assert [clip.name for clip in ahead(clips(3), prepare)] == ["0", "1", "2"]
+    assert [clip.name for clip in prefetch_items(clips(3), prepare)] == ["0", "1", "2"]
 
 
 def test_mix_that_fails_leaves_no_thread_behind():

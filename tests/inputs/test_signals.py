@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechmix.inputs.audio.spectrograms import mel_spectrogram, resampled
+from speechmix.inputs.audio.spectrograms import mel_spectrogram, resample
 
 RATES = [(44_100, 16_000), (48_000, 16_000), (22_050, 16_000), (8_000, 16_000), (16_000, 44_100)]
 
@@ -18,7 +18,7 @@ RATES = [(44_100, 16_000), (48_000, 16_000), (22_050, 16_000), (8_000, 16_000), 
 @pytest.mark.parametrize("samples", [5, 100, 22_051])
 def test_a_tone_is_the_tone_at_another_rate(found, wanted, samples):
     tone = np.sin(2 * np.pi * 500 * np.arange(samples) / found).astype(np.float32)
-    heard = resampled(tone, found, wanted)
+    heard = resample(tone, found, wanted)
     assert (heard.dtype, len(heard)) == (np.float32, int(np.ceil(samples * wanted / found)))
     middle = slice(len(heard) // 4, 3 * len(heard) // 4)
     if samples > 10_000:
@@ -28,7 +28,7 @@ def test_a_tone_is_the_tone_at_another_rate(found, wanted, samples):
 
 def test_samples_at_the_rate_that_is_wanted_are_given_back():
     samples = np.zeros(10, np.float32)
-    assert resampled(samples, 16_000, 16_000) is samples
+    assert resample(samples, 16_000, 16_000) is samples
 
 
 def test_a_tone_is_in_its_band():
@@ -56,7 +56,7 @@ def test_they_are_librosas():
         for length in (5, 100, 44_100, 48_001):
             noise = rng.standard_normal(length).astype(np.float32)
             expected = librosa.resample(noise, orig_sr=found, target_sr=wanted, res_type="soxr_hq")
-            np.testing.assert_array_equal(resampled(noise, found, wanted), expected)
+            np.testing.assert_array_equal(resample(noise, found, wanted), expected)
     for length in (300, 800, 16_001, 48_077):
         noise = rng.standard_normal(length).astype(np.float32)
         expected = librosa.feature.melspectrogram(

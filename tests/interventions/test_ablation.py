@@ -22,7 +22,7 @@ def test_the_margin_is_that_of_a_pass_with_all_values_of_the_stack_zeroed(name):
     assert list(table.index) == ["none", *model.stacks]
     assert table.margin["none"] == pytest.approx(decision.margin, abs=1e-5)
     for stack in model.stacks:
-        (cue,) = decision.sources_of(stack, [clip.cue])
+        (cue,) = decision.select_sources(stack, [clip.cue])
         modules = [
             oracle.attention_module(layer, stack) for layer in oracle.layers_of(model.module, stack)
         ]

@@ -32,7 +32,7 @@ class TestMargins:
         expected = scores[3, WORDS.index("are")] - scores[3, WORDS.index("is")]
         assert decision.margin == pytest.approx(expected.item(), abs=1e-12)
         assert decision.has_foil
-        assert decision.read_at == [3]
+        assert decision.read_positions == [3]
 
     def test_without_a_foil_it_is_how_likely_the_target_is(self):
         model = bert()
@@ -48,7 +48,7 @@ class TestMargins:
         decision = Decision.of(model, speechmix.Sentence("the cats are", target="are"))
         ids = model.tokenizer("the cats are").input_ids
         scores = log_probabilities(model, input_ids=torch.tensor([ids]))
-        (target,) = decision.sources_of("decoder", [2])
+        (target,) = decision.select_sources("decoder", [2])
         expected = sum(scores[place - 1, ids[place]] for place in target.positions)
         assert decision.margin == pytest.approx(expected.item(), abs=1e-12)
         assert len(target.positions) >= 3
@@ -110,7 +110,7 @@ class TestRefused:
             bert(), speechmix.Sentence("the cats are here", target="are", foil="is")
         )
         with pytest.raises(InputError, match="no stack 'decoder'"):
-            decision.sources_of("decoder", None)
+            decision.select_sources("decoder", None)
 
 
 def test_words_have_the_positions_of_their_tokens():

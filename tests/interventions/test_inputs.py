@@ -12,7 +12,7 @@ from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.audio_removal import SOUND_FILLS, silence
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.token_removal import blanked, id_of_fill, token_fills
+from speechmix.interventions.token_removal import blank_tokens, fill_token_id, token_fills
 from tests.conftest import trained
 from tests.models.text_models import WORDS, bart, bert, gpt2
 
@@ -82,8 +82,8 @@ class TestSound:
         ("changes", "options", "said"),
         [
             ({}, {"fill": "cotton"}, "fill should be one of"),
-            ({}, {"word": 9}, "found 3 words, word=9"),
-            ({"cue": None}, {}, "word=None"),
+            ({}, {"word": 9}, r"found 3 words, word=\[9\]"),
+            ({"cue": None}, {}, r"word=\[None\]"),
         ],
     )
     def test_what_cannot_be_silenced(self, clip, changes, options, said):
@@ -98,7 +98,7 @@ class TestTokens:
     def test_a_token_takes_the_place(self, fill, token):
         model = bert()
         inputs = dict(model.tokenizer("the cats are here", return_tensors="pt"))
-        changed, kept = blanked(model, inputs, [2], fill=fill)
+        changed, kept = blank_tokens(model, inputs, [2], fill=fill)
         assert changed["input_ids"][0].tolist()[2] == WORDS.index(token)
         assert kept == list(range(6))
         assert changed["attention_mask"][0].tolist()[2] == (fill != "pad")
@@ -107,13 +107,15 @@ class TestTokens:
     @pytest.mark.parametrize("id_", [-1, len(WORDS)])
     def test_an_id_that_the_model_has_no_embedding_of_is_refused(self, id_):
         model = bert()
-        assert id_of_fill(model, id_) is None
+        assert fill_token_id(model, id_) is None
         with pytest.raises(InputError, match=f"no token of id {id_}"):
-            blanked(model, dict(model.tokenizer("the cats", return_tensors="pt")), [1], fill=id_)
+            blank_tokens(
+                model, dict(model.tokenizer("the cats", return_tensors="pt")), [1], fill=id_
+            )
 
     def test_removed_tokens_are_gone(self):
         model = bert()
-        changed, kept = blanked(
+        changed, kept = blank_tokens(
             model, dict(model.tokenizer("the cats are", return_tensors="pt")), [1, 2], fill="remove"
         )
         assert kept == [0, 3, 4]
@@ -134,7 +136,7 @@ class TestTokens:
         model, clip = trained("tiny-french-whisper"), clips()[0]
         inputs = speechmix.blank(model, clip)
         decision = Decision.of(model, clip)
-        (cue,) = decision.sources_of("decoder", [clip.cue])
+        (cue,) = decision.select_sources("decoder", [clip.cue])
         assert inputs["decoder_input_ids"].shape[1] == len(
             decision.prepared.decoder_tokens.ids
         ) - len(cue.positions)
@@ -151,7 +153,7 @@ class TestTokens:
     def test_a_model_has_the_fills_of_its_tokenizer(self):
         assert token_fills(bert()) == ("mask", "unk", "pad", "remove")
         with pytest.raises(InputError, match="has no mask token"):
-            blanked(
+            blank_tokens(
                 trained("tiny-french-whisper"),
                 {"input_ids": torch.tensor([[1, 2]])},
                 [0],

@@ -11,7 +11,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.knock_out import knock_out_words, windows
+from speechmix.interventions.knock_out import knock_out_words, layer_windows
 from speechmix.mixing.maps.decision_map import COLUMNS
 from tests import oracle
 from tests.models.text_models import bart, bert, gpt2
@@ -42,7 +42,7 @@ def test_each_cell_is_the_drop_of_a_pass_with_those_values_zeroed(name):
         for stack, sources in decision.sources.items():
             layers = oracle.layers_of(decision.model.module, stack)
             for (row, span), source in itertools.product(
-                enumerate(windows(len(layers), window)), sources
+                enumerate(layer_windows(len(layers), window)), sources
             ):
                 modules = [oracle.attention_module(layers[layer], stack) for layer in span]
                 with oracle.zeroed_values_of_all(modules, list(source.positions)):

@@ -10,7 +10,7 @@ from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.removals import DECODER_IDS, SOUND, TEXT_IDS, Removal, change_inputs
-from speechmix.interventions.runner import INTACT, InterventionCache, run_interventions
+from speechmix.interventions.runner import NO_REMOVAL, InterventionCache, run_interventions
 from tests.conftest import trained
 from tests.interventions.test_shapley import in_double_precision
 from tests.models.text_models import gpt2
@@ -25,7 +25,13 @@ def interventions_of(decision):
     sound = Removal(SOUND, (0,), "zeros")
     tokens = [Removal(DECODER_IDS, source.positions, fill) for fill in ("remove", "unk")]
     patch = Patch("decoder", range(1), source.positions)
-    return [INTACT, (sound,), *((sound, text) for text in tokens), *((t,) for t in tokens), patch]
+    return [
+        NO_REMOVAL,
+        (sound,),
+        *((sound, text) for text in tokens),
+        *((t,) for t in tokens),
+        patch,
+    ]
 
 
 def test_interventions_together_are_what_each_is_alone():
@@ -69,7 +75,7 @@ def test_what_has_been_run_is_not_run_again():
     changes = [c for c in interventions_of(decision) if not isinstance(c, Patch)]
     cache = InterventionCache(decision)
     first = cache.read([*changes, changes[0]])
-    decision.__dict__["of_output"] = None  # nothing new is run
+    decision.__dict__["read_output"] = None  # nothing new is run
     np.testing.assert_array_equal(cache.read(changes), first[:-1])
     assert len(cache) == len(changes)
 

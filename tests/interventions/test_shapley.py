@@ -14,10 +14,10 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removals import change_inputs
-from speechmix.interventions.shapley import exact_values, sampled_values
-from speechmix.interventions.shapley_pairs import exact_pairs, sampled_pairs
+from speechmix.interventions.shapley import exact_shapley, sampled_shapley
+from speechmix.interventions.shapley_pairs import exact_interactions, sampled_interactions
 from tests.conftest import trained
 from tests.models.shared_models import shared
 from tests.models.text_models import bert
@@ -52,7 +52,7 @@ def in_double_precision(name):
 
 
 def test_exact_values_are_the_mean_over_all_orders(game):
-    values = exact_values(PLAYERS, game)
+    values = exact_shapley(PLAYERS, game)
     np.testing.assert_allclose(values, over_all_orders(PLAYERS, game), rtol=0, atol=1e-13)
     assert values.sum() == pytest.approx(
         game(np.ones((1, PLAYERS), bool))[0] - game(np.zeros((1, PLAYERS), bool))[0]
@@ -60,26 +60,26 @@ def test_exact_values_are_the_mean_over_all_orders(game):
 
 
 def test_equal_players_get_equal_shares_idle_ones_nothing_and_games_add_up(game):
-    values = exact_values(4, lambda sets: 3.0 * (sets[:, 0] & sets[:, 2]))  # both or nothing
+    values = exact_shapley(4, lambda sets: 3.0 * (sets[:, 0] & sets[:, 2]))  # both or nothing
     np.testing.assert_allclose(values, [1.5, 0, 1.5, 0], atol=1e-14)
-    either = exact_values(3, lambda sets: 1.0 * (sets[:, 0] | sets[:, 1]))
+    either = exact_shapley(3, lambda sets: 1.0 * (sets[:, 0] | sets[:, 1]))
     np.testing.assert_allclose(either, [0.5, 0.5, 0], atol=1e-14)
-    both = exact_values(PLAYERS, lambda sets: game(sets) + sets[:, 1])
-    np.testing.assert_allclose(both - exact_values(PLAYERS, game), np.eye(PLAYERS)[1], atol=1e-12)
+    both = exact_shapley(PLAYERS, lambda sets: game(sets) + sets[:, 1])
+    np.testing.assert_allclose(both - exact_shapley(PLAYERS, game), np.eye(PLAYERS)[1], atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sampled_values_add_up_and_lie_within_their_errors(game, seed):
-    exact = exact_values(PLAYERS, game)
-    values, errors = sampled_values(PLAYERS, game, samples=200, seed=seed)
+    exact = exact_shapley(PLAYERS, game)
+    values, errors = sampled_shapley(PLAYERS, game, samples=200, seed=seed)
     assert values.sum() == pytest.approx(exact.sum(), abs=1e-12)
     assert (np.abs(values - exact) < 4.5 * errors).all()
     assert (errors > 0).all()
-    np.testing.assert_array_equal(values, sampled_values(PLAYERS, game, samples=200, seed=seed)[0])
+    np.testing.assert_array_equal(values, sampled_shapley(PLAYERS, game, samples=200, seed=seed)[0])
 
 
 def test_errors_are_as_large_as_values_scatter(game):
-    draws = [sampled_values(PLAYERS, game, samples=20, seed=seed) for seed in range(60)]
+    draws = [sampled_shapley(PLAYERS, game, samples=20, seed=seed) for seed in range(60)]
     scatter = np.std([values for values, _ in draws], axis=0, ddof=1)
     np.testing.assert_allclose(np.mean([errors for _, errors in draws], axis=0), scatter, rtol=0.35)
 
@@ -102,7 +102,7 @@ def test_of_a_clip_every_set_is_run_as_it_would_be_alone(name, side):
         margins = []
         for row in sets:
             taken = [word for word, there in zip(players, row, strict=True) if not there]
-            removals = removals_of_words(decision, taken, side=side, fill=fill)
+            removals = build_word_removals(decision, taken, side=side, fill=fill)
             changed = change_inputs(model, clip, decision.prepared.inputs, removals)
             margins.append(decision.input_margin(*changed))
         return np.array(margins)
@@ -145,7 +145,7 @@ def test_a_word_that_holds_the_place_where_the_margin_is_read_cannot_be_removed(
     (reading,) = [
         source.label
         for source in decision.sources["encoder"]
-        if {*source.positions} & {*decision.read_at}
+        if {*source.positions} & {*decision.read_positions}
     ]
     assert reading in speechmix.shapley(model, sentence, fill="unk").words("input")
     assert reading not in speechmix.shapley(model, sentence, fill="remove").words("input")
@@ -193,7 +193,7 @@ class TestPairs:
                 sets[0, [i, j]] = sets[1, i] = sets[2, j] = True
                 expected[i, j] += game(sets) @ [1, -1, -1, 1]
                 met[i, j] += 1
-        found = exact_pairs(PLAYERS, game)
+        found = exact_interactions(PLAYERS, game)
         off = ~np.eye(PLAYERS, dtype=bool)
         np.testing.assert_allclose(
             found[off], (expected / np.maximum(met, 1))[off], rtol=0, atol=1e-12
@@ -202,9 +202,9 @@ class TestPairs:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_sampled_interactions_lie_within_their_errors(self, game, seed):
-        found, errors = sampled_pairs(PLAYERS, game, samples=200, seed=seed)
+        found, errors = sampled_interactions(PLAYERS, game, samples=200, seed=seed)
         off = ~np.eye(PLAYERS, dtype=bool)
-        assert (np.abs(found - exact_pairs(PLAYERS, game))[off] < 4.5 * errors[off]).all()
+        assert (np.abs(found - exact_interactions(PLAYERS, game))[off] < 4.5 * errors[off]).all()
         assert (errors[off] > 0).all()
 
     def test_in_an_exclusive_or_values_cancel_and_the_pair_does_not(self):

@@ -11,7 +11,7 @@ import transformers
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.interventions.speech_ablation import _rows, ablate_speech
+from speechmix.interventions.speech_ablation import _reading_rows, ablate_speech
 from tests.conftest import trained
 
 CLIPS = {clip.name: clip for clip in bundled.clips()}
@@ -296,7 +296,7 @@ def test_a_cue_of_two_words_is_taken_away_whole():
 def test_sub_tokens_are_aggregated_as_it_says():
     intact = {"arg-max": [0.9, 0.3, 0.5], "margin": [4.0]}
     ablated = {"arg-max": [0.7, 0.8, 0.4], "margin": [1.0]}
-    rows = {(row["reading"], row["aggregation"]): row for row in _rows(intact, ablated)}
+    rows = {(row["reading"], row["aggregation"]): row for row in _reading_rows(intact, ablated)}
     assert rows["arg-max", "mean"]["drop"] == pytest.approx((0.2 - 0.5 + 0.1) / 3)
     assert rows["arg-max", "max"]["drop"] == pytest.approx(-0.5)  # the greatest change: it rose
     assert rows["arg-max", "signed max"]["drop"] == pytest.approx(0.2)  # as published

@@ -50,7 +50,7 @@ def test_the_margin_is_that_of_the_label_given():
     decision, given = Decision.of(model, TEXT), logits(model)
     assert decision.margin == pytest.approx(log_softmax(given).max(), abs=1e-12)
     assert decision.objective.details["label"] == LABELS[given.argmax()]
-    assert decision.rows_at == [0]
+    assert decision.deciding_rows == [0]
     assert [source.label for source in decision.sources["encoder"]] == TEXT.split()
 
 

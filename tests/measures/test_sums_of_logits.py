@@ -116,7 +116,7 @@ def test_relevances_of_the_parts_are_those_of_their_sum():
         next(clip for clip in bundled.clips() if len(clip.words) >= 4),
     )
     decision = Decision.of(model, clip)
-    logits = decision.of_output(decision.prepared.inputs, lambda output: output.logits.double())
+    logits = decision.read_output(decision.prepared.inputs, lambda output: output.logits.double())
     parts = sum_of_logits(decision.objective, model, logits)
     assert len(parts) > 1
     whole = Objective(

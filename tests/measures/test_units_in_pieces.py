@@ -226,5 +226,5 @@ def test_a_map_keeps_its_pieces_in_a_file(tmp_path):
     found = maps_of("whisper-80", ("value_zeroing",), spans=FRAMES)["value_zeroing", "encoder"]
     again = speechmix.MixingMap.load(found.save(tmp_path / "x.safetensors"))
     assert (again.sources, again.targets) == (found.sources, found.targets)
-    assert again.sources[0] == Span.of_ranges(FRAMES[0], "0", word=0)
+    assert again.sources[0] == Span.from_ranges(FRAMES[0], "0", word=0)
     assert torch.equal(torch.as_tensor(again.scores), torch.as_tensor(found.scores.copy()))

@@ -109,7 +109,7 @@ def outcome_of(target: Target, folder: Path, expected: Any) -> str:
 def clear_caches() -> None:
     from speechmix.inputs.audio import loading as audio
 
-    audio._decoded.cache_clear()
+    audio._decode_cached.cache_clear()
 
 
 def restore(folder: Path, files: dict[Path, bytes]) -> None:

@@ -17,16 +17,16 @@ import soundfile
 
 from speechmix import Clip
 from speechmix.errors import SpeechmixError
-from speechmix.inputs.audio.decoding import LONGEST
-from speechmix.inputs.audio.loading import audio_seconds, read_audio, sound_fingerprint
+from speechmix.inputs.audio.decoding import MAX_AUDIO_SECONDS
+from speechmix.inputs.audio.loading import audio_fingerprint, audio_seconds, read_audio
 from speechmix.inputs.clips.manifests import read_clips
-from speechmix.inputs.clips.rows import Rejected, Row
-from speechmix.inputs.corpora.corpus_reading import clips_of_corpus, read_corpus
+from speechmix.inputs.clips.rows import RejectedRow, Row
+from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.word_checks import check_words
 from speechmix.studies.agreement.blimp import read_blimp
 from speechmix.studies.french.language.lexicon import Lexicon
-from speechmix.studies.french.language.lexicon_files import read_rows
+from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
 from speechmix.studies.french.templates import Template, load_template
 from tests.corpora.containers import write_shar
 
@@ -85,7 +85,7 @@ def _read_corpus(source: str) -> Callable[[Path], Any]:
         rows = list(read_corpus(folder / source if source else folder))
         for row in rows:
             require(
-                isinstance(row, Row | Rejected) and isinstance(row.name, str) and bool(row.name),
+                isinstance(row, Row | RejectedRow) and isinstance(row.name, str) and bool(row.name),
                 row,
             )
             str(row).encode()
@@ -101,7 +101,7 @@ def _read_container(name: str) -> Callable[[Path], Any]:
     def read(folder: Path) -> Any:
         rows = _read_corpus(name)(folder)
         sounds = []
-        for clip in clips_of_corpus(folder / name, on_error=lambda row, name, error: None):
+        for clip in read_corpus_clips(folder / name, on_error=lambda row, name, error: None):
             try:
                 sounds.append(clip.audio(RATE).tobytes())
             except SpeechmixError:
@@ -191,7 +191,7 @@ parle\tpaRl\tparler\tVER\t\t\t0\t0\t1\t2\tind:pre:3s;\t0\t1
 
 
 def _read_lexicon(folder: Path) -> Any:
-    rows, is_lexique = read_rows(folder / "lexicon.tsv")
+    rows, is_lexique = read_lexicon_rows(folder / "lexicon.tsv")
     lexicon = Lexicon(rows, is_french=is_lexique)
     for form in list(rows)[:50]:
         require(all(math.isfinite(reading.frequency) for reading in lexicon.readings(form)), form)
@@ -217,11 +217,12 @@ def _read_sound(name: str) -> Callable[[Path], Any]:
             samples,
         )
         require(
-            0 < len(samples) <= LONGEST * RATE + 1 and abs(len(samples) / RATE - seconds) < 1,
+            0 < len(samples) <= MAX_AUDIO_SECONDS * RATE + 1
+            and abs(len(samples) / RATE - seconds) < 1,
             (len(samples), seconds),
         )
         Clip.from_file(folder / name).validate()
-        return sound_fingerprint(folder / name)
+        return audio_fingerprint(folder / name)
 
     return read
 

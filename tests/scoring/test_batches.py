@@ -12,7 +12,7 @@ from speechmix.adapters.delta.carrier import Carrier
 from speechmix.adapters.delta.products import Product, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.inputs.audio.prefetch import read_ahead
+from speechmix.inputs.audio.prefetch import prefetch_audio
 from speechmix.mixing.passes import batches
 from speechmix.mixing.passes.batches import bytes_of_a_clip, bytes_of_pairs, clips_together
 from tests.conftest import ALL_FAMILIES, build, tiny
@@ -78,7 +78,7 @@ def test_reading_ahead_keeps_order_and_leaves_errors_to_who_asks(tmp_path):
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"no audio")
     clips = [*bundled.clips()[:3], speechmix.Clip.from_file(broken), "a text"]
-    assert list(read_ahead(iter(clips), sample_rate=16_000, count=2)) == clips
+    assert list(prefetch_audio(iter(clips), sample_rate=16_000, count=2)) == clips
     with pytest.raises(InputError):
         clips[3].audio()
 

@@ -342,7 +342,7 @@ class TestClipIntoEncoder:
         grid = encoder.grid(24_000)
         found = speechmix.mix(encoder, clip_of(), rounding="paper")["value_zeroing", "encoder"]
         assert [(s.start, s.stop) for s in found.targets] == [
-            grid.frames_paper(a, b) for _, a, b in WORDS
+            grid.frames_by_paper_rule(a, b) for _, a, b in WORDS
         ]
         assert found.targets[0].stop == found.targets[1].start + 1
 

@@ -3,7 +3,7 @@ decoder stands.
 
 In: a model within `Model.unchanged`, and clips. Out: what was made for one question about a sound,
 to be used for the next: maps, ablation and transcript need the same features, and a Whisper's
-decoder the same encoder states. A sound is known by its hash (`Clip.sound`). What was used longest
+decoder the same encoder states. A sound is known by its hash (`Clip.audio_hash`). What was used longest
 ago is let go first; outside `unchanged` nothing is kept.
 """
 

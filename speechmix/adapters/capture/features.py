@@ -2,7 +2,7 @@
 
 In: a model and clips. Out: tensors that every question about the same audio shares: maps, ablation
 and transcript need the same features, and a Whisper's decoder the same encoder states. Audio is
-identified by its hash (`Clip.sound`).
+identified by its hash (`Clip.audio_hash`).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def extract_features(model: Model, clip: Clip) -> Features:
     )  # once: a thread that is late must not give what it made to the next `unchanged`
     if heard is None:
         return Features(_made_of(model, clip), None)
-    sound = clip.sound
+    sound = clip.audio_hash
     features = heard.features.get(sound)
     if features is None:
         features = _made_of(model, clip)
-        if clip.sound != sound:  # the file was exchanged in between
+        if clip.audio_hash != sound:  # the file was exchanged in between
             return Features(features, None)
         heard.features.keep(sound, features)
     return Features(dict(features), sound)

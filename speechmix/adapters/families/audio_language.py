@@ -75,7 +75,7 @@ def _qwen2_grid(config: Config, n_samples: int) -> FrameGrid:
     n_frames = (n_mel - 1) // 2 + 1
     if n_frames > window.n_frames:
         return window
-    return replace(window, n_frames=n_frames, duration=n_samples / 16_000, fixed=False)
+    return replace(window, n_frames=n_frames, duration=n_samples / 16_000, is_fixed_window=False)
 
 
 def _omni_grid(config: Config, n_samples: int) -> FrameGrid:
@@ -83,7 +83,7 @@ def _omni_grid(config: Config, n_samples: int) -> FrameGrid:
     long as it is."""
     n_frames = (-(-n_samples // 160) - 1) // 2 + 1
     return replace(
-        FrameGrid.fixed_window(max(n_frames, 1)), duration=n_samples / 16_000, fixed=False
+        FrameGrid.fixed_window(max(n_frames, 1)), duration=n_samples / 16_000, is_fixed_window=False
     )
 
 

@@ -86,7 +86,7 @@ def prepare_prompt(model: Model, clip: Clip) -> dict[str, torch.Tensor]:
         )
     audio = clip.audio(model.sample_rate)
     grid = model.grid(len(audio))
-    limits = [grid.duration * model.sample_rate] if grid.fixed else []
+    limits = [grid.duration * model.sample_rate] if grid.is_fixed_window else []
     longest = min(
         [*limits, getattr(model.feature_extractor, "n_samples", len(audio))]
     )  # beyond that, extractors cut

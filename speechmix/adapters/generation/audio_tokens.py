@@ -88,7 +88,8 @@ class AudioTokens:
         """
         try:
             return [
-                self._moved(span) for span in spans_on(grid.grouped(self.frames, self.n_windows))
+                self._moved(span)
+                for span in spans_on(grid.group_frames(self.frames, self.n_windows))
             ]
         except InputError as error:
             raise InputError(
@@ -100,7 +101,7 @@ class AudioTokens:
     def of_frames(self, spans: Sequence[Span]) -> list[Span]:
         """Ranges of the encoder's frames as ranges of the decoder's positions; each has at least
         one."""
-        windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).grouped(
+        windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).group_frames(
             self.frames, self.n_windows
         )
         moved = []
@@ -111,7 +112,7 @@ class AudioTokens:
             if start >= stop:
                 start = min(start, span.start // self.frames)
                 ranges = [(start, max(stop, start + 1))]
-            moved.append(self._moved(span.at(ranges)))
+            moved.append(self._moved(span.with_ranges(ranges)))
         return moved
 
     def each_window(self) -> list[Span]:
@@ -141,7 +142,7 @@ class AudioTokens:
         return targets, sources
 
     def _moved(self, span: Span) -> Span:
-        return span.at(
+        return span.with_ranges(
             [
                 (self.start + self.positions * start, self.start + self.positions * stop)
                 for start, stop in span.ranges

@@ -30,7 +30,9 @@ def can_generate_text(model: Model) -> bool:
 
 def generated_text_key(model: Model, item: Clip | Sentence) -> str:
     """Hash of what decides what a model writes about an item."""
-    question = [item.sound, item.language] if isinstance(item, Clip) else [item.text, item.pair]
+    question = (
+        [item.audio_hash, item.language] if isinstance(item, Clip) else [item.text, item.pair]
+    )
     return digest([model.fingerprint, *question])
 
 

@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from ...errors import InputError
-from ...inputs.words.multipart_words import refuse_parts
+from ...inputs.words.multipart_words import refuse_multipart_word
 from ..transformers_types import Config, Tokenizer
 from .model_inputs import Prepared
 from .tokens import Tokens
@@ -231,7 +231,7 @@ def _with_other_spelling(sentence: Sentence, target: TextWord, part: str) -> str
             f"{sentence.name!r}: the target {target.text!r} is in the {target.part}, not in the "
             f"{part}"
         )
-    refuse_parts(target, "its foil", where=repr(sentence.name))
+    refuse_multipart_word(target, "its foil", where=repr(sentence.name))
     text = getattr(sentence, part)
     result: str = text[: target.start] + sentence.foil + text[target.stop :]
     return result

@@ -167,7 +167,9 @@ class Tokens:
                 continue
             tokens = (start, start + len(rest) + 1)
             if word in begun and len(split_parts(self.word_labels[word])) > 1:
-                spans[begun[word]] = spans[begun[word]].at([*spans[begun[word]].ranges, tokens])
+                spans[begun[word]] = spans[begun[word]].with_ranges(
+                    [*spans[begun[word]].ranges, tokens]
+                )
             else:
                 begun[word] = len(spans)
                 spans.append(Span(*tokens, self.word_labels[word], "word", word))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ...errors import InputError
-from ...inputs.words.multipart_words import in_order, refuse_parts
+from ...inputs.words.multipart_words import list_parts, refuse_multipart_word
 from ...inputs.words.timed_words import Word
 
 Characters = tuple[int, int]
@@ -23,7 +23,7 @@ def places_in_text(words: Sequence[Word], text: str) -> list[tuple[Characters, .
     >>> places_in_text(words, "il ne mange pas")
     [((3, 5), (12, 15)), ((6, 11),)]
     """
-    parts = in_order(words)
+    parts = list_parts(words)
     places: list[list[Characters | None]] = [[] for _ in words]
     for (word, _), place in zip(
         parts, locate_words([part.text for _, part in parts], text), strict=True
@@ -42,7 +42,7 @@ def place_of_target(words: Sequence[Word], target: int, text: str, *, where: str
     InputError
         If it is not in the text, or in several parts.
     """
-    refuse_parts(words[target], "another spelling in its place", where=where)
+    refuse_multipart_word(words[target], "another spelling in its place", where=where)
     places = places_in_text(words, text)[target]
     if not places:
         raise InputError(f"{where}: the target {words[target].text!r} is not in the text {text!r}")

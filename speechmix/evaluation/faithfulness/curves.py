@@ -115,7 +115,7 @@ def soft_metrics(
             dict(zip(words, (1 - shares).tolist(), strict=True)),
             dict(zip(words, shares.tolist(), strict=True)),
         ]
-    intact, *others = removals.probabilities(removals.scaled(gains))
+    intact, *others = removals.probabilities(removals.scaled_margins(gains))
     pairs = np.reshape(others, (-1, 2))
     return [
         {"soft_comprehensiveness": float(intact - less), "soft_sufficiency": float(intact - alone)}

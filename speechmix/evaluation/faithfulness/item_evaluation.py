@@ -144,7 +144,7 @@ class ItemEvaluation:
             return
         for vector in [*vectors, *self._random_vectors(vectors)]:
             words = source_words(self._decision, vector.stack)
-            is_cue = np.array([word.of_word in cue for word in words])
+            is_cue = np.array([word.word_index in cue for word in words])
             if not is_cue.any():
                 continue
             chance = chance_level(is_cue)["average_precision"]

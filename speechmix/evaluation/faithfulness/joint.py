@@ -22,7 +22,7 @@ import pandas as pd
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
-from ...interventions.input_ablation import stack_of_side
+from ...interventions.input_ablation import side_stack
 from ...interventions.removal_margins import RemovalMargins
 from ...interventions.token_removal import token_fills
 from .words import source_words
@@ -72,7 +72,7 @@ def joint_blank_out(
         )
     sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
     decision = Decision.of(model, sentence.replace(foil=None), units=units)
-    sources = source_words(decision, stack_of_side(decision, "text"))
+    sources = source_words(decision, side_stack(decision, "text"))
     pairs = list(itertools.combinations(range(len(sources)), 2))
     removals = RemovalMargins(decision, "text", token_fills(model)[0] if fill is None else fill)
     indices = [source.index for source in sources]

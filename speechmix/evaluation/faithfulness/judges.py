@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError, SpeechmixError
-from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
+from ...interventions.input_ablation import list_fills, list_sides, side_stack
 from ...interventions.knock_out import knock_out_words
 from ...interventions.patching import patch
 from ...interventions.removal_margins import RemovalMargins
@@ -124,9 +124,7 @@ def each_fill(verdict: Verdict) -> list[Verdict]:
 
 def _stacks_of(decision: Decision, side: str) -> tuple[str, ...]:
     stacks = (
-        ("encoder", "cross", COMPOSED)
-        if stack_of_side(decision, side) == "encoder"
-        else ("decoder",)
+        ("encoder", "cross", COMPOSED) if side_stack(decision, side) == "encoder" else ("decoder",)
     )
     return tuple(stack for stack in stacks if stack in decision.sources or stack == COMPOSED)
 
@@ -140,13 +138,13 @@ def _by_removal(
     fills: Sequence[str] = (),
     value: str = "margin",
 ) -> list[Verdict]:
-    if side not in sides_of(decision):
+    if side not in list_sides(decision):
         raise InputError(
             f"{decision.model.name} with {decision.name} has no {side} to take words out of"
         )
-    words = [source.index for source in source_words(decision, stack_of_side(decision, side))]
+    words = [source.index for source in source_words(decision, side_stack(decision, side))]
     removals, by_fill, notes = [], {}, []
-    for fill in fills_of(decision, side, fills or None):
+    for fill in list_fills(decision, side, fills or None):
         removal = RemovalMargins(decision, side, fill)
         try:
             values = removal.margins([(), *((word,) for word in words)])
@@ -171,7 +169,7 @@ def _by_removal(
 
 
 def _has_side(decision: Decision, has_pair: bool, *, side: str) -> bool:
-    return side in sides_of(decision)
+    return side in list_sides(decision)
 
 
 package_perturbation(

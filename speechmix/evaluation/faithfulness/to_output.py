@@ -20,8 +20,8 @@ import numpy as np
 
 from ...errors import InputError
 from ...interventions.audio_removal import SOUND_FILLS
-from ...interventions.input_ablation import fills_of, sides_of, stack_of_side
-from ...interventions.removal_measures import removal_scores_of_words
+from ...interventions.input_ablation import list_fills, list_sides, side_stack
+from ...interventions.removal_measures import score_words_by_removal
 from ...interventions.token_removal import TOKEN_FILLS
 from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_names
 from ...mixing.measures.sums_of_logits import sum_of_logits
@@ -122,23 +122,23 @@ def _numbers(decision: Decision, measure: str) -> list[Objective]:
     """The margin, as a measure can explain it: as it is, or as logits at one position each."""
     if not measure_facts(measure).at_one_position:
         return [decision.objective]
-    logits = decision.of_output(decision.prepared.inputs, lambda output: output.logits.double())
+    logits = decision.read_output(decision.prepared.inputs, lambda output: output.logits.double())
     return sum_of_logits(decision.objective, decision.model, logits)
 
 
 def _by_removals(decision: Decision, measure: str) -> Iterator[tuple[str, str, np.ndarray]]:
     kind, asked = name_and_fills(measure)
-    sides = [side for side in sides_of(decision) if side != "both"]
-    fill_of = {side: fills_of(decision, side, asked or None)[:1] for side in sides}
+    sides = [side for side in list_sides(decision) if side != "both"]
+    fill_of = {side: list_fills(decision, side, asked or None)[:1] for side in sides}
     if not any(fill_of.values()):
         raise InputError(
             f"{decision.name}: nothing that can be taken away has the fill {', '.join(asked)}"
         )
     for side, fills in fill_of.items():
-        stack = _stack_of(decision, stack_of_side(decision, side))
+        stack = _stack_of(decision, side_stack(decision, side))
         words = [word.index for word in source_words(decision, stack)]
         for fill in fills if words else ():
-            scores = removal_scores_of_words(decision, kind, side=side, fill=fill)
+            scores = score_words_by_removal(decision, kind, side=side, fill=fill)
             yield stack, f"{kind} ({fill})", np.array([scores.get(word, np.nan) for word in words])
 
 

@@ -7,7 +7,7 @@ keeps, no judge takes it away. Special tokens and what belongs to no word are le
 are normalised, for all measures alike; in a decoder so are words that the deciding row cannot see.
 
 The row: in an encoder the target's (its mean over rows); in a decoder and in cross-attention the
-one where the decision is read (`Decision.read_at`), of a classifier the one that its head reads,
+one where the decision is read (`Decision.read_positions`), of a classifier the one that its head reads,
 for gradient measures the only one. Scores of measures that go to the output are in `to_output`.
 """
 
@@ -74,11 +74,11 @@ def source_words(decision: Decision, stack: str) -> list[Source]:
     see."""
     target = target_word(decision)
     sources = decision.sources["encoder" if stack == COMPOSED else stack]
-    last = max(decision.rows_at, default=None) if stack == "decoder" else None
+    last = max(decision.deciding_rows, default=None) if stack == "decoder" else None
     return [
         source
         for source in sources
-        if (target is None or source.of_word != target)
+        if (target is None or source.word_index != target)
         and (last is None or min(source.positions) <= last)
     ]
 
@@ -107,7 +107,7 @@ def nearness_scores(decision: Decision, stack: str) -> np.ndarray:
     target, words = target_word(decision), source_words(decision, stack)
     if decision.units == "word" and not decision.model.classifies:
         return -np.array([abs(word.index - (target or 0)) for word in words], dtype=float)
-    row = min(decision.rows_at, default=0)
+    row = min(decision.deciding_rows, default=0)
     return -np.array([abs(min(word.positions) - row) for word in words], dtype=float)
 
 
@@ -156,7 +156,7 @@ def _rows(mixing_map: MixingMap, decision: Decision) -> list[int]:
     if mixing_map.stack == "encoder" and target is not None:
         rows = [i for i, span in enumerate(mixing_map.targets) if span.word == target]
     else:
-        read = set(decision.rows_at)
+        read = set(decision.deciding_rows)
         rows = [i for i, span in enumerate(mixing_map.targets) if read & set(span.positions)]
     if not rows:
         raise InputError(f"{decision.name}: no row of the target in {mixing_map!r}")

@@ -8,7 +8,7 @@ In: a path, or a path with a place behind it, as a string that fits wherever a p
     set/train-00000.parquet::audio#17          the column `audio` in row 17 (from 0) of a Parquet file
 
 Out: the bytes, as an open file. Nothing is unpacked or copied: a process on another machine that
-sees the file reads the same bytes. Whether the file is still what it was, `file_marks` tells.
+sees the file reads the same bytes. Whether the file is still what it was, `file_signature` tells.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ...errors import InputError
 from ...files.bounded_reads import open_regular
 from ...files.parquet_files import readable_parquet
 
-_MOST_KEPT = (
+_MAX_ROW_GROUP_BYTES = (
     2**28
     # bytes of a Parquet row group's recordings that are kept for the next row; more are read row by row
 )
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ByteRange:
     """Some bytes of a file.
 
     Parameters
@@ -52,7 +52,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ParquetCell:
     """A cell of a Parquet file that holds an encoded recording.
 
     Parameters
@@ -77,41 +77,41 @@ _CELL = re.compile(r"(.+\.parquet)::([^/#]+)#(\d{1,18})", re.DOTALL)
 open_unbuffered = io.FileIO  # what is passed over is not read
 
 
-def location_in_file(path: str | PathLike[str]) -> Stretch | Cell | None:
+def parse_location(path: str | PathLike[str]) -> ByteRange | ParquetCell | None:
     """Return the place that a path names in a larger file; None if it names a file.
 
     Examples
     --------
-    >>> location_in_file("shard-000000.tar::20480+51234")
-    Stretch(file='shard-000000.tar', offset=20480, size=51234)
-    >>> location_in_file("train.parquet::audio#17")
-    Cell(file='train.parquet', column='audio', row=17)
-    >>> location_in_file("a.wav") is None
+    >>> parse_location("shard-000000.tar::20480+51234")
+    ByteRange(file='shard-000000.tar', offset=20480, size=51234)
+    >>> parse_location("train.parquet::audio#17")
+    ParquetCell(file='train.parquet', column='audio', row=17)
+    >>> parse_location("a.wav") is None
     True
     """
     text = os.fspath(path)
     if "::" not in text:
         return None
     if match := _STRETCH.fullmatch(text):
-        return Stretch(match[1], int(match[2]), int(match[3]))
+        return ByteRange(match[1], int(match[2]), int(match[3]))
     if match := _CELL.fullmatch(text):
-        return Cell(match[1], match[2], int(match[3]))
+        return ParquetCell(match[1], match[2], int(match[3]))
     return None
 
 
-def file_of(path: str | PathLike[str]) -> str:
+def containing_file(path: str | PathLike[str]) -> str:
     """Return the file that holds a recording.
 
     Examples
     --------
-    >>> file_of("set/shard-000000.tar::20480+51234"), file_of("a.wav")
+    >>> containing_file("set/shard-000000.tar::20480+51234"), containing_file("a.wav")
     ('set/shard-000000.tar', 'a.wav')
     """
-    place = location_in_file(path)
-    return os.fspath(path) if place is None else place.file
+    location = parse_location(path)
+    return os.fspath(path) if location is None else location.file
 
 
-def file_marks(path: str | PathLike[str]) -> list[int | str]:
+def file_signature(path: str | PathLike[str]) -> list[int | str]:
     """What changes when the file that holds a recording is written again, and where in it the
     recording is.
 
@@ -126,12 +126,17 @@ def file_marks(path: str | PathLike[str]) -> list[int | str]:
     OSError
         If there is no such file.
     """
-    place = location_in_file(path)
-    status = os.stat(file_of(path))
-    marks: list[int | str] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-    if isinstance(place, Stretch):
-        return [*marks, place.offset, place.size]
-    return marks if place is None else [*marks, place.column, place.row]
+    location = parse_location(path)
+    status = os.stat(containing_file(path))
+    signature: list[int | str] = [
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+    ]
+    if isinstance(location, ByteRange):
+        return [*signature, location.offset, location.size]
+    return signature if location is None else [*signature, location.column, location.row]
 
 
 def open_bytes(path: str | PathLike[str]) -> BinaryIO:
@@ -145,28 +150,33 @@ def open_bytes(path: str | PathLike[str]) -> BinaryIO:
     OSError
         If it cannot be opened.
     """
-    place = location_in_file(path)
-    if place is None:
+    location = parse_location(path)
+    if location is None:
         return open_regular(path)
-    if isinstance(place, Stretch):
-        file = open_unbuffered(place.file)
-        held = os.fstat(file.fileno()).st_size
-        if held >= place.offset + place.size:
-            return io.BufferedReader(_Window(file, place))
+    if isinstance(location, ByteRange):
+        file = open_unbuffered(location.file)
+        file_bytes = os.fstat(file.fileno()).st_size
+        if file_bytes >= location.offset + location.size:
+            return io.BufferedReader(_ByteRangeReader(file, location))
         file.close()
         raise InputError(
-            f"{place.file}: expected a recording in its bytes {place.offset:,} to "
-            f"{place.offset + place.size:,}, but the file "
-            f"has {held:,}: it was cut off or replaced; read the corpus again"
+            f"{location.file}: expected a recording in its bytes {location.offset:,} to "
+            f"{location.offset + location.size:,}, but the file "
+            f"has {file_bytes:,}: it was cut off or replaced; read the corpus again"
         )
-    return io.BytesIO(_cell_bytes(place))
+    return io.BytesIO(_read_cell(location))
 
 
-class _Window(io.RawIOBase):
+class _ByteRangeReader(io.RawIOBase):
     """Some bytes of an open file, as if they were one; closes it."""
 
-    def __init__(self, file: io.FileIO, place: Stretch):
-        self._file, self._start, self._size, self._position = file, place.offset, place.size, 0
+    def __init__(self, file: io.FileIO, location: ByteRange):
+        self._file, self._start, self._size, self._position = (
+            file,
+            location.offset,
+            location.size,
+            0,
+        )
 
     def readable(self) -> bool:
         return True
@@ -191,14 +201,14 @@ class _Window(io.RawIOBase):
         super().close()
 
 
-def _cell_bytes(place: Cell) -> bytes:
+def _read_cell(location: ParquetCell) -> bytes:
     import pyarrow.parquet as pq
 
-    with readable_parquet(place.file), pq.ParquetFile(place.file) as file:
-        group, row = _group_and_row(
-            place, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    with readable_parquet(location.file), pq.ParquetFile(location.file) as file:
+        group, row = _locate_row(
+            location, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         )
-        column = f"{place.column}.bytes"
+        column = f"{location.column}.bytes"
         chunks = file.metadata.row_group(group)
         sizes = {
             chunk.path_in_schema: chunk.total_uncompressed_size
@@ -206,35 +216,35 @@ def _cell_bytes(place: Cell) -> bytes:
         }
         if column not in sizes:
             raise InputError(
-                f"{place.file}: expected the column {column} with encoded recordings, found "
+                f"{location.file}: expected the column {column} with encoded recordings, found "
                 f"{list(sizes)[:20]}"
             )
-        if sizes[column] <= _MOST_KEPT:
-            content: bytes | None = _row_group(
-                place.file, tuple(file_marks(place.file)), place.column, group
+        if sizes[column] <= _MAX_ROW_GROUP_BYTES:
+            content: bytes | None = _read_row_group(
+                location.file, tuple(file_signature(location.file)), location.column, group
             )[row].as_py()
         else:
             batches = file.iter_batches(1, row_groups=[group], columns=[column])
             content = next(islice(batches, row, None)).column(0).field("bytes")[0].as_py()
     if content is None:
-        raise InputError(f"{place}: expected an encoded recording in this cell, found none")
+        raise InputError(f"{location}: expected an encoded recording in this cell, found none")
     return content
 
 
-def _group_and_row(place: Cell, n_rows: list[int]) -> tuple[int, int]:
+def _locate_row(location: ParquetCell, row_counts: list[int]) -> tuple[int, int]:
     """Which row group of a file a row is in, and which of its rows."""
-    row = place.row
-    for group, n_of_group in enumerate(n_rows):
-        if row < n_of_group:
+    row = location.row
+    for group, row_count in enumerate(row_counts):
+        if row < row_count:
             return group, row
-        row -= n_of_group
+        row -= row_count
     raise InputError(
-        f"{place.file}: expected a row {place.row}, found {sum(n_rows)} rows: read the corpus again"
+        f"{location.file}: expected a row {location.row}, found {sum(row_counts)} rows: read the corpus again"
     )
 
 
 @functools.lru_cache(maxsize=2)  # the rows of a group are asked for one after the other
-def _row_group(file: str, marks: tuple[object, ...], column: str, group: int) -> Any:
+def _read_row_group(file: str, signature: tuple[object, ...], column: str, group: int) -> Any:
     """Encoded recordings of a row group, as an Arrow array."""
     import pyarrow.parquet as pq
 

@@ -19,28 +19,28 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.bounded_reads import check_regular
-from .byte_ranges import location_in_file, open_bytes
+from .byte_ranges import open_bytes, parse_location
 from .frame_grid import Seconds
-from .truncation import mp3_seconds, ogg_is_whole, share_of_wav
+from .truncation import is_ogg_complete, mp3_seconds, wav_fraction_present
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
 # Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is
 # 3.6 GB. So nothing that is scored is longer, and a longer file is one to be cut.
-LONGEST: Seconds = 600.0
+MAX_AUDIO_SECONDS: Seconds = 600.0
 # Samples per second: below, no speech; above, no recorder.
-RATES = (1_000, 384_000)
-_AT_ONCE = 2**26  # values decoded in one go: ten minutes of 48 kHz stereo, 230 MB
-_SHORT: Seconds = 0.1  # that a decoder may miss of what the header says
-_PADDED: Seconds = 0.5  # that an MP3 encoder adds at the ends, and a decoder takes off again
+SAMPLE_RATE_RANGE = (1_000, 384_000)
+_MAX_DECODED_VALUES = 2**26  # values decoded in one go: ten minutes of 48 kHz stereo, 230 MB
+_DECODER_TOLERANCE: Seconds = 0.1  # that a decoder may miss of what the header says
+_MP3_PADDING: Seconds = 0.5  # that an MP3 encoder adds at the ends, and a decoder takes off again
 
 
-class CutOffAudio(InputError):
+class TruncatedAudioError(InputError):
     """An audio file that ends before its header says."""
 
 
-def decode(
+def decode_audio(
     path: str | PathLike[str], start: Seconds = 0.0, stop: Seconds | None = None
 ) -> tuple[np.ndarray, int]:
     """Return mono samples [samples] (channels averaged) at the file's own rate, and that rate.
@@ -54,39 +54,41 @@ def decode(
     Raises
     ------
     InputError
-        If it is no audio, longer than `LONGEST` between start and stop, or holds less or more than
+        If it is no audio, longer than `MAX_AUDIO_SECONDS` between start and stop, or holds less or more than
         its header promises.
     """
     import soundfile
 
     try:
-        with _opened(path) as file:
-            rate = checked_rate(file.samplerate, str(path))
-            checked_length(_header_seconds(path, file) if stop is None else stop - start, str(path))
+        with _open_audio(path) as file:
+            rate = check_recording_rate(file.samplerate, str(path))
+            check_length(
+                _check_header_seconds(path, file) if stop is None else stop - start, str(path)
+            )
             if start:
                 file.seek(min(round(start * rate), file.frames))
-            n_expected = (
+            expected_frames = (
                 file.frames - file.tell()
                 if stop is None
                 else round(stop * rate) - round(start * rate)
             )
-            samples = _read(file, max(n_expected, 0))
+            samples = _read_mono(file, max(expected_frames, 0))
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
-        raise not_audio(path, error) from error
-    if stop is None and len(samples) / rate < n_expected / rate - max(
-        _SHORT, 0.01 * n_expected / rate
+        raise unreadable_audio_error(path, error) from error
+    if stop is None and len(samples) / rate < expected_frames / rate - max(
+        _DECODER_TOLERANCE, 0.01 * expected_frames / rate
     ):
-        raise _cut_off(path, n_expected / rate, len(samples) / rate)
+        raise _truncation_error(path, expected_frames / rate, len(samples) / rate)
     return samples, rate
 
 
 @contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[SoundFile]:
+def _open_audio(path: str | PathLike[str]) -> Iterator[SoundFile]:
     """Open a recording with libsndfile, which reads a file by itself and a part of one through
     Python."""
     import soundfile
 
-    if location_in_file(path) is None:
+    if parse_location(path) is None:
         check_regular(path)
         with soundfile.SoundFile(str(path)) as file:
             yield file
@@ -106,70 +108,70 @@ def header_seconds(path: str | PathLike[str]) -> Seconds:
     import soundfile
 
     try:
-        with _opened(path) as file:
-            checked_rate(file.samplerate, str(path))
-            return _header_seconds(path, file)
+        with _open_audio(path) as file:
+            check_recording_rate(file.samplerate, str(path))
+            return _check_header_seconds(path, file)
     except (soundfile.SoundFileError, TypeError, OSError, MemoryError) as error:
-        raise not_audio(path, error) from error
+        raise unreadable_audio_error(path, error) from error
 
 
-def checked_rate(rate: int, where: str) -> int:
+def check_recording_rate(rate: int, where: str) -> int:
     """Return the rate of a recording, or say that no recording has it."""
-    if not RATES[0] <= rate <= RATES[1]:
+    if not SAMPLE_RATE_RANGE[0] <= rate <= SAMPLE_RATE_RANGE[1]:
         raise InputError(
-            f"{where}: expected {RATES[0]:,} to {RATES[1]:,} samples per second, found {rate:,}: "
+            f"{where}: expected {SAMPLE_RATE_RANGE[0]:,} to {SAMPLE_RATE_RANGE[1]:,} samples per second, found {rate:,}: "
             "its header is damaged, or its rate was given in another unit"
         )
     return rate
 
 
-def checked_length(seconds: Seconds, where: str) -> None:
+def check_length(seconds: Seconds, where: str) -> None:
     """Raise if that is too long to be read at once."""
-    if seconds > LONGEST:
+    if seconds > MAX_AUDIO_SECONDS:
         raise InputError(
-            f"{where}: expected at most {LONGEST / 60:g} minutes of audio, found "
-            f"{_duration(seconds)}: cut it, for example "
+            f"{where}: expected at most {MAX_AUDIO_SECONDS / 60:g} minutes of audio, found "
+            f"{_format_duration(seconds)}: cut it, for example "
             "with Clip.cut (--cut); if the recording is shorter, its header is damaged: write it "
             "again with ffmpeg"
         )
 
 
-def not_audio(path: str | PathLike[str], error: Exception) -> InputError:
+def unreadable_audio_error(path: str | PathLike[str], error: Exception) -> InputError:
     """Say what a file is that libsndfile cannot decode."""
     try:
         with open_bytes(path) as file:
-            head = file.read(512)
-    except OSError as reason:
-        return InputError(f"cannot read {path} as audio ({reason.strerror or reason})")
-    kind = _kind_of(head)
-    if kind:
+            first_bytes = file.read(512)
+    except OSError as os_error:
+        return InputError(f"cannot read {path} as audio ({os_error.strerror or os_error})")
+    content = _describe_content(first_bytes)
+    if content:
         return InputError(
-            f"cannot read {path} as audio: it {kind}; expected WAV, FLAC, OGG or MP3: fetch it "
+            f"cannot read {path} as audio: it {content}; expected WAV, FLAC, OGG or MP3: fetch it "
             "again"
         )
-    why = re.sub(r" <_io\.[^>]*>", "", str(error)).rstrip(".").replace(f" '{path}'", "")
-    if "does not exist" in why:  # so says libsndfile of an MP3 in which it finds no frame
-        why = "no audio is found in it"
-    if head[:4] in (b"RIFF", b"fLaC", b"OggS"):
+    reason = re.sub(r" <_io\.[^>]*>", "", str(error)).rstrip(".").replace(f" '{path}'", "")
+    if "does not exist" in reason:  # so says libsndfile of an MP3 in which it finds no frame
+        reason = "no audio is found in it"
+    if first_bytes[:4] in (b"RIFF", b"fLaC", b"OggS"):
         return InputError(
-            f"cannot read {path} as audio ({why}): it is damaged or was cut off: fetch it again"
+            f"cannot read {path} as audio ({reason}): it is damaged or was cut off: fetch it again"
         )
     return InputError(
-        f"cannot read {path} as audio ({why}): expected WAV, FLAC, OGG or MP3; "
+        f"cannot read {path} as audio ({reason}): expected WAV, FLAC, OGG or MP3; "
         "convert other formats first, for example `ffmpeg -i in.m4a out.wav`"
     )
 
 
-def _kind_of(head: bytes) -> str | None:
+def _describe_content(first_bytes: bytes) -> str | None:
     """What a file that is no audio is, from its first bytes; None if that is not plain."""
-    if not head:
+    if not first_bytes:
         return "holds 0 bytes"
     try:
-        text = head.decode("utf-8-sig")
+        text = first_bytes.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 4:  # else the last letter is only cut in two
+        if error.start < len(first_bytes) - 4:  # else the last letter is only cut in two
             return None
-        text = head[: error.start].decode("utf-8-sig")
+        text = first_bytes[: error.start].decode("utf-8-sig")
     if not text.isprintable() and any(
         not (letter.isprintable() or letter.isspace()) for letter in text
     ):
@@ -184,28 +186,30 @@ def _kind_of(head: bytes) -> str | None:
     return "is a text"
 
 
-def _read(file: SoundFile, frames: int) -> np.ndarray:
+def _read_mono(file: SoundFile, frames: int) -> np.ndarray:
     """Read mono samples: at once, since libsndfile seeks between parts and an MP3 then differs, but
     never without bound."""
-    if frames * file.channels <= _AT_ONCE:
-        return _averaged(file.read(frames, dtype="float32", always_2d=True))
-    parts = []
+    if frames * file.channels <= _MAX_DECODED_VALUES:
+        return _average_channels(file.read(frames, dtype="float32", always_2d=True))
+    chunks = []
     while frames > 0 and len(
-        part := file.read(min(frames, _AT_ONCE // file.channels), "float32", always_2d=True)
+        chunk := file.read(
+            min(frames, _MAX_DECODED_VALUES // file.channels), "float32", always_2d=True
+        )
     ):
-        parts.append(_averaged(part))
-        frames -= len(part)
-    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        chunks.append(_average_channels(chunk))
+        frames -= len(chunk)
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
 
 
-def _averaged(samples: np.ndarray) -> np.ndarray:
+def _average_channels(samples: np.ndarray) -> np.ndarray:
     return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
 
 
-def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
+def _check_header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
     """Length by the header of an open file, compared with the file's bytes where its format lets
     us."""
-    promised = file.frames / file.samplerate
+    promised_seconds = file.frames / file.samplerate
     if file.frames >= 2**62:
         raise InputError(
             f"{path}: its header does not say how long it is: write it again, for example with "
@@ -213,41 +217,49 @@ def _header_seconds(path: str | PathLike[str], file: SoundFile) -> Seconds:
         )
     with open_bytes(path) as raw:
         if file.format in ("WAV", "WAVEX"):
-            share = share_of_wav(raw)
-            if share == 0 or promised < promised / share - max(_SHORT, 0.01 * promised / share):
-                raise _cut_off(path, promised / share if share else np.inf, promised)
-        elif file.format == "OGG" and not ogg_is_whole(raw):
-            raise _cut_off(path, None, promised)
+            present_share = wav_fraction_present(raw)
+            if present_share == 0 or promised_seconds < promised_seconds / present_share - max(
+                _DECODER_TOLERANCE, 0.01 * promised_seconds / present_share
+            ):
+                raise _truncation_error(
+                    path,
+                    promised_seconds / present_share if present_share else np.inf,
+                    promised_seconds,
+                )
+        elif file.format == "OGG" and not is_ogg_complete(raw):
+            raise _truncation_error(path, None, promised_seconds)
         elif file.format in ("MP3", "MPEG"):
-            held = mp3_seconds(raw)
-            if held is None:
-                return float(promised)
-            if promised > held + max(_SHORT, 0.01 * held):
-                raise _cut_off(path, promised, held)
-            if promised < held - max(_PADDED, 0.01 * held):
+            present_seconds = mp3_seconds(raw)
+            if present_seconds is None:
+                return float(promised_seconds)
+            if promised_seconds > present_seconds + max(_DECODER_TOLERANCE, 0.01 * present_seconds):
+                raise _truncation_error(path, promised_seconds, present_seconds)
+            if promised_seconds < present_seconds - max(_MP3_PADDING, 0.01 * present_seconds):
                 raise InputError(
-                    f"{path}: its header promises {_duration(promised)}, but it holds "
-                    f"{_duration(held)}: its header is "
+                    f"{path}: its header promises {_format_duration(promised_seconds)}, but it holds "
+                    f"{_format_duration(present_seconds)}: its header is "
                     "damaged or missing; write it again, for example `ffmpeg -i in.mp3 out.wav`"
                 )
-    return float(promised)
+    return float(promised_seconds)
 
 
-def _cut_off(path: str | PathLike[str], promised: Seconds | None, held: Seconds) -> CutOffAudio:
+def _truncation_error(
+    path: str | PathLike[str], promised_seconds: Seconds | None, present_seconds: Seconds
+) -> TruncatedAudioError:
     promise = (
-        f"its header promises {_duration(promised)}, it"
-        if promised is not None
+        f"its header promises {_format_duration(promised_seconds)}, it"
+        if promised_seconds is not None
         else "its last page is not whole; it"
     )
-    return CutOffAudio(
-        f"{path}: {promise} holds {_duration(held)}: it was cut off, or its header is damaged; "
+    return TruncatedAudioError(
+        f"{path}: {promise} holds {_format_duration(present_seconds)}: it was cut off, or its header is damaged; "
         "fetch it again, "
         "or write what is there anew with `ffmpeg -i in.wav out.wav`"
     )
 
 
-def _duration(seconds: Seconds) -> str:
-    for unit, length, least in (("hours", 3600.0, 2), ("minutes", 60.0, 20)):
-        if seconds >= least * length:
+def _format_duration(seconds: Seconds) -> str:
+    for unit, length, min_count in (("hours", 3600.0, 2), ("minutes", 60.0, 20)):
+        if seconds >= min_count * length:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:.2f} s"

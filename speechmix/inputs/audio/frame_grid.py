@@ -40,7 +40,7 @@ class FrameGrid:
         Seconds of audio one frame sees before any attention (its receptive field).
     duration : float
         Seconds the T frames stand for: the clip's own length, or Whisper's fixed window (30 s).
-    fixed : bool
+    is_fixed_window : bool
         True if the model always sees `duration` seconds, padded where the clip is shorter
         (Whisper).
 
@@ -58,7 +58,7 @@ class FrameGrid:
     first_centre: Seconds
     width: Seconds
     duration: Seconds
-    fixed: bool = False
+    is_fixed_window: bool = False
 
     @classmethod
     def from_convolutions(
@@ -76,11 +76,11 @@ class FrameGrid:
         InputError
             If the audio is shorter than one frame.
         """
-        n_frames, hop, width = n_samples, 1, 1
+        n_frames, stride_samples, width = n_samples, 1, 1
         for kernel, stride in zip(kernels, strides, strict=True):
             n_frames = (n_frames - kernel) // stride + 1
-            width += (kernel - 1) * hop
-            hop *= stride
+            width += (kernel - 1) * stride_samples
+            stride_samples *= stride
         if n_frames < 1:
             raise InputError(
                 f"audio of {n_samples} samples is shorter than one frame of this model "
@@ -88,7 +88,7 @@ class FrameGrid:
             )
         return cls(
             n_frames=n_frames,
-            stride=hop / sample_rate,
+            stride=stride_samples / sample_rate,
             first_centre=width / 2 / sample_rate,
             width=width / sample_rate,
             duration=n_samples / sample_rate,
@@ -104,21 +104,26 @@ class FrameGrid:
         The log-mel frames are centred (25 ms windows every 10 ms) and the second convolution takes
         every other one, so frame i is centred at ``i * stride`` and sees five mel frames: 65 ms.
         """
-        return cls(n_frames, stride, 0.0, width, n_frames * stride, fixed=True)
+        return cls(n_frames, stride, 0.0, width, n_frames * stride, is_fixed_window=True)
 
-    def grouped(self, size: int, n_groups: int) -> FrameGrid:
+    def group_frames(self, size: int, n_groups: int) -> FrameGrid:
         """Grid whose frames are so many neighbouring frames of this one each, from the first on.
 
         Examples
         --------
-        >>> pairs = FrameGrid.fixed_window(1_500).grouped(2, 750)
+        >>> pairs = FrameGrid.fixed_window(1_500).group_frames(2, 750)
         >>> pairs.stride, pairs.centre(0), pairs.frames_between(0.0, 0.1)
         (0.04, 0.01, (0, 3))
         """
-        further = (size - 1) * self.stride
-        centre = self.first_centre + further / 2
+        extra_seconds = (size - 1) * self.stride
+        centre = self.first_centre + extra_seconds / 2
         return FrameGrid(
-            n_groups, size * self.stride, centre, self.width + further, self.duration, self.fixed
+            n_groups,
+            size * self.stride,
+            centre,
+            self.width + extra_seconds,
+            self.duration,
+            self.is_fixed_window,
         )
 
     def centre(self, frame: int) -> Seconds:
@@ -135,7 +140,7 @@ class FrameGrid:
         first, stop = (self._first_centred_at_or_after(t) for t in (start, end))
         return first, max(first, stop)
 
-    def frames_paper(self, start: Seconds, end: Seconds) -> tuple[int, int]:
+    def frames_by_paper_rule(self, start: Seconds, end: Seconds) -> tuple[int, int]:
         """Half-open range of the published rule: [ceil(T start / D), ceil(T end / D) + 1), cut at
         T.
 
@@ -145,7 +150,7 @@ class FrameGrid:
         first, last = (math.ceil(self.n_frames * t / self.duration) for t in (start, end))
         return first, min(last + 1, self.n_frames)
 
-    def seconds_of(self, start: int, stop: int) -> tuple[Seconds, Seconds]:
+    def frame_times(self, start: int, stop: int) -> tuple[Seconds, Seconds]:
         """Seconds [from, to) that the frames [start, stop) stand for: half a stride either side of
         their centres."""
         edge = self.first_centre - self.stride / 2

@@ -19,13 +19,13 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.timing import phase
-from .byte_ranges import file_marks, file_of
-from .decoding import LONGEST, decode, header_seconds
+from .byte_ranges import containing_file, file_signature
+from .decoding import MAX_AUDIO_SECONDS, decode_audio, header_seconds
 from .frame_grid import Seconds
-from .samples import mono, positive_rate, resample
+from .samples import check_sample_rate, resample_float32, to_mono
 
 
-def audio_file(path: str | PathLike[str]) -> Path:
+def check_audio_path(path: str | PathLike[str]) -> Path:
     """Return `path` if it is a file, or names a place in one
     (`speechmix.inputs.audio.byte_ranges`); nothing is read.
 
@@ -36,7 +36,7 @@ def audio_file(path: str | PathLike[str]) -> Path:
     """
     path = Path(path)
     try:
-        file = Path(file_of(path))
+        file = Path(containing_file(path))
         is_folder, is_file = file.is_dir(), file.is_file()
     except (OSError, ValueError) as error:  # a name longer than the file system takes, a null byte
         raise InputError(f"not a usable path of an audio file: {str(path)!r} ({error})") from error
@@ -66,7 +66,7 @@ def read_audio(
     sample_rate : int
         Samples per second of the result.
     start, stop : float
-        Seconds, if only a part is to be read; of a file that is longer than `LONGEST` that is the
+        Seconds, if only a part is to be read; of a file that is longer than `MAX_AUDIO_SECONDS` that is the
         only way.
 
     Returns
@@ -77,24 +77,24 @@ def read_audio(
     Raises
     ------
     InputError
-        If the file is missing, cannot be decoded, holds more than `LONGEST` seconds, less than its
+        If the file is missing, cannot be decoded, holds more than `MAX_AUDIO_SECONDS` seconds, less than its
         header promises, or no samples, NaN or infinity.
     """
-    sample_rate = positive_rate(sample_rate)
+    sample_rate = check_sample_rate(sample_rate)
     if start or stop is not None:
-        stop = LONGEST + start if stop is None else stop
-        samples, found_rate = decode(audio_file(path), start, stop)
-        return mono(
+        stop = MAX_AUDIO_SECONDS + start if stop is None else stop
+        samples, source_rate = decode_audio(check_audio_path(path), start, stop)
+        return to_mono(
             samples,
-            found_rate,
+            source_rate,
             sample_rate=sample_rate,
             where=f"{path} from {start:g} to {stop:g} s",
         )
     # A copy, so that a caller who writes into the result does not change what the next call gets.
-    return _read_once(path, sample_rate)[0].copy()
+    return _read_cached(path, sample_rate)[0].copy()
 
 
-def sound_fingerprint(path: str | PathLike[str], *, sample_rate: int = 16_000) -> str:
+def audio_fingerprint(path: str | PathLike[str], *, sample_rate: int = 16_000) -> str:
     """Return what tells the sound of a file from any other: 32 hexadecimal digits.
 
     It is a hash (BLAKE2b) of the file's own rate and of its samples as they are decoded, channels
@@ -112,11 +112,11 @@ def sound_fingerprint(path: str | PathLike[str], *, sample_rate: int = 16_000) -
     InputError
         As `read_audio`.
     """
-    remembered = remembered_recording(path)
-    return remembered[0] if remembered else _read_once(path, positive_rate(sample_rate))[1]
+    recording = cached_recording(path)
+    return recording[0] if recording else _read_cached(path, check_sample_rate(sample_rate))[1]
 
 
-def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
+def samples_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     """Return the fingerprint of samples in memory: that of a file that holds them.
 
     Parameters
@@ -129,18 +129,18 @@ def fingerprint_of(samples: np.ndarray, sample_rate: int) -> str:
     Raises
     ------
     InputError
-        As `mono`.
+        As `to_mono`.
 
     Examples
     --------
     >>> tone = np.sin(np.arange(1600) / 9)
-    >>> fingerprint_of(tone, 16_000) == fingerprint_of(tone.astype(np.float32), 16_000)
+    >>> samples_fingerprint(tone, 16_000) == samples_fingerprint(tone.astype(np.float32), 16_000)
     True
-    >>> fingerprint_of(tone, 16_000) == fingerprint_of(tone, 8_000)
+    >>> samples_fingerprint(tone, 16_000) == samples_fingerprint(tone, 8_000)
     False
     """
-    rate = positive_rate(sample_rate)
-    return mono_fingerprint(mono(samples, rate, sample_rate=rate, where="samples"), rate)
+    rate = check_sample_rate(sample_rate)
+    return mono_fingerprint(to_mono(samples, rate, sample_rate=rate, where="samples"), rate)
 
 
 def mono_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
@@ -150,11 +150,11 @@ def mono_fingerprint(samples: np.ndarray, sample_rate: int) -> str:
     return digest.hexdigest()
 
 
-_remembered: dict[tuple[str, tuple[object, ...]], tuple[str, Seconds]] = {}
+_recording_cache: dict[tuple[str, tuple[object, ...]], tuple[str, Seconds]] = {}
 
 
-def remember_recording(
-    path: str | PathLike[str], marks: Sequence[object], sound: str, seconds: Seconds
+def cache_recording(
+    path: str | PathLike[str], signature: Sequence[object], fingerprint: str, seconds: Seconds
 ) -> None:
     """Know fingerprint and length of a recording that was read before, as long as its file has
     these marks.
@@ -165,43 +165,47 @@ def remember_recording(
     Parameters
     ----------
     path : path
-    marks : sequence
-        As `speechmix.inputs.audio.byte_ranges.file_marks` returned them when it was read.
-    sound : str
-        Its `sound_fingerprint`.
+    signature : sequence
+        As `speechmix.inputs.audio.byte_ranges.file_signature` returned them when it was read.
+    fingerprint : str
+        Its `audio_fingerprint`.
     seconds : float
     """
-    _remembered[os.fspath(path), _flat(marks)] = sound, seconds
+    _recording_cache[os.fspath(path), _to_strings(signature)] = fingerprint, seconds
 
 
-def remembered_recording(path: str | PathLike[str]) -> tuple[str, Seconds] | None:
+def cached_recording(path: str | PathLike[str]) -> tuple[str, Seconds] | None:
     """Fingerprint and length of a recording, if they are known and its file is still the same; it
     is not read."""
-    if not _remembered:
+    if not _recording_cache:
         return None
     try:
-        return _remembered.get((os.fspath(path), _flat(file_marks(path))))
+        return _recording_cache.get((os.fspath(path), _to_strings(file_signature(path))))
     except OSError:
         return None
 
 
-def _flat(marks: Sequence[object]) -> tuple[object, ...]:
-    return tuple(str(mark) for mark in marks)
+def _to_strings(signature: Sequence[object]) -> tuple[object, ...]:
+    return tuple(str(mark) for mark in signature)
 
 
-def _read_once(path: str | PathLike[str], sample_rate: int) -> tuple[np.ndarray, str]:
-    path = audio_file(path)
-    return _decoded(str(path), tuple(file_marks(path)), sample_rate)
+def _read_cached(path: str | PathLike[str], sample_rate: int) -> tuple[np.ndarray, str]:
+    path = check_audio_path(path)
+    return _decode_cached(str(path), tuple(file_signature(path)), sample_rate)
 
 
 @functools.lru_cache(
     maxsize=16
 )  # validate() and the model read the same clip, and the next ones are read ahead
-def _decoded(path: str, marks: tuple[object, ...], sample_rate: int) -> tuple[np.ndarray, str]:
+def _decode_cached(
+    path: str, signature: tuple[object, ...], sample_rate: int
+) -> tuple[np.ndarray, str]:
     with phase("reading"):
-        samples, found_rate = decode(path)
-        samples = mono(samples, found_rate, sample_rate=found_rate, where=path)
-        return resample(samples, found_rate, sample_rate), mono_fingerprint(samples, found_rate)
+        samples, source_rate = decode_audio(path)
+        samples = to_mono(samples, source_rate, sample_rate=source_rate, where=path)
+        return resample_float32(samples, source_rate, sample_rate), mono_fingerprint(
+            samples, source_rate
+        )
 
 
 def audio_seconds(path: str | PathLike[str]) -> Seconds:
@@ -212,12 +216,12 @@ def audio_seconds(path: str | PathLike[str]) -> Seconds:
     InputError
         If the file is missing or no audio, or plainly holds less or more than its header says.
     """
-    if remembered := remembered_recording(path):
-        return remembered[1]
-    path = audio_file(path)
-    return _header_read(str(path), tuple(file_marks(path)))
+    if recording := cached_recording(path):
+        return recording[1]
+    path = check_audio_path(path)
+    return _cached_header_seconds(str(path), tuple(file_signature(path)))
 
 
 @functools.lru_cache(maxsize=4096)  # asked for at every use of a clip's duration
-def _header_read(path: str, marks: tuple[object, ...]) -> Seconds:
+def _cached_header_seconds(path: str, signature: tuple[object, ...]) -> Seconds:
     return header_seconds(path)

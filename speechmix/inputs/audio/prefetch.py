@@ -21,7 +21,7 @@ from ..clips.clip import Clip
 Item = TypeVar("Item")
 
 
-def read_ahead(
+def prefetch_audio(
     items: Iterable[Item], *, sample_rate: int, count: int = 1
 ) -> Generator[Item, None, None]:
     """Yield clips, while a thread reads the audio of the `count` that follow; what is no clip
@@ -29,10 +29,10 @@ def read_ahead(
 
     An audio file that cannot be read is no error here: whoever asks for its samples is told.
     """
-    return ahead(items, lambda clip: clip.audio(sample_rate), count=count)
+    return prefetch_items(items, lambda clip: clip.audio(sample_rate), count=count)
 
 
-def ahead(
+def prefetch_items(
     items: Iterable[Item], prepare: Callable[[Clip], object], *, count: int = 1
 ) -> Generator[Item, None, None]:
     """Yield items, each clip after it was prepared, while a thread prepares the `count` that
@@ -50,25 +50,25 @@ def ahead(
     count : int
     """
 
-    def attempt(item: Item) -> None:
+    def prepare_clip(item: Item) -> None:
         with suppress(SpeechmixError):
             if isinstance(item, Clip):
                 prepare(item)
 
-    reader = ThreadPoolExecutor(max_workers=1)
+    executor = ThreadPoolExecutor(max_workers=1)
     try:
-        waiting: deque[tuple[Item, Future[object]]] = deque()
+        queue: deque[tuple[Item, Future[object]]] = deque()
         for item in items:
-            waiting.append((item, reader.submit(copy_context().run, attempt, item)))
-            if len(waiting) > count:
-                yield _prepared(*waiting.popleft())
-        while waiting:
-            yield _prepared(*waiting.popleft())
+            queue.append((item, executor.submit(copy_context().run, prepare_clip, item)))
+            if len(queue) > count:
+                yield _wait_for_item(*queue.popleft())
+        while queue:
+            yield _wait_for_item(*queue.popleft())
     finally:
-        reader.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
 
 
-def _prepared(item: Item, preparing: Future[object]) -> Item:
+def _wait_for_item(item: Item, preparation: Future[object]) -> Item:
     with phase("waiting for clips"):
-        wait([preparing])
+        wait([preparation])
     return item

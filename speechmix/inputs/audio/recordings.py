@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from .decoding import LONGEST
+from .decoding import MAX_AUDIO_SECONDS
 from .frame_grid import Seconds
 from .loading import (
+    audio_fingerprint,
     audio_seconds,
+    cached_recording,
     mono_fingerprint,
     read_audio,
-    remembered_recording,
-    sound_fingerprint,
 )
-from .samples import mono
+from .samples import to_mono
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class AudioFile:
     path: Path
 
     # At which a part is cut out.
-    rate = 16_000
+    sample_rate = 16_000
 
     @property
     def seconds(self) -> Seconds:
@@ -40,38 +40,38 @@ class AudioFile:
         return audio_seconds(self.path)
 
     @property
-    def sound(self) -> str:
+    def audio_hash(self) -> str:
         """Hash of the decoded samples."""
-        return sound_fingerprint(self.path)
+        return audio_fingerprint(self.path)
 
     def samples(self, sample_rate: int) -> np.ndarray:
         """All samples, float32 mono [samples]."""
         return read_audio(self.path, sample_rate=sample_rate)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Raise an `InputError` if the file cannot be decoded, or holds no samples, NaN or
         infinity."""
-        if (
-            remembered_recording(self.path) is None
-        ):  # else it was decoded before, and is still the same
-            self.samples(self.rate)
+        if cached_recording(self.path) is None:  # else it was decoded before, and is still the same
+            self.samples(self.sample_rate)
 
-    def part(self, start: Seconds, end: Seconds) -> np.ndarray:
-        """Samples between two times, at `rate`; of a file that is too long to be read as a whole,
+    def segment(self, start: Seconds, end: Seconds) -> np.ndarray:
+        """Samples between two times, at `sample_rate`; of a file that is too long to be read as a whole,
         too."""
-        if self.seconds > LONGEST:
+        if self.seconds > MAX_AUDIO_SECONDS:
             return read_audio(
-                self.path, sample_rate=self.rate, start=start, stop=min(end, self.seconds)
+                self.path, sample_rate=self.sample_rate, start=start, stop=min(end, self.seconds)
             )
-        return self.samples(self.rate)[round(start * self.rate) : round(end * self.rate)]
+        return self.samples(self.sample_rate)[
+            round(start * self.sample_rate) : round(end * self.sample_rate)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
 class AudioInMemory:
     """A recording in memory: float32 mono [samples], checked when they came."""
 
-    held: np.ndarray
-    rate: int
+    waveform: np.ndarray
+    sample_rate: int
 
     # It has no file.
     path = None
@@ -79,23 +79,27 @@ class AudioInMemory:
     @property
     def seconds(self) -> Seconds:
         """Length."""
-        return len(self.held) / self.rate
+        return len(self.waveform) / self.sample_rate
 
     @cached_property
-    def sound(self) -> str:
+    def audio_hash(self) -> str:
         """Hash of the samples."""
-        return mono_fingerprint(self.held, self.rate)
+        return mono_fingerprint(self.waveform, self.sample_rate)
 
     def samples(self, sample_rate: int) -> np.ndarray:
         """All samples, float32 mono [samples]; a fresh array."""
-        return mono(self.held, self.rate, sample_rate=sample_rate, where="samples").copy()
+        return to_mono(
+            self.waveform, self.sample_rate, sample_rate=sample_rate, where="samples"
+        ).copy()
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Nothing to do: samples in memory were checked when they came."""
 
-    def part(self, start: Seconds, end: Seconds) -> np.ndarray:
-        """Samples between two times, at `rate`."""
-        return self.samples(self.rate)[round(start * self.rate) : round(end * self.rate)]
+    def segment(self, start: Seconds, end: Seconds) -> np.ndarray:
+        """Samples between two times, at `sample_rate`."""
+        return self.samples(self.sample_rate)[
+            round(start * self.sample_rate) : round(end * self.sample_rate)
+        ]
 
 
 Recording = AudioFile | AudioInMemory

@@ -7,18 +7,18 @@ import operator
 import numpy as np
 
 from ...errors import InputError
-from .decoding import checked_length, checked_rate
-from .spectrograms import resampled
+from .decoding import check_length, check_recording_rate
+from .spectrograms import resample
 
 
-def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
+def to_mono(samples: np.ndarray, source_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
     """Average the channels and resample.
 
     Parameters
     ----------
     samples : array, [samples] or [samples, channels]
         Floats as they are; integers are divided by their full scale (int16: 32,768).
-    found_rate, sample_rate : int
+    source_rate, sample_rate : int
         Samples per second now, and wanted.
     where : str
         What to call the audio in an error.
@@ -30,20 +30,20 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
     Raises
     ------
     InputError
-        For another shape or type, no samples, more than `LONGEST` seconds, a rate that no recording
+        For another shape or type, no samples, more than `MAX_AUDIO_SECONDS` seconds, a rate that no recording
         has, or samples that are NaN or infinite.
 
     Examples
     --------
     >>> stereo = np.stack([np.ones(441), np.zeros(441)], axis=1)
-    >>> halved = mono(stereo, 44_100, sample_rate=44_100, where="example")
+    >>> halved = to_mono(stereo, 44_100, sample_rate=44_100, where="example")
     >>> halved.shape, float(halved[0])
     ((441,), 0.5)
-    >>> mono(stereo, 44_100, sample_rate=16_000, where="example").shape
+    >>> to_mono(stereo, 44_100, sample_rate=16_000, where="example").shape
     (160,)
     """
     samples = np.asarray(samples)
-    found_rate, sample_rate = positive_rate(found_rate), positive_rate(sample_rate)
+    source_rate, sample_rate = check_sample_rate(source_rate), check_sample_rate(sample_rate)
     if samples.ndim not in (1, 2) or (
         samples.ndim == 2 and samples.shape[1] > max(samples.shape[0], 1)
     ):
@@ -52,7 +52,7 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
             f"{list(samples.shape)}: "
             "transpose it if its channels come first"
         )
-    checked_length(len(samples) / checked_rate(found_rate, where), where)
+    check_length(len(samples) / check_recording_rate(source_rate, where), where)
     samples = _float32(samples, where)
     if samples.ndim == 2:
         samples = samples.mean(axis=1)
@@ -60,21 +60,21 @@ def mono(samples: np.ndarray, found_rate: int, *, sample_rate: int, where: str) 
         raise InputError(
             f"{where}: expected audio, found 0 samples: leave this clip out or record it again"
         )
-    broken = int(np.count_nonzero(~np.isfinite(samples)))
-    if broken:
+    nonfinite_count = int(np.count_nonzero(~np.isfinite(samples)))
+    if nonfinite_count:
         raise InputError(
-            f"{where}: expected finite samples, found {broken} of {len(samples)} that are NaN or "
+            f"{where}: expected finite samples, found {nonfinite_count} of {len(samples)} that are NaN or "
             "infinite: "
             "write the file again from its source"
         )
-    return resample(samples, found_rate, sample_rate)
+    return resample_float32(samples, source_rate, sample_rate)
 
 
-def resample(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
-    return np.ascontiguousarray(resampled(samples, found_rate, sample_rate), dtype=np.float32)
+def resample_float32(samples: np.ndarray, source_rate: int, sample_rate: int) -> np.ndarray:
+    return np.ascontiguousarray(resample(samples, source_rate, sample_rate), dtype=np.float32)
 
 
-def positive_rate(sample_rate: int) -> int:
+def check_sample_rate(sample_rate: int) -> int:
     """Return a sample rate as an int.
 
     Raises

@@ -12,21 +12,21 @@ from __future__ import annotations
 import numpy as np
 
 
-def resampled(samples: np.ndarray, found_rate: int, sample_rate: int) -> np.ndarray:
+def resample(samples: np.ndarray, source_rate: int, sample_rate: int) -> np.ndarray:
     """Samples [S] at another rate, by soxr in its high quality, of the type they have; ceil(S *
     sample_rate / found_rate).
 
     Examples
     --------
-    >>> resampled(np.zeros(441, np.float32), 44_100, 16_000).shape
+    >>> resample(np.zeros(441, np.float32), 44_100, 16_000).shape
     (160,)
     """
-    if found_rate == sample_rate:
+    if source_rate == sample_rate:
         return samples
     import soxr
 
-    length = int(np.ceil(len(samples) * (float(sample_rate) / found_rate)))
-    audio = soxr.resample(samples, found_rate, sample_rate, quality="soxr_hq")[:length]
+    length = int(np.ceil(len(samples) * (float(sample_rate) / source_rate)))
+    audio = soxr.resample(samples, source_rate, sample_rate, quality="soxr_hq")[:length]
     return np.pad(audio, (0, length - len(audio))).astype(samples.dtype, copy=False)
 
 

@@ -16,15 +16,15 @@ from typing import Unpack
 
 import numpy as np
 
-from ..audio.byte_ranges import location_in_file
+from ..audio.byte_ranges import parse_location
 from ..audio.frame_grid import Seconds
-from ..audio.loading import audio_file
+from ..audio.loading import check_audio_path
 from ..audio.recordings import AudioFile, AudioInMemory
-from ..audio.samples import mono
+from ..audio.samples import to_mono
 from ..words.cue_and_target import CueRequest
 from ..words.word_checks import WordLike
 from ..words.word_lookup import WordRequest
-from .clip_metadata import ClipDetails, ClipFacts
+from .clip_metadata import ClipFields, ClipMetadata
 from .clip_value import ClipValue
 
 # A path of a word file, or the words themselves.
@@ -98,7 +98,7 @@ class Clip(ClipValue):
         tier: str | None = None,
         name: str | None = None,
         meta: Mapping[str, str] | None = None,
-        sound: str | None = None,
+        audio_hash: str | None = None,
     ) -> Clip:
         """Clip of an audio file; the audio is not read yet.
 
@@ -124,8 +124,8 @@ class Clip(ClipValue):
             Which tier of a TextGrid holds the words.
         name : str, optional
             Default: the file's name without its ending.
-        sound : str, optional
-            `sound` of the recording that the words are of: `validate` refuses another.
+        audio_hash : str, optional
+            `audio_hash` of the recording that the words are of: `validate` refuses another.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Clip(ClipValue):
             If a file is missing or unusable, the words cannot be right, or cue or target is none or
             several of them.
         """
-        path = audio_file(path)
+        path = check_audio_path(path)
         clip = cls(
             AudioFile(path),
             name=name or path.stem,
@@ -144,7 +144,7 @@ class Clip(ClipValue):
             language=language,
             translation=translation,
             meta=meta,
-            sound=sound,
+            audio_hash=audio_hash,
         )
         return clip if words is None else clip.with_words(words, tier=tier)
 
@@ -157,7 +157,7 @@ class Clip(ClipValue):
         name: str | None = None,
         words: WordSource | None = None,
         tier: str | None = None,
-        **details: Unpack[ClipDetails],
+        **details: Unpack[ClipMetadata],
     ) -> Clip:
         """Clip of samples in memory; the other options (text, cue, target, ...) are those of
         `from_file`.
@@ -169,17 +169,17 @@ class Clip(ClipValue):
         sample_rate : int
             Samples per second.
         name : str, optional
-            Default: "clip-" and the beginning of `sound`, so that no two recordings share a name.
+            Default: "clip-" and the beginning of `audio_hash`, so that no two recordings share a name.
         """
-        samples = mono(
+        samples = to_mono(
             audio, sample_rate, sample_rate=sample_rate, where=f"clip {name!r}" if name else "clip"
         )
         samples.flags.writeable = False
         recording = AudioInMemory(samples, int(sample_rate))
-        clip = cls(recording, name=name or f"clip-{recording.sound[:8]}", **details)
+        clip = cls(recording, name=name or f"clip-{recording.audio_hash[:8]}", **details)
         return clip if words is None else clip.with_words(words, tier=tier)
 
-    def replace(self, **changes: Unpack[ClipFacts]) -> Clip:
+    def replace(self, **changes: Unpack[ClipFields]) -> Clip:
         """Return another clip of the same recording, with these changes, checked as if it had been
         made so.
 
@@ -201,7 +201,7 @@ class Clip(ClipValue):
         >>> clip.replace(words=[("tous", 0.1, 0.3), ("les", 0.3, 0.5)]).cue
         1
         """
-        facts = ClipFacts(
+        fields = ClipFields(
             name=self.name,
             text=self.text,
             words=self.words,
@@ -214,10 +214,10 @@ class Clip(ClipValue):
             doubts=self.doubts,
             meta=self.meta,
         )
-        facts.update(changes)
-        return type(self)(self._recording, sound=self._expected_sound, **facts)
+        fields.update(changes)
+        return type(self)(self._recording, audio_hash=self._expected_audio_hash, **fields)
 
-    def renamed(self, name: str) -> Clip:
+    def with_name(self, name: str) -> Clip:
         """Return a copy of another name."""
         return self.replace(name=name)
 
@@ -245,11 +245,11 @@ class Clip(ClipValue):
 
         utterance = (
             self.path.stem
-            if self.path is not None and location_in_file(self.path) is None
+            if self.path is not None and parse_location(self.path) is None
             else self.name
         )
-        placed = read_words(words, tier=tier, utterance=utterance)
-        return self.replace(words=placed, alignment=alignment or word_file_kind(words))
+        timed_words = read_words(words, tier=tier, utterance=utterance)
+        return self.replace(words=timed_words, alignment=alignment or word_file_kind(words))
 
     def cut(self, start: Seconds, end: Seconds) -> Clip:
         """Return the part of the clip between two times, with the words that lie wholly in it.
@@ -265,12 +265,12 @@ class Clip(ClipValue):
         InputError
             If the part is empty, or the cue or target is not in it.
         """
-        from .segments import part_of
+        from .segments import cut_clip
 
-        return part_of(self, self._recording, self._requests, start, end)
+        return cut_clip(self, self._recording, self._requests, start, end)
 
     def _repr_html_(self) -> str:
         """Shown in a notebook: what is said, cue and target marked, and a player."""
-        from .player import as_player
+        from .player import render_player
 
-        return as_player(self)
+        return render_player(self)

@@ -14,7 +14,7 @@ from ..words.word_lookup import WordRequest
 TASKS = ("transcribe", "translate")  # what a Whisper can be told to write of a clip
 
 
-class ClipDetails(TypedDict, total=False):
+class ClipMetadata(TypedDict, total=False):
     """Keyword arguments of `Clip.from_array`; what they mean is said there and in
     `Clip.from_file`."""
 
@@ -29,24 +29,24 @@ class ClipDetails(TypedDict, total=False):
     meta: Mapping[str, str] | None
 
 
-class ClipFacts(ClipDetails, total=False):
+class ClipFields(ClipMetadata, total=False):
     """Keyword arguments of `Clip.replace`."""
 
     name: str
     words: Iterable[WordLike] | None
 
 
-def refuse_unknown_fields(facts: Mapping[str, object], *, where: str) -> None:
+def refuse_unknown_fields(fields: Mapping[str, object], *, where: str) -> None:
     """Raise if something is said that a clip does not hold: a misspelt keyword."""
-    strange = sorted(facts.keys() - ClipFacts.__annotations__.keys())
-    if strange:
-        expected = ", ".join(ClipFacts.__annotations__)
+    unknown_names = sorted(fields.keys() - ClipFields.__annotations__.keys())
+    if unknown_names:
+        known_names = ", ".join(ClipFields.__annotations__)
         raise InputError(
-            f"{where}: expected facts of a clip ({expected}), found {', '.join(strange)}"
+            f"{where}: expected facts of a clip ({known_names}), found {', '.join(unknown_names)}"
         )
 
 
-def checked_text(text: str | None, *, where: str) -> str | None:
+def check_text(text: str | None, *, where: str) -> str | None:
     """Return a text without the spaces at its ends; None if there is none.
 
     Raises

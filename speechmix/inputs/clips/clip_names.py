@@ -23,20 +23,19 @@ def refuse_duplicate_names(clips: Sequence[Clip]) -> None:
     InputError
         If two have one name; it says where both are.
     """
-    first: dict[str, Clip] = {}
+    clip_by_name: dict[str, Clip] = {}
     for clip in clips:
-        other = first.setdefault(same_file(clip.name), clip)
-        if other is not clip:
-            names = (
+        earlier_clip = clip_by_name.setdefault(same_file(clip.name), clip)
+        if earlier_clip is not clip:
+            shared_name = (
                 repr(clip.name)
-                if clip.name == other.name
-                else f"{other.name!r} and {clip.name!r}, one file name"
+                if clip.name == earlier_clip.name
+                else f"{earlier_clip.name!r} and {clip.name!r}, one file name"
             )
             raise InputError(
-                f"two clips are called {names}: {_location(other)} and {_location(clip)}. Results are "
-                "kept by name: give each its "
-                "own (name=, or a column `name` in a manifest), or leave one out if they are the "
-                "same"
+                f"two clips are called {shared_name}: {_describe_location(earlier_clip)} and "
+                f"{_describe_location(clip)}. Results are stored by name: give each clip its own "
+                "(name=, or a column `name` in a manifest), or leave one out if they are the same"
             )
 
 
@@ -53,11 +52,11 @@ def rename_duplicates(clips: Sequence[Clip]) -> list[Clip]:
     InputError
         If two clips of one name are not files, were named, or are one file.
     """
-    by_name: dict[str, list[int]] = defaultdict(list)
+    indices_by_name: dict[str, list[int]] = defaultdict(list)
     for index, clip in enumerate(clips):
-        by_name[same_file(clip.name)].append(index)
-    distinct = list(clips)
-    for indices in by_name.values():
+        indices_by_name[same_file(clip.name)].append(index)
+    renamed_clips = list(clips)
+    for indices in indices_by_name.values():
         paths = [path for index in indices if (path := clips[index].path) is not None]
         if len(indices) == 1 or len(paths) < len(indices):
             continue
@@ -66,13 +65,13 @@ def rename_duplicates(clips: Sequence[Clip]) -> list[Clip]:
             for index, path in zip(indices, paths, strict=True)
         ):
             continue  # named by the user
-        for index, name in zip(indices, _names_from_folders(paths), strict=True):
-            distinct[index] = clips[index].renamed(name)
-    refuse_duplicate_names(distinct)
-    return distinct
+        for index, name in zip(indices, _make_folder_names(paths), strict=True):
+            renamed_clips[index] = clips[index].with_name(name)
+    refuse_duplicate_names(renamed_clips)
+    return renamed_clips
 
 
-def _names_from_folders(paths: Sequence[Path]) -> list[str]:
+def _make_folder_names(paths: Sequence[Path]) -> list[str]:
     """Names made of as many folders as it takes, the file's own last; the same for all if nothing
     tells them apart."""
     parts = [path.resolve().with_suffix("").parts for path in paths]
@@ -83,5 +82,5 @@ def _names_from_folders(paths: Sequence[Path]) -> list[str]:
     return [path.stem for path in paths]
 
 
-def _location(clip: Clip) -> str:
+def _describe_location(clip: Clip) -> str:
     return str(clip.path) if clip.path is not None else f"samples in memory ({clip.duration:.2f} s)"

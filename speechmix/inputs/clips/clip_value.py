@@ -1,6 +1,6 @@
 """What a clip is once it is made, and what can be asked of it: it is checked, and does not change.
 
-In: a recording, and what is known of it (`ClipFacts`). Out: a `ClipValue`, whose words are in order
+In: a recording, and what is known of it (`ClipFields`). Out: a `ClipValue`, whose words are in order
 and within the audio, with cue and target looked up among them; the audio is read only when asked
 for. How a clip comes to be is in `clips`.
 """
@@ -21,11 +21,11 @@ from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ..audio.frame_grid import Seconds
 from ..audio.recordings import Recording
-from ..words.cue_and_target import Cue, RoleRequests, cue_words, spelled_cue
-from ..words.multipart_words import words_and_roles
+from ..words.cue_and_target import Cue, RoleRequests, cue_text, cue_words
+from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
 from ..words.word_checks import WordLike, check_words
-from .clip_metadata import ClipFacts, checked_text, refuse_unknown_fields
+from .clip_metadata import ClipFields, check_text, refuse_unknown_fields
 
 
 class ClipValue:
@@ -42,38 +42,45 @@ class ClipValue:
     alignment: str | None
     doubts: tuple[str, ...]
     _recording: Recording
-    _expected_sound: str | None
-    _checked_seconds: Seconds | None  # of the audio that the words were last held against
-    _hashed: tuple[str, str]  # a sound, and the fingerprint that the clip has with it
+    _expected_audio_hash: str | None
+    _checked_duration: Seconds | None  # of the audio that the words were last held against
+    _cached_fingerprint: tuple[str, str]  # a sound, and the fingerprint that the clip has with it
     _requests: RoleRequests
     _meta: dict[str, str]
 
     def __init__(
-        self, recording: Recording, *, sound: str | None = None, **facts: Unpack[ClipFacts]
+        self, recording: Recording, *, audio_hash: str | None = None, **fields: Unpack[ClipFields]
     ):
-        name = facts.get("name", "clip")
-        refuse_unknown_fields(facts, where=f"clip {name!r}")
-        state = self.__dict__  # written here; elsewhere only what is remembered of the same clip
-        state.update(_recording=recording, _expected_sound=sound, name=safe_name(name))
-        state.update(
-            text=checked_text(facts.get("text"), where=f"clip {name!r}"), foil=facts.get("foil")
-        )
-        state.update(language=facts.get("language"), doubts=tuple(facts.get("doubts", ())))
-        state.update(
-            translation=checked_text(facts.get("translation"), where=f"clip {name!r}, translation")
-        )
-        state.update(
-            _requests={"cue": facts.get("cue"), "target": facts.get("target")},
+        name = fields.get("name", "clip")
+        where = f"clip {name!r}"
+        refuse_unknown_fields(fields, where=where)
+        self.__dict__.update(  # written here; elsewhere only what is cached of the same clip
+            name=safe_name(name),
+            text=check_text(fields.get("text"), where=where),
+            words=None,
             cue=None,
             target=None,
+            foil=fields.get("foil"),
+            language=fields.get("language"),
+            translation=check_text(fields.get("translation"), where=f"{where}, translation"),
+            alignment=None,
+            doubts=tuple(fields.get("doubts", ())),
+            _recording=recording,
+            _expected_audio_hash=audio_hash,
+            _checked_duration=None,
+            _cached_fingerprint=("", ""),
+            _requests={"cue": fields.get("cue"), "target": fields.get("target")},
+            _meta=dict(fields.get("meta") or {}),
         )
-        state.update(_meta=dict(facts.get("meta") or {}), words=None, alignment=None)
-        state.update(_checked_seconds=None, _hashed=("", ""))
-        words = facts.get("words")
+        words = fields.get("words")
         if words is not None:
-            checked = self._checked(words)
-            checked, roles = words_and_roles(checked, self._requests, where=f"clip {self.name!r}")
-            state.update(roles, words=checked, alignment=facts.get("alignment") or "given")
+            checked_words = self._check_words(words)
+            checked_words, roles = resolve_words_and_roles(
+                checked_words, self._requests, where=f"clip {self.name!r}"
+            )
+            self.__dict__.update(
+                roles, words=checked_words, alignment=fields.get("alignment") or "given"
+            )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(
@@ -114,27 +121,27 @@ class ClipValue:
         return self._recording.seconds
 
     @property
-    def sound(self) -> str:
+    def audio_hash(self) -> str:
         """Hash of the recording: of its decoded samples (mono, at their own rate), not of its name
         or file format.
 
         Read from the file, if that has changed since it was read last.
         """
-        return self._recording.sound
+        return self._recording.audio_hash
 
     @property
-    def ingredients(self) -> JsonObject:
+    def fingerprint_fields(self) -> JsonObject:
         """What decides a model's answer about this clip: its sound, and its `annotations`."""
-        return {"sound": self.sound, **self.annotations}
+        return {"sound": self.audio_hash, **self.annotations}
 
     @property
     def annotations(self) -> JsonObject:
         """What is said of the sound: text, words, cue, target, foil, language, a translation."""
         roles = {
-            role: request if (i := getattr(self, role)) is None else i
+            role: request if (index := getattr(self, role)) is None else index
             for role, request in self._requests.items()
         }
-        words = None if self.words is None else [word.as_list() for word in self.words]
+        words = None if self.words is None else [word.to_list() for word in self.words]
         return {
             "text": self.text,
             "words": words,
@@ -146,12 +153,15 @@ class ClipValue:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the clip's `ingredients`, 16 hexadecimal digits: what it is, whatever it is
+        """Hash of the clip's `fingerprint_fields`, 16 hexadecimal digits: what it is, whatever it is
         called and wherever it lies."""
-        sound = self.sound
-        if self._hashed[0] != sound:
-            self.__dict__["_hashed"] = sound, digest({"sound": sound, **self.annotations})[:16]
-        return self._hashed[1]
+        audio_hash = self.audio_hash
+        if self._cached_fingerprint[0] != audio_hash:
+            self.__dict__["_cached_fingerprint"] = (
+                audio_hash,
+                digest({"sound": audio_hash, **self.annotations})[:16],
+            )
+        return self._cached_fingerprint[1]
 
     def audio(self, sample_rate: int = 16_000) -> np.ndarray:
         """Samples, float32 mono [samples], channels averaged, resampled to `sample_rate` per
@@ -178,35 +188,35 @@ class ClipValue:
             If the audio cannot be read, has no samples, NaN or infinity, is not the recording that
             the words are of, or a word lies past its end.
         """
-        self._recording.check()
+        self._recording.validate()
         self._check_recording()
-        if self.words is not None and self.duration != self._checked_seconds:
-            self._checked(self.words)
+        if self.words is not None and self.duration != self._checked_duration:
+            self._check_words(self.words)
 
     def __repr__(self) -> str:
-        parts = [repr(self.name)]
+        descriptions = [repr(self.name)]
         if self.path is None:
-            parts.append(f"{self.duration:.2f} s")
-        parts.append("no words yet" if self.words is None else f"{len(self.words)} words")
+            descriptions.append(f"{self.duration:.2f} s")
+        descriptions.append("no words yet" if self.words is None else f"{len(self.words)} words")
         for role, index in (("cue", self.cue), ("target", self.target)):
             if index is not None and self.words is not None:
-                parts.append(f"{role}={index} {spelled_cue(self.words, index)!r}")
+                descriptions.append(f"{role}={index} {cue_text(self.words, index)!r}")
             elif self._requests[role] is not None:
-                parts.append(f"{role}={self._requests[role]!r} (not looked up yet)")
-        return f"Clip({', '.join(parts)})"
+                descriptions.append(f"{role}={self._requests[role]!r} (not looked up yet)")
+        return f"Clip({', '.join(descriptions)})"
 
-    def _checked(self, words: Iterable[WordLike]) -> tuple[Word, ...]:
-        seconds = self.duration
+    def _check_words(self, words: Iterable[WordLike]) -> tuple[Word, ...]:
+        duration = self.duration
         try:
-            checked = check_words(words, duration=seconds, where=f"clip {self.name!r}")
+            words_in_order = check_words(words, duration=duration, where=f"clip {self.name!r}")
         except InputError:
             self._check_recording()  # of another recording, which is then what is wrong
             raise
-        self.__dict__["_checked_seconds"] = seconds
-        return checked
+        self.__dict__["_checked_duration"] = duration
+        return words_in_order
 
     def _check_recording(self) -> None:
-        if self._expected_sound not in (None, self.sound):
+        if self._expected_audio_hash not in (None, self.audio_hash):
             raise InputError(
                 f"clip {self.name!r}: {self.path} was replaced since its words were placed: align "
                 "it again"

@@ -16,13 +16,15 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ...files.names import Names
-from ..audio.byte_ranges import Stretch, location_in_file, open_bytes
-from .rows import Rejected, Row
+from ..audio.byte_ranges import ByteRange, open_bytes, parse_location
+from .rows import RejectedRow, Row
 
-_AT_ONCE = 2**20  # bytes
+_CHUNK_BYTES = 2**20  # bytes
 
 
-def number_duplicates(rows: Iterable[Row | Rejected], *, where: str) -> Iterator[Row | Rejected]:
+def number_duplicates(
+    rows: Iterable[Row | RejectedRow], *, where: str
+) -> Iterator[Row | RejectedRow]:
     """Tell rows of one name apart by a number, in their order, and reject a recording that a corpus
     had before.
 
@@ -36,32 +38,34 @@ def number_duplicates(rows: Iterable[Row | Rejected], *, where: str) -> Iterator
     where : str
         What to call the table in the warning.
     """
-    names, recordings, doubled = Names(), _Recordings(), []
+    names, recordings, renamed_names = Names(), _RecordingIndex(), []
     for row in rows:
-        if isinstance(row, Row) and not row.repeatable and recordings.has_had(row):
-            occurs = (
+        if isinstance(row, Row) and not row.allows_duplicates and recordings.add_recording(row):
+            recording_label = (
                 row.name
-                if row.path is None or location_in_file(row.path)
+                if row.path is None or parse_location(row.path)
                 else os.path.normpath(row.path)
             )
-            yield Rejected(row.name, "duplicate", f"{occurs} occurs in an earlier row", row.origin)
+            yield RejectedRow(
+                row.name, "duplicate", f"{recording_label} occurs in an earlier row", row.origin
+            )
             continue
         name = names.unused(row.name, str(row.origin))
         if row.origin.name and name != row.name:
-            doubled.append(
+            renamed_names.append(
                 f"{row.origin.name[:80]!r} of {row.origin}, as in {names.owner(row.name)}: now "
                 f"{name!r}"
             )
-            doubled[6:] = []
+            renamed_names[6:] = []
         yield replace(row, name=name) if name != row.name else row
-    if doubled:
-        shown = "\n  ".join([*doubled[:5], *(["..."] if len(doubled) > 5 else [])])
+    if renamed_names:
+        listing = "\n  ".join([*renamed_names[:5], *(["..."] if len(renamed_names) > 5 else [])])
         warnings.warn(
-            f"{where}: names that occur more than once got a number:\n  {shown}", stacklevel=2
+            f"{where}: names that occur more than once got a number:\n  {listing}", stacklevel=2
         )
 
 
-class _Recordings:
+class _RecordingIndex:
     """Recordings of a corpus that came before, on disk.
 
     One in a file of its own is that file. In a larger file two are one if name, sentence and all
@@ -75,26 +79,26 @@ class _Recordings:
             "PRIMARY KEY, path BLOB); BEGIN"
         )
 
-    def has_had(self, row: Row) -> bool:
+    def add_recording(self, row: Row) -> bool:
         """Note a row's recording; True if an earlier row had it."""
         path = "" if row.path is None else os.path.normpath(row.root / row.path)
-        place = location_in_file(path)
-        if path and place is None:
-            return self._first_of(path, path) is not None
-        size = place.size if isinstance(place, Stretch) else len(row.audio or b"")
-        likeness = f"{row.name}\0{row.text}\0{size}"
+        location = parse_location(path)
+        if path and location is None:
+            return self._insert_or_find(path, path) is not None
+        size = location.size if isinstance(location, ByteRange) else len(row.audio or b"")
+        content_key = f"{row.name}\0{row.text}\0{size}"
         if row.audio is not None:
             return (
-                self._first_of(f"{likeness}\0{hashlib.blake2b(row.audio).hexdigest()}", "")
+                self._insert_or_find(f"{content_key}\0{hashlib.blake2b(row.audio).hexdigest()}", "")
                 is not None
             )
-        first = self._first_of(likeness, path)
-        if first is None:
+        first_path = self._insert_or_find(content_key, path)
+        if first_path is None:
             return False
-        self._first_of(f"{likeness}\0{_bytes_digest(first)}", first)
-        return self._first_of(f"{likeness}\0{_bytes_digest(path)}", path) is not None
+        self._insert_or_find(f"{content_key}\0{_bytes_digest(first_path)}", first_path)
+        return self._insert_or_find(f"{content_key}\0{_bytes_digest(path)}", path) is not None
 
-    def _first_of(self, key: str, path: str) -> str | None:
+    def _insert_or_find(self, key: str, path: str) -> str | None:
         """Path of the first recording of a key; None if this is it."""
         row = (key.encode("utf-8", "surrogatepass"), path.encode("utf-8", "surrogatepass"))
         if (
@@ -102,10 +106,10 @@ class _Recordings:
             == 1
         ):
             return None
-        stored: bytes = self._database.execute(
+        stored_path: bytes = self._database.execute(
             "SELECT path FROM recordings WHERE key = ?", row[:1]
         ).fetchone()[0]
-        return stored.decode("utf-8", "surrogatepass")
+        return stored_path.decode("utf-8", "surrogatepass")
 
 
 def _bytes_digest(path: str) -> str:
@@ -113,8 +117,8 @@ def _bytes_digest(path: str) -> str:
     digest = hashlib.blake2b()
     try:
         with open_bytes(path) as file:
-            while part := file.read(_AT_ONCE):
-                digest.update(part)
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
     except (OSError, InputError):
         return path
     return digest.hexdigest()

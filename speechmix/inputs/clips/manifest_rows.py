@@ -2,7 +2,7 @@
 `read_corpus`.
 
 In: a .tsv, .csv or .jsonl file with the audio's path and what else is known (see data_templates/).
-Out: `Row`s that can be used and `Rejected` rows, each with its reason, in the table's order.
+Out: `Row`s that can be used and `RejectedRow` rows, each with its reason, in the table's order.
 Everything that would stop a long run later (missing files, word times that cannot be right, a cue
 that is no word) is found here; audio is not read.
 """
@@ -19,40 +19,40 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError, read_table, table_columns
-from ..audio.byte_ranges import Stretch, location_in_file
-from ..words.multipart_words import words_and_roles
+from ..audio.byte_ranges import ByteRange, parse_location
+from ..words.multipart_words import resolve_words_and_roles
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
-from .clip_metadata import checked_text
+from .clip_metadata import check_text
 from .rows import (
     Origin,
-    Rejected,
+    RejectedRow,
     Row,
-    checked_sentence,
-    located,
-    located_audio,
-    path_cell,
+    check_path_cell,
+    check_sentence,
+    resolve_audio_path,
+    resolve_path,
     row_name,
 )
 
-TEXTS = ("text", "sentence", "transcription")
-ROLES = ("cue", "target", "foil")
+TEXT_COLUMNS = ("text", "sentence", "transcription")
+ROLE_COLUMNS = ("cue", "target", "foil")
 
 
-def manifest_rows(
+def read_manifest_rows(
     table: str | PathLike[str],
     *,
     tier: str | None = None,
     allow_outside: bool = False,
     sentences: bool = False,
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read the rows of one table.
 
     Parameters
     ----------
     table : path ending in .tsv, .csv or .jsonl
         The audio's path is in the column `path` (or `file_name`). It counts from the table's own
-        folder; in a release's table from the folder `clips` beside it.
+        folder; in a release's table from the folder `clips_dir` beside it.
     tier : str, optional
         Which tier of the TextGrids holds the words.
     allow_outside : bool
@@ -73,11 +73,11 @@ def manifest_rows(
         the sentence.
     """
     table = Path(table)
-    folder = table.parent
-    clips = folder / "clips"
-    from_release = is_release_table(table) and clips.is_dir()
-    required = ("path|file_name", "|".join(TEXTS)) if sentences else ("path|file_name",)
-    for number, cells in read_table(table, required=required):
+    table_dir = table.parent
+    clips_dir = table_dir / "clips"
+    is_release = is_release_table(table) and clips_dir.is_dir()
+    required = ("path|file_name", "|".join(TEXT_COLUMNS)) if sentences else ("path|file_name",)
+    for row_number, cells in read_table(table, required=required):
         if (
             isinstance(cells, dict) and "path" not in cells and "file_name" in cells
         ):  # an AudioFolder of `datasets`
@@ -87,25 +87,25 @@ def manifest_rows(
             cell if isinstance(cell := readable_cells.get(column), str) else ""
             for column in ("name", "path")
         )
-        origin = Origin(number, name, path)
-        called = row_name(path or getattr(cells, "sound", ""), number, name=name)
+        origin = Origin(row_number, name, path)
+        clip_name = row_name(path or getattr(cells, "sound", ""), row_number, name=name)
         try:
             if isinstance(cells, RowError):
                 raise cells
-            root = clips if from_release and not path.startswith("clips/") else folder
-            yield row_of_cells(
-                called,
+            root = clips_dir if is_release and not path.startswith("clips/") else table_dir
+            yield row_from_cells(
+                clip_name,
                 cells,
                 root,
                 origin=origin,
                 tier=tier,
                 allow_outside=allow_outside,
                 sentences=sentences,
-                repeatable=not from_release,
+                allows_duplicates=not is_release,
             )
         except InputError as error:
-            why = getattr(error, "why", "unreadable row")
-            yield Rejected(called, why, f"{table}, row {number}: {error}", origin)
+            reason_kind = getattr(error, "why", "unreadable row")
+            yield RejectedRow(clip_name, reason_kind, f"{table}, row {row_number}: {error}", origin)
 
 
 def is_release_table(path: Path) -> bool:
@@ -117,7 +117,7 @@ def is_release_table(path: Path) -> bool:
     )
 
 
-def row_of_cells(
+def row_from_cells(
     name: str,
     cells: Cells,
     root: Path,
@@ -126,8 +126,8 @@ def row_of_cells(
     tier: str | None = None,
     allow_outside: bool = False,
     sentences: bool = False,
-    repeatable: bool = False,
-    recording: Stretch | None = None,
+    allows_duplicates: bool = False,
+    recording: ByteRange | None = None,
     utterance: str | None = None,
 ) -> Row:
     """Return the row that cells say, checked; `cells` has the columns of a manifest.
@@ -136,9 +136,9 @@ def row_of_cells(
     ----------
     name, cells, root, origin
         Of the row.
-    tier, allow_outside, sentences, repeatable
-        As in `manifest_rows`, and of the row.
-    recording : Stretch, optional
+    tier, allow_outside, sentences, allows_duplicates
+        As in `read_manifest_rows`, and of the row.
+    recording : ByteRange, optional
         Where the sound is, in a file in `root` that its reader has open, instead of a path that the
         cells name: it is not asked where a link to that file leads.
     utterance : str, optional
@@ -154,32 +154,34 @@ def row_of_cells(
     """
     if recording is None and "path" not in cells:
         raise RowError("unreadable row", f"expected a path, found only {sorted(cells)}")
-    text_column = next((column for column in TEXTS if column in cells), "text")
-    sentence = checked_sentence(cells.get(text_column)) if sentences else None
-    strings = {
-        column: _string(cells, column)
+    text_column = next((column for column in TEXT_COLUMNS if column in cells), "text")
+    sentence = check_sentence(cells.get(text_column)) if sentences else None
+    string_cells = {
+        column: _string_cell(cells, column)
         for column in (text_column, "foil", "language", "translation", "name")
     }
     path = (
-        _path_of(cells, root, repeatable, allow_outside)
+        _find_audio_path(cells, root, allows_duplicates, allow_outside)
         if recording is None
-        else _within(recording)
+        else _relative_location(recording)
     )
     words = alignment = None
     if cells.get("words") is not None:
         file_name = (
-            os.path.splitext(os.path.basename(path))[0] if location_in_file(path) is None else name
+            os.path.splitext(os.path.basename(path))[0] if parse_location(path) is None else name
         )
-        words, alignment = _words(cells["words"], root, utterance or file_name, tier, allow_outside)
-    requests: JsonObject = {role: cells[role] for role in ROLES if role in cells}
+        words, alignment = _read_word_cell(
+            cells["words"], root, utterance or file_name, tier, allow_outside
+        )
+    requests: JsonObject = {role: cells[role] for role in ROLE_COLUMNS if role in cells}
     where = f"clip {name!r}"
-    text = checked_text(sentence or strings[text_column], where=where)
+    text = check_text(sentence or string_cells[text_column], where=where)
     if words is not None:
         try:
-            words_and_roles(words, requests, where=where)
+            resolve_words_and_roles(words, requests, where=where)
         except InputError as error:
             raise RowError("pair not found", str(error)) from error
-    own = ("path", "words", "name", text_column, *ROLES)
+    field_columns = ("path", "words", "name", text_column, *ROLE_COLUMNS)
     return Row(
         name,
         text or "",
@@ -187,37 +189,39 @@ def row_of_cells(
         path,
         words=words,
         pairs=(requests,) if {"cue", "target"} <= set(requests) else (),
-        meta={column: _as_text(cell) for column, cell in cells.items() if column not in own},
-        asked=requests,
+        meta={
+            column: _to_text(cell) for column, cell in cells.items() if column not in field_columns
+        },
+        requests=requests,
         alignment=alignment,
         origin=origin,
-        repeatable=repeatable,
+        allows_duplicates=allows_duplicates,
     )
 
 
-def _path_of(cells: Cells, root: Path, repeatable: bool, outside: bool) -> str:
+def _find_audio_path(cells: Cells, root: Path, allows_duplicates: bool, allow_outside: bool) -> str:
     """Path of the audio file, which is there, as the cells have it."""
-    path = path_cell(cells["path"])
-    if root.name == "clips" and not repeatable and "." not in path:
+    path = check_path_cell(cells["path"])
+    if root.name == "clips" and not allows_duplicates and "." not in path:
         path += ".mp3"  # so in the oldest releases
-    located_audio(root, path, allow_outside=outside)
+    resolve_audio_path(root, path, allow_outside=allow_outside)
     return path
 
 
-def _within(recording: Stretch) -> str:
+def _relative_location(recording: ByteRange) -> str:
     """A place, relative to the folder of its file."""
     return str(replace(recording, file=os.path.basename(recording.file)))
 
 
-def _string(cells: Cells, column: str) -> str | None:
+def _string_cell(cells: Cells, column: str) -> str | None:
     cell = cells.get(column)
     if cell is not None and not isinstance(cell, str):
         raise RowError("unreadable row", f"expected {column} to be a string, found {cell!r}"[:400])
     return cell
 
 
-def _words(
-    word_cell: object, root: Path, utterance: str, tier: str | None, outside: bool
+def _read_word_cell(
+    word_cell: object, root: Path, utterance: str, tier: str | None, allow_outside: bool
 ) -> tuple[tuple[Word, ...], str]:
     """Word times that a row brings, as a list or in a file, and which kind of file that is."""
     from ..formats.word_files import (
@@ -229,11 +233,13 @@ def _words(
     try:
         if isinstance(word_cell, list):
             return check_words(words_from_items(word_cell, where="words")), "given"
-        file = located(root, word_cell, allow_outside=outside)
-        return tuple(read_words(file, tier=tier, utterance=utterance)), word_file_kind(file)
+        word_path = resolve_path(root, word_cell, allow_outside=allow_outside)
+        return tuple(read_words(word_path, tier=tier, utterance=utterance)), word_file_kind(
+            word_path
+        )
     except InputError as error:
         raise RowError("unreadable words", str(error)) from error
 
 
-def _as_text(value: object) -> str:
+def _to_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

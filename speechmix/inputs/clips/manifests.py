@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import InputError
 from .clip import Clip
 from .deduplication import number_duplicates
-from .manifest_rows import manifest_rows
+from .manifest_rows import read_manifest_rows
 from .rows import Row
 
 OnError = str | Callable[[int, str, InputError], None]
@@ -67,37 +67,38 @@ def read_clips(
             f"{on_error!r}"
         )
     clips: list[Clip] = []
-    skipped: list[str] = []
-    rows = 0
+    skip_reasons: list[str] = []
+    row_count = 0
     for row in number_duplicates(
-        manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)
+        read_manifest_rows(manifest, tier=tier, allow_outside=allow_outside), where=str(manifest)
     ):
-        rows += 1
+        row_count += 1
         try:
             if isinstance(row, Row):
-                clips.append(clip_of_row(row))
+                clips.append(clip_from_row(row))
                 continue
             error = InputError(row.reason)
         except (
             InputError
-        ) as unusable:  # the words do not fit the audio, or its header cannot be read
-            error = InputError(f"{manifest}, row {row.origin.row}: {unusable}")
+        ) as row_error:  # the words do not fit the audio, or its header cannot be read
+            error = InputError(f"{manifest}, row {row.origin.row}: {row_error}")
         if on_error == "raise":
             raise error
-        skipped.append(str(error))
+        skip_reasons.append(str(error))
         if callable(on_error):
             on_error(row.origin.row, row.origin.name or row.origin.path, error)
-    if not rows:
+    if not row_count:
         raise InputError(f"{manifest}: expected at least one row with a clip, found none")
-    if skipped and on_error == "skip":
-        reasons = "\n  ".join(skipped[:5])
+    if skip_reasons and on_error == "skip":
+        reasons = "\n  ".join(skip_reasons[:5])
         warnings.warn(
-            f"{manifest}: {len(skipped)} of {rows} rows left out:\n  {reasons}", stacklevel=2
+            f"{manifest}: {len(skip_reasons)} of {row_count} rows left out:\n  {reasons}",
+            stacklevel=2,
         )
     return clips
 
 
-def clip_of_row(row: Row) -> Clip:
+def clip_from_row(row: Row) -> Clip:
     """Return the clip of a row that has a file or a place in one; its audio is not read, but for
     the header if it has words."""
     meta = dict(row.meta)
@@ -108,6 +109,6 @@ def clip_of_row(row: Row) -> Clip:
         name=row.name,
         translation=meta.pop("translation", None),
         meta=meta,
-        **row.asked,
+        **row.requests,
     )
     return clip if row.words is None else clip.replace(words=row.words, alignment=row.alignment)

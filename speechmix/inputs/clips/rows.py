@@ -1,6 +1,6 @@
 """A row of a manifest or of a corpus: one recording that can be used, or the reason why not.
 
-In: what a table says of a recording. Out: `Row`s and `Rejected` rows, their sentences and paths
+In: what a table says of a recording. Out: `Row`s and `RejectedRow` rows, their sentences and paths
 checked; deduplication.py tells their names apart.
 """
 
@@ -18,11 +18,11 @@ from typing import NamedTuple
 from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ...files.table_files import RowError
-from ..audio.byte_ranges import location_in_file
+from ..audio.byte_ranges import parse_location
 from ..words.timed_words import Word
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-MOST_CHARACTERS = (
+_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
+MAX_SENTENCE_CHARACTERS = (
     1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
 )
 
@@ -70,12 +70,12 @@ class Row:
         Cue and target (indices into `words`, or word requests if there are none), where the corpus
         names them.
     meta : dict of str
-    asked : dict
+    requests : dict
         What a manifest says of cue, target and foil, be it one of them alone.
     alignment : str, optional
         Kind of file that the words come from.
     origin : Origin
-    repeatable : bool
+    allows_duplicates : bool
         True where a recording may have several rows (a manifest asks several things of it); in a
         corpus they are duplicates.
     """
@@ -88,21 +88,21 @@ class Row:
     words: tuple[Word, ...] | None = None
     pairs: tuple[dict[str, object], ...] = ()
     meta: dict[str, str] = field(default_factory=dict)
-    asked: JsonObject = field(default_factory=dict, compare=False)
+    requests: JsonObject = field(default_factory=dict, compare=False)
     alignment: str | None = field(default=None, compare=False)
     origin: Origin = field(default=Origin(), compare=False)
-    repeatable: bool = field(default=False, compare=False)
+    allows_duplicates: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
-class Rejected:
+class RejectedRow:
     """A row that cannot be used.
 
     Parameters
     ----------
     name : str
         As far as it is known.
-    why : str
+    reason_kind : str
         Kind of reason, a few words, the same for all rows it happens to ("missing clip").
     reason : str
         What was expected, what was found.
@@ -110,12 +110,12 @@ class Rejected:
     """
 
     name: str
-    why: str
+    reason_kind: str
     reason: str
     origin: Origin = field(default=Origin(), compare=False)
 
 
-def checked_sentence(text: object) -> str:
+def check_sentence(text: object) -> str:
     """Return a sentence in NFC.
 
     Raises
@@ -125,26 +125,28 @@ def checked_sentence(text: object) -> str:
 
     Examples
     --------
-    >>> checked_sentence(" Les livres. ")
+    >>> check_sentence(" Les livres. ")
     'Les livres.'
     """
     if not isinstance(text, str) or not text.strip():
         raise RowError("empty sentence", "expected a sentence, found none")
     text = unicodedata.normalize("NFC", text.strip())
-    if len(text) > MOST_CHARACTERS:
-        excess = f"found {len(text):,}: {text[:40]!r} ..."
+    if len(text) > MAX_SENTENCE_CHARACTERS:
+        problem = f"found {len(text):,}: {text[:40]!r} ..."
         raise RowError(
-            "too long", f"expected a sentence of at most {MOST_CHARACTERS:,} characters, {excess}"
+            "too long",
+            f"expected a sentence of at most {MAX_SENTENCE_CHARACTERS:,} characters, {problem}",
         )
-    control = _CONTROL.search(text)
-    if control:
+    control_match = _CONTROL_CHARACTER.search(text)
+    if control_match:
         raise RowError(
-            "control characters", f"the sentence holds the control character {control.group()!r}"
+            "control characters",
+            f"the sentence holds the control character {control_match.group()!r}",
         )
     return text
 
 
-def path_cell(path: object) -> str:
+def check_path_cell(path: object) -> str:
     """Return a path that a corpus names.
 
     Raises
@@ -157,7 +159,7 @@ def path_cell(path: object) -> str:
     return path
 
 
-def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
+def resolve_path(root: Path, path: object, *, allow_outside: bool = False) -> str:
     """Return the absolute path of a file that a corpus names.
 
     Raises
@@ -167,15 +169,15 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
 
     Examples
     --------
-    >>> located(Path("clips"), "a.wav").endswith("clips/a.wav")
+    >>> resolve_path(Path("clips"), "a.wav").endswith("clips/a.wav")
     True
     """
-    path = path_cell(path)
+    path = check_path_cell(path)
     try:
         # Not pathlib: it interns every part of every path, which grows with the corpus.
-        real_root = _real(os.fspath(root))
-        absolute = os.path.join(real_root, path)
-        resolved = _resolved(absolute)
+        root_path = _resolve_folder(os.fspath(root))
+        absolute = os.path.join(root_path, path)
+        target_path = _resolve_links(absolute)
     except (
         OSError,
         ValueError,
@@ -186,12 +188,12 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
         ) from error
     if (
         not allow_outside
-        and resolved != real_root
-        and not resolved.startswith(real_root.rstrip(os.sep) + os.sep)
+        and target_path != root_path
+        and not target_path.startswith(root_path.rstrip(os.sep) + os.sep)
     ):
         raise RowError(
             "unsafe path",
-            f"path {path[:200]!r} leads out of the folder {real_root}: move the file there, "
+            f"path {path[:200]!r} leads out of the folder {root_path}: move the file there, "
             "or say allow_outside=True (--allow-outside) if you trust this manifest",
         )
     # Not the resolved path: a clip is named after its link, and links may point at names without an
@@ -199,22 +201,24 @@ def located(root: Path, path: object, *, allow_outside: bool = False) -> str:
     return absolute
 
 
-def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> str:
+def resolve_audio_path(root: Path, path: object, *, allow_outside: bool = False) -> str:
     """Return the absolute path of an audio file that a corpus names, or of a place in a larger
     file.
 
     Raises
     ------
     RowError
-        As `located`, and if there is no such file.
+        As `resolve_path`, and if there is no such file.
     """
-    path = path_cell(path)
-    place = location_in_file(path)
-    if place is not None:  # a link must not hide behind the place
+    path = check_path_cell(path)
+    location = parse_location(path)
+    if location is not None:  # a link must not hide behind the place
         return str(
-            replace(place, file=located_audio(root, place.file, allow_outside=allow_outside))
+            replace(
+                location, file=resolve_audio_path(root, location.file, allow_outside=allow_outside)
+            )
         )
-    absolute = located(root, path, allow_outside=allow_outside)
+    absolute = resolve_path(root, path, allow_outside=allow_outside)
     if os.path.isfile(absolute):
         return absolute
     if os.path.isdir(absolute):
@@ -225,28 +229,28 @@ def located_audio(root: Path, path: object, *, allow_outside: bool = False) -> s
     raise RowError("missing clip", reason)
 
 
-def _resolved(path: str) -> str:
+def _resolve_links(path: str) -> str:
     """Follow the links of a path; its folder's are followed once for all files in it."""
     if "\0" in path:
         raise ValueError("embedded null byte")
     folder, name = os.path.split(path)
     if name in ("", os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)
-    return os.path.join(_real(folder), name)
+    return os.path.join(_resolve_folder(folder), name)
 
 
 @functools.lru_cache(maxsize=64)
-def _real(folder: str) -> str:
+def _resolve_folder(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def lot(name: str, seed: int) -> float:
+def seeded_uniform(name: str, seed: int) -> float:
     """Return a number from 0 to 1 that only the name and the seed decide: draws do not depend on a
     corpus's order.
 
     Examples
     --------
-    >>> 0 <= lot("clip", 1) < 1 and lot("clip", 1) != lot("clip", 2)
+    >>> 0 <= seeded_uniform("clip", 1) < 1 and seeded_uniform("clip", 1) != seeded_uniform("clip", 2)
     True
     """
     return (
@@ -257,7 +261,7 @@ def lot(name: str, seed: int) -> float:
     )
 
 
-def row_name(path: str, number: int, *, name: str = "") -> str:
+def row_name(path: str, row_number: int, *, name: str = "") -> str:
     """Return what a row is called: its own name, else its audio file's without the ending, else its
     number.
 
@@ -267,5 +271,5 @@ def row_name(path: str, number: int, *, name: str = "") -> str:
     ('common_voice_fr_17299384', 'les_livres', 'row_7')
     """
     stem = path.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    candidates = (called for called in (name, stem) if any(map(str.isalnum, called)))
-    return safe_name(next(candidates, f"row_{number}"))
+    candidates = (candidate for candidate in (name, stem) if any(map(str.isalnum, candidate)))
+    return safe_name(next(candidates, f"row_{row_number}"))

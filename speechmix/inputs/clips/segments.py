@@ -11,7 +11,7 @@ from ..words.multipart_words import join_words
 from .clip import Clip
 
 
-def part_of(
+def cut_clip(
     clip: Clip, recording: Recording, requests: RoleRequests, start: Seconds, end: Seconds
 ) -> Clip:
     """Return the part of a clip between two times: see `Clip.cut`.
@@ -36,32 +36,34 @@ def part_of(
             f"clip {clip.name!r}: expected 0 <= start < end (seconds) to cut, found {start} and "
             f"{end}"
         )
-    samples = recording.part(start, end)
+    samples = recording.segment(start, end)
     if not len(samples):
         raise InputError(
             f"clip {clip.name!r} of {clip.duration:.2f} s has nothing between {start} and {end} s"
         )
     words = clip.words or ()
-    places = [index for index, word in enumerate(words) if start <= word.start and word.end <= end]
-    asked = dict(requests)
+    word_indices = [
+        index for index, word in enumerate(words) if start <= word.start and word.end <= end
+    ]
+    role_requests = dict(requests)
     for role, index in (*(("cue", index) for index in clip.cue_words), ("target", clip.target)):
-        if index is not None and index not in places:
+        if index is not None and index not in word_indices:
             raise InputError(
                 f"clip {clip.name!r}: the {role} is not wholly between {start} and {end} s"
             )
     if words:
-        asked["cue"] = [places.index(index) for index in clip.cue_words] or None
-        asked["target"] = None if clip.target is None else places.index(clip.target)
-    part = Clip.from_array(
+        role_requests["cue"] = [word_indices.index(index) for index in clip.cue_words] or None
+        role_requests["target"] = None if clip.target is None else word_indices.index(clip.target)
+    segment = Clip.from_array(
         samples,
-        recording.rate,
+        recording.sample_rate,
         name=f"{clip.name}_{start:g}-{end:g}",
-        text=join_words([words[index] for index in places]) or None if words else None,
-        cue=asked["cue"],
-        target=asked["target"],
+        text=join_words([words[index] for index in word_indices]) or None if words else None,
+        cue=role_requests["cue"],
+        target=role_requests["target"],
         foil=clip.foil,
         language=clip.language,
         meta=clip.meta,
     )
-    moved = [words[index].moved(-start) for index in places]
-    return part.with_words(moved, alignment=clip.alignment) if moved else part
+    shift = [words[index].shift(-start) for index in word_indices]
+    return segment.with_words(shift, alignment=clip.alignment) if shift else segment

@@ -20,20 +20,20 @@ Features: TypeAlias = dict[str, object]  # types of columns, as `datasets` has t
 TEXTS = ("sentence", "text", "transcription", "transcript", "normalized_text")
 
 
-def text_among(names: Iterable[str]) -> str | None:
+def find_text_column(names: Iterable[str]) -> str | None:
     """Return the usual name of a text that is among the names; None if there is none.
 
     Examples
     --------
-    >>> text_among(["audio", "transcript", "speaker"])
+    >>> find_text_column(["audio", "transcript", "speaker"])
     'transcript'
     """
     names = set(names)
     return next((name for name in TEXTS if name in names), None)
 
 
-def audio_and_text(
-    source: CorpusSource, features: Features, *, text_is_needed: bool = True
+def find_audio_and_text_columns(
+    source: CorpusSource, features: Features, *, needs_text: bool = True
 ) -> tuple[str, str | None]:
     """Columns of the recording and of the text; of the text None if there is none and none is
     needed.
@@ -44,7 +44,7 @@ def audio_and_text(
         Whose `audio` and `text` decide, if they are given.
     features : dict
         Name of a column -> its type, as `datasets` has it.
-    text_is_needed : bool
+    needs_text : bool
         Whether a set without a column of text is an error; one that was named must be there.
 
     Raises
@@ -54,23 +54,27 @@ def audio_and_text(
     """
     from datasets import Audio
 
-    sounds = [
+    audio_columns = [
         name
         for name, feature in features.items()
         if isinstance(feature, Audio) or _holds_bytes(feature)
     ]
-    sounds = sounds or [name for name in ("audio",) if name in features]
+    audio_columns = audio_columns or [name for name in ("audio",) if name in features]
     audio = source.audio or (
-        "audio" if "audio" in sounds else sounds[0] if len(sounds) == 1 else None
+        "audio"
+        if "audio" in audio_columns
+        else audio_columns[0]
+        if len(audio_columns) == 1
+        else None
     )
-    text = source.text or text_among(features)
-    if audio in features and (text in features or (text is None and not text_is_needed)):
+    text = source.text or find_text_column(features)
+    if audio in features and (text in features or (text is None and not needs_text)):
         return audio, text
-    listed = ", ".join(f"{name} ({_kind(feature)})" for name, feature in features.items())
+    listing = ", ".join(f"{name} ({_type_name(feature)})" for name, feature in features.items())
     raise InputError(
         f"{source.location}: expected the columns {source.audio or 'audio'} and "
         f"{source.text or 'one of ' + ', '.join(TEXTS)}, "
-        f"found {listed[:1000]}: name them behind the corpus, as in "
+        f"found {listing[:1000]}: name them behind the corpus, as in "
         f"{source.location},audio=COLUMN,text=COLUMN"
     )
 
@@ -80,5 +84,5 @@ def _holds_bytes(feature: object) -> bool:
     return isinstance(feature, dict) and set(feature) == {"bytes", "path"}
 
 
-def _kind(feature: object) -> str:
+def _type_name(feature: object) -> str:
     return str(getattr(feature, "dtype", None) or type(feature).__name__).lower()

@@ -1,6 +1,6 @@
 """Common Voice release folders: which of their tables is read.
 
-In: `cv-corpus-*/fr` with its `*.tsv` tables and `clips/*.mp3`. Out: `Row`s and `Rejected` rows. The
+In: `cv-corpus-*/fr` with its `*.tsv` tables and `clips/*.mp3`. Out: `Row`s and `RejectedRow` rows. The
 columns of a release change from year to year: only `path` and `sentence` are needed.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import InputError
-from ..clips.manifest_rows import is_release_table, manifest_rows
-from ..clips.rows import Rejected, Row
+from ..clips.manifest_rows import is_release_table, read_manifest_rows
+from ..clips.rows import RejectedRow, Row
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.
-_SET_ASIDE = ("invalidated", "other", "reported")
+_EXCLUDED_TABLES = ("invalidated", "other", "reported")
 
 
-def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Row | Rejected]:
+def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Row | RejectedRow]:
     """Read the recordings of a release.
 
     Parameters
@@ -43,9 +43,9 @@ def read_release(folder: str | Path, *, split: str | None = None) -> Iterator[Ro
     >>> for row in read_release("cv-corpus-21.0-2025-03-14/fr", split="test"):        # doctest: +SKIP
     ...     print(row)
     """
-    folder = _language_folder(Path(folder))
-    for table in _tables(folder, split):
-        yield from manifest_rows(table, sentences=True)
+    folder = _find_language_dir(Path(folder))
+    for table in _choose_tables(folder, split):
+        yield from read_manifest_rows(table, sentences=True)
 
 
 def is_release(folder: Path) -> bool:
@@ -53,7 +53,7 @@ def is_release(folder: Path) -> bool:
     return any(map(is_release_table, folder.glob("*.tsv")))
 
 
-def releases_in(folder: Path) -> list[Path]:
+def find_releases(folder: Path) -> list[Path]:
     """Folders of releases: this one, else those in it, else those one further down."""
     for level in ("", "*/", "*/*/"):
         if releases := sorted(
@@ -63,9 +63,9 @@ def releases_in(folder: Path) -> list[Path]:
     return []
 
 
-def _language_folder(folder: Path) -> Path:
+def _find_language_dir(folder: Path) -> Path:
     """Return the folder that holds the tables: this one, or the only one below it that does."""
-    releases = releases_in(folder)
+    releases = find_releases(folder)
     if len(releases) == 1:
         return releases[0]
     if releases:
@@ -80,7 +80,7 @@ def _language_folder(folder: Path) -> Path:
     )
 
 
-def _tables(folder: Path, split: str | None) -> list[Path]:
+def _choose_tables(folder: Path, split: str | None) -> list[Path]:
     tables = {
         table.stem: table for table in sorted(folder.glob("*.tsv")) if is_release_table(table)
     }
@@ -90,6 +90,6 @@ def _tables(folder: Path, split: str | None) -> list[Path]:
         return [tables[split]]
     if "validated" in tables:
         return [tables["validated"]]
-    return [table for name, table in tables.items() if name not in _SET_ASIDE] or list(
+    return [table for name, table in tables.items() if name not in _EXCLUDED_TABLES] or list(
         tables.values()
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...errors import InputError
 
-_NAMED = ("split", "text", "audio")
+_OPTIONS = ("split", "text", "audio")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -58,21 +58,21 @@ class CorpusSource:
             If something is said that is not known.
         """
         location = os.fspath(source)
-        if _is_there(location):
+        if _exists(location):
             return cls(location)
-        stem = re.split(rf",(?=(?:{'|'.join(_NAMED)})=)", location)
-        named = dict(part.split("=", 1) for part in stem[1:])
-        location, config = stem[0], None
-        if "," in location and "=" in location and not _is_there(location):
-            strange = location.rpartition(",")[2]
+        parts = re.split(rf",(?=(?:{'|'.join(_OPTIONS)})=)", location)
+        options = dict(part.split("=", 1) for part in parts[1:])
+        location, config = parts[0], None
+        if "," in location and "=" in location and not _exists(location):
+            unknown_option = location.rpartition(",")[2]
             raise InputError(
-                f"{source}: expected split=, text= or audio= behind a corpus, found {strange!r}"
+                f"{source}: expected split=, text= or audio= behind a corpus, found {unknown_option!r}"
             )
-        if not _is_there(location):
-            start, colon, behind = location.rpartition(":")
-            if colon and behind and (_is_there(start) or _HUB_ID.fullmatch(start)):
-                location, config = start, behind
-        return cls(location, config, **named)
+        if not _exists(location):
+            start, colon, suffix = location.rpartition(":")
+            if colon and suffix and (_exists(start) or _HUB_ID.fullmatch(start)):
+                location, config = start, suffix
+        return cls(location, config, **options)
 
     @property
     def path(self) -> Path:
@@ -84,12 +84,12 @@ class CorpusSource:
         """Whether it can only be an id of the hub: "owner/name", and no such file."""
         path = self.path
         return (
-            not _is_there(self.location)
+            not _exists(self.location)
             and bool(_HUB_ID.fullmatch(self.location))
-            and path.suffix not in _FILES
+            and path.suffix not in _FILE_SUFFIXES
         )
 
-    def refuse(self, *options: str, kind: str) -> None:
+    def refuse_options(self, *options: str, kind: str) -> None:
         """Refuse what was said behind a corpus of which it cannot be asked: left unheard, it would
         give other rows.
 
@@ -107,7 +107,7 @@ class CorpusSource:
 
         Examples
         --------
-        >>> CorpusSource("clips.tsv", split="test").refuse("split", kind="a table")
+        >>> CorpusSource("clips.tsv", split="test").refuse_options("split", kind="a table")
         Traceback (most recent call last):
         speechmix.errors.InputError: clips.tsv is a table, which has no split: leave 'test' out, or
         name the files meant
@@ -136,10 +136,10 @@ class CorpusSource:
         return replace(self, split=split)
 
 
-_FILES = (".tsv", ".csv", ".jsonl", ".tar", ".parquet")
+_FILE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".tar", ".parquet")
 
 
-def _is_there(path: str) -> bool:
+def _exists(path: str) -> bool:
     try:
         return os.path.exists(path)
     except ValueError:  # a null byte

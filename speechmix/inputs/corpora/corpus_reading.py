@@ -1,7 +1,7 @@
 """Rows or clips of any corpus: a Common Voice release, a set of `datasets`, WebDataset, Lhotse
 Shar, a manifest of one's own.
 
-In: a path or hub id. Out: an iterator of `Row`s that can be used and `Rejected` rows that cannot,
+In: a path or hub id. Out: an iterator of `Row`s that can be used and `RejectedRow` rows that cannot,
 each with a reason, in the corpus's order; or of `Clip`s. Nothing is kept in memory but the row at
 hand, and no recording is read: a row says where it is (but for sets that are streamed from the
 hub).
@@ -18,9 +18,9 @@ from ...errors import InputError
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
 from ..clips.deduplication import number_duplicates
-from ..clips.manifest_rows import manifest_rows
-from ..clips.manifests import clip_of_row, read_clips
-from ..clips.rows import Rejected, Row, lot
+from ..clips.manifest_rows import read_manifest_rows
+from ..clips.manifests import clip_from_row, read_clips
+from ..clips.rows import RejectedRow, Row, seeded_uniform
 from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
 from .corpus_names import CorpusSource
 
@@ -32,7 +32,7 @@ def read_corpus(
     sample: float = 1.0,
     seed: int = 0,
     allow_outside: bool = False,
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read a corpus row by row.
 
     Parameters
@@ -64,13 +64,13 @@ def read_corpus(
     >>> for row in read_corpus("cv-corpus-21.0/fr", split="test"):        # doctest: +SKIP
     ...     print(row.name, row.text if isinstance(row, Row) else row.reason)
     """
-    rows = _rows(
+    rows = _read_rows(
         CorpusSource.parse(source).with_split(split), allow_outside=allow_outside, sentences=True
     )
-    return _sampled(number_duplicates(rows, where=str(source)), sample, seed)
+    return _sample_rows(number_duplicates(rows, where=str(source)), sample, seed)
 
 
-def clips_of_corpus(
+def read_corpus_clips(
     source: str | PathLike[str],
     *,
     split: str | None = None,
@@ -103,23 +103,23 @@ def clips_of_corpus(
 
     Examples
     --------
-    >>> clips = list(clips_of_corpus("shards/shard-{000000..000010}.tar"))        # doctest: +SKIP
+    >>> clips = list(read_corpus_clips("shards/shard-{000000..000010}.tar"))        # doctest: +SKIP
     """
-    asked = CorpusSource.parse(source).with_split(split)
+    corpus_source = CorpusSource.parse(source).with_split(split)
     for row in number_duplicates(
-        _rows(asked, allow_outside=allow_outside, sentences=False), where=str(source)
+        _read_rows(corpus_source, allow_outside=allow_outside, sentences=False), where=str(source)
     ):
         try:
-            if isinstance(row, Rejected):
+            if isinstance(row, RejectedRow):
                 raise InputError(row.reason)
-            yield clip_of_row(row if row.audio is None else _written(row, folder))
+            yield clip_from_row(row if row.audio is None else _write_row_audio(row, folder))
         except InputError as error:
             if on_error is None:
                 raise
             on_error(row.origin.row, row.origin.name or row.name, error)
 
 
-def listed_clips(
+def read_clips_or_corpus(
     source: str | PathLike[str],
     *,
     tier: str | None = None,
@@ -127,46 +127,50 @@ def listed_clips(
     on_error: Callable[[int, str, InputError], None],
 ) -> list[Clip]:
     """Clips of a manifest (`speechmix.read_clips`, with its `tier`) or of any other corpus
-    (`clips_of_corpus`)."""
+    (`read_corpus_clips`)."""
     if Path(source).suffix.lower() in (".tsv", ".csv", ".jsonl"):
         return read_clips(source, tier=tier, allow_outside=allow_outside, on_error=on_error)
-    return list(clips_of_corpus(source, allow_outside=allow_outside, on_error=on_error))
+    return list(read_corpus_clips(source, allow_outside=allow_outside, on_error=on_error))
 
 
-def recording_file(row: Row, folder: Path) -> Path:
+def write_recording(row: Row, folder: Path) -> Path:
     """Write the recording that a row carries into a folder, whole or not at all, and return its
     path."""
-    kinds = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
-    path = folder / f"{row.name}{kinds.get((row.audio or b'')[:4], '.mp3')}"
+    suffix_by_signature = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
+    path = folder / f"{row.name}{suffix_by_signature.get((row.audio or b'')[:4], '.mp3')}"
     if not (path.is_file() and path.read_bytes() == row.audio):
-        with whole_file(path) as unfinished:
-            unfinished.write_bytes(row.audio or b"")
+        with whole_file(path) as partial_path:
+            partial_path.write_bytes(row.audio or b"")
     return path.absolute()
 
 
-def _written(row: Row, folder: str | PathLike[str] | None) -> Row:
+def _write_row_audio(row: Row, folder: str | PathLike[str] | None) -> Row:
     if folder is None:
         raise InputError(
             f"{row.name}: the recordings of this set are streamed and lie in no file: say where to "
             "write them (folder=), or "
             "download the set and give its folder"
         )
-    path = recording_file(row, Path(folder))
+    path = write_recording(row, Path(folder))
     return replace(row, root=path.parent, path=path.name, audio=None)
 
 
-def _rows(
+def _read_rows(
     source: CorpusSource, *, allow_outside: bool, sentences: bool
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Rows as the kind of corpus has them, their names not yet told apart."""
     path = source.path
-    if webdataset_tars.is_pattern(source) or (path.is_file() and webdataset_tars.tars_of(source)):
+    if webdataset_tars.is_tar_pattern(source) or (
+        path.is_file() and webdataset_tars.list_tars(source)
+    ):
         return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
     if path.is_file():
-        source.refuse("config", "split", "text", "audio", kind="a table with columns of its own")
-        return manifest_rows(path, allow_outside=allow_outside, sentences=sentences)
+        source.refuse_options(
+            "config", "split", "text", "audio", kind="a table with columns of its own"
+        )
+        return read_manifest_rows(path, allow_outside=allow_outside, sentences=sentences)
     if path.is_dir():
-        return _rows_of_folder(source, allow_outside=allow_outside, sentences=sentences)
+        return _read_folder_rows(source, allow_outside=allow_outside, sentences=sentences)
     if source.is_hub_id:
         return hub_datasets.read_dataset(source, sentences=sentences, allow_outside=allow_outside)
     raise InputError(
@@ -175,13 +179,13 @@ def _rows(
     )
 
 
-def _rows_of_folder(
+def _read_folder_rows(
     source: CorpusSource, *, allow_outside: bool, sentences: bool
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
-    path, tars = source.path, webdataset_tars.tars_of(source)
+    path, tars = source.path, webdataset_tars.list_tars(source)
     if lhotse_shar.is_shar(path):
-        source.refuse("config", "split", "text", "audio", kind="a folder of Lhotse Shar")
+        source.refuse_options("config", "split", "text", "audio", kind="a folder of Lhotse Shar")
         return lhotse_shar.read_shar(path, sentences=sentences)
     if not common_voice.is_release(path):
         if any(tar.suffix == ".tar" for tar in tars):
@@ -193,18 +197,20 @@ def _rows_of_folder(
                 source, sentences=sentences, allow_outside=allow_outside
             )
         if table := hub_datasets.metadata_table(source):
-            return manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
-        if tars and not common_voice.releases_in(path):
+            return read_manifest_rows(table, allow_outside=allow_outside, sentences=sentences)
+        if tars and not common_voice.find_releases(path):
             return webdataset_tars.read_tars(
                 source, sentences=sentences, allow_outside=allow_outside
             )
-    source.refuse("config", "text", "audio", kind="a release of Common Voice")
+    source.refuse_options("config", "text", "audio", kind="a release of Common Voice")
     return common_voice.read_release(path, split=source.split)
 
 
-def _sampled(rows: Iterable[Row | Rejected], sample: float, seed: int) -> Iterator[Row | Rejected]:
+def _sample_rows(
+    rows: Iterable[Row | RejectedRow], sample: float, seed: int
+) -> Iterator[Row | RejectedRow]:
     if not 0 < sample <= 1:
         raise InputError(
             f"sample is the share of rows to read, more than 0 and at most 1, found {sample}"
         )
-    return (row for row in rows if sample == 1 or lot(row.name, seed) < sample)
+    return (row for row in rows if sample == 1 or seeded_uniform(row.name, seed) < sample)

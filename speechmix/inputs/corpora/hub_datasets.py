@@ -14,13 +14,13 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.table_files import RowError
-from ..clips.rows import Origin, Rejected, Row, checked_sentence, located_audio, row_name
-from .annotated_homophones import annotated_row
-from .columns import Features, HubData, audio_and_text
+from ..clips.rows import Origin, RejectedRow, Row, check_sentence, resolve_audio_path, row_name
+from .annotated_homophones import add_annotations
+from .columns import Features, HubData, find_audio_and_text_columns
 from .corpus_names import CorpusSource
-from .dataset_files import StoredRow, arrow_rows, parquet_files, parquet_rows
+from .dataset_files import StoredRow, list_parquet_files, read_arrow_rows, read_parquet_rows
 
-_AFAR = ("hf://", "https://", "http://")  # not file://, which is here
+_REMOTE_SCHEMES = ("hf://", "https://", "http://")  # not file://, which is here
 
 
 def is_dataset_folder(path: Path) -> bool:
@@ -50,17 +50,17 @@ def metadata_table(source: CorpusSource) -> Path | None:
     }
     if not tables:
         return None
-    source.refuse("config", "text", "audio", kind="a folder of audio files with a table")
+    source.refuse_options("config", "text", "audio", kind="a folder of audio files with a table")
     if "" in tables:
-        source.refuse("split", kind="a folder of audio files with one table")
+        source.refuse_options("split", kind="a folder of audio files with one table")
         return tables[""]
-    table: Path = _split(tables, source)
+    table: Path = _choose_split(tables, source)
     return table
 
 
 def read_dataset(
     source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read the recordings of a data set.
 
     Parameters
@@ -80,44 +80,51 @@ def read_dataset(
         If it cannot be loaded, the split is not certain, or it has no column of audio or text, or
         several.
     """
-    features, rows = _opened(source)
-    audio, text = audio_and_text(source, features, text_is_needed=sentences)
+    features, rows = _open_dataset(source)
+    audio, text = find_audio_and_text_columns(source, features, needs_text=sentences)
     root = source.path if source.path.is_dir() else None
-    for number, stored in enumerate(rows(audio)):
-        name, origin = row_name(stored.path, number), Origin(number + 1, path=stored.path)
+    for row_index, stored in enumerate(rows(audio)):
+        name, origin = row_name(stored.path, row_index), Origin(row_index + 1, path=stored.path)
         try:
-            sentence = _sentence(stored.cells, text, sentences)
-            yield _row(name, stored, sentence, text, root, origin, allow_outside=allow_outside)
+            sentence = _read_sentence(stored.cells, text, sentences)
+            yield _make_row(name, stored, sentence, text, root, origin, allow_outside=allow_outside)
         except RowError as error:
-            yield Rejected(name, error.why, str(error), origin)
+            yield RejectedRow(name, error.why, str(error), origin)
 
 
-def _opened(source: CorpusSource) -> tuple[Features, Callable[[str], Iterator[StoredRow]]]:
+def _open_dataset(source: CorpusSource) -> tuple[Features, Callable[[str], Iterator[StoredRow]]]:
     """Columns with their types, and a function from the column of audio to the rows."""
     import datasets
 
     path = source.path
-    saved = (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
+    is_saved_dataset = (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
     # Not there, no connection, a script that is no longer run; what datasets raises on damage
     # depends on where it is.
     try:
-        if saved:
-            data = _split(datasets.load_from_disk(source.location), source)
-            return data.features, lambda audio: arrow_rows(data, audio)
+        if is_saved_dataset:
+            data = _choose_split(datasets.load_from_disk(source.location), source)
+            return data.features, lambda audio: read_arrow_rows(data, audio)
         if path.is_dir():
             files = [
-                Path(file) for file in _split(parquet_files(source.location, source.config), source)
+                Path(file)
+                for file in _choose_split(
+                    list_parquet_files(source.location, source.config), source
+                )
             ]
-            return dict(_parquet_features(files[0])), lambda audio: parquet_rows(path, files, audio)
-        data = _split(datasets.load_dataset(source.location, source.config, streaming=True), source)
+            return dict(_parquet_features(files[0])), lambda audio: read_parquet_rows(
+                path, files, audio
+            )
+        data = _choose_split(
+            datasets.load_dataset(source.location, source.config, streaming=True), source
+        )
         features = data.features or dict.fromkeys(next(iter(data.take(1)), {}))
-        return features, lambda audio: _streamed(data, audio, source)
+        return features, lambda audio: _stream_rows(data, audio, source)
     except InputError:
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {str(error)[:200]}"
+        problem = f"{type(error).__name__}: {str(error)[:200]}"
         raise InputError(
-            f"cannot load the data set {source.location} ({why}): give a folder or the id of one"
+            f"cannot load the data set {source.location} ({problem}): give a folder or the id of one"
         ) from error
 
 
@@ -129,7 +136,7 @@ def _parquet_features(file: Path) -> Features:
     return features
 
 
-def _split(data: HubData, source: CorpusSource) -> HubData:
+def _choose_split(data: HubData, source: CorpusSource) -> HubData:
     if not isinstance(data, dict):
         return data
     if source.split is None and len(data) == 1:
@@ -143,20 +150,23 @@ def _split(data: HubData, source: CorpusSource) -> HubData:
     return data[source.split]
 
 
-def _streamed(data: HubData, audio: str, source: CorpusSource) -> Iterator[StoredRow]:
+def _stream_rows(data: HubData, audio: str, source: CorpusSource) -> Iterator[StoredRow]:
     """Rows of a stream, each with its recording: there is no file to read it from again."""
     from datasets import Audio
     from datasets.utils.file_utils import xopen
 
-    number = 0  # of the rows that came
+    row_count = 0  # of the rows that came
     try:
         for cells in data.cast_column(audio, Audio(decode=False)):
-            stored = cells.pop(audio) or {}
-            path, content = str(stored.get("path") or cells.get("path") or ""), stored.get("bytes")
-            if content is None and path.rpartition("::")[2].startswith(_AFAR):
+            recording = cells.pop(audio) or {}
+            path, content = (
+                str(recording.get("path") or cells.get("path") or ""),
+                recording.get("bytes"),
+            )
+            if content is None and path.rpartition("::")[2].startswith(_REMOTE_SCHEMES):
                 with xopen(path, "rb") as file:
                     content = file.read()
-            number += 1
+            row_count += 1
             yield StoredRow(cells, path, content)
     except (
         ImportError
@@ -169,7 +179,7 @@ def _streamed(data: HubData, audio: str, source: CorpusSource) -> Iterator[Store
         Exception
     ) as error:  # what datasets, its HTTP clients and its unpackers raise has no common root
         raise InputError(
-            f"{source.location} broke off behind row {number} ({type(error).__name__}: "
+            f"{source.location} broke off behind row {row_count} ({type(error).__name__}: "
             f"{str(error)[:200]}): what is done with "
             "the rows before is kept, and the same command goes on there once the connection is "
             "back; a set that was fetched "
@@ -177,12 +187,12 @@ def _streamed(data: HubData, audio: str, source: CorpusSource) -> Iterator[Store
         ) from error
 
 
-def _sentence(cells: JsonObject, text: str | None, is_needed: bool) -> str:
+def _read_sentence(cells: JsonObject, text: str | None, needs_sentence: bool) -> str:
     sentence = cells.get(text) if text is not None else None
-    return checked_sentence(sentence) if is_needed or sentence not in (None, "") else ""
+    return check_sentence(sentence) if needs_sentence or sentence not in (None, "") else ""
 
 
-def _row(
+def _make_row(
     name: str,
     stored: StoredRow,
     sentence: str,
@@ -192,7 +202,7 @@ def _row(
     *,
     allow_outside: bool,
 ) -> Row:
-    cells, path, content = stored.cells, stored.place or stored.path, stored.content
+    cells, path, content = stored.cells, stored.location or stored.path, stored.content
     if content is None:
         if not path:
             raise RowError(
@@ -204,14 +214,14 @@ def _row(
                 "unsafe path",
                 f"expected the bytes of a recording, found the name of a file here: {path[:200]!r}",
             )
-        if not stored.place:  # else the reader has it open, wherever a link to it leads
-            located_audio(root, path, allow_outside=allow_outside)
+        if not stored.location:  # else the reader has it open, wherever a link to it leads
+            resolve_audio_path(root, path, allow_outside=allow_outside)
         root = Path(path).parent if Path(path).is_absolute() else root
         path = Path(path).name if Path(path).is_absolute() else path
     meta = {
-        k: str(v)
-        for k, v in cells.items()
-        if isinstance(v, (str, int, float)) and k not in ("path", text)
+        column: str(value)
+        for column, value in cells.items()
+        if isinstance(value, (str, int, float)) and column not in ("path", text)
     }
     row = Row(
         name,
@@ -222,4 +232,4 @@ def _row(
         meta=meta,
         origin=origin,
     )
-    return annotated_row(row, cells)
+    return add_annotations(row, cells)

@@ -18,42 +18,44 @@ from typing import Any, TypeAlias
 from ...errors import InputError, MissingExtraError
 from ...files.bounded_reads import bounded_lines
 from ...files.table_files import Cells, RowError
-from ..audio.byte_ranges import Stretch
-from ..clips.manifest_rows import row_of_cells
-from ..clips.rows import Origin, Rejected, Row, row_name
-from .tar_members import TruncatedTarError, members
+from ..audio.byte_ranges import ByteRange
+from ..clips.manifest_rows import row_from_cells
+from ..clips.rows import Origin, RejectedRow, Row, row_name
+from .tar_members import TruncatedTarError, read_members
 
 # Of Lhotse, which is not imported for their types.
 Cut: TypeAlias = Any
 Supervision: TypeAlias = Any
 
-Places = dict[
-    str, deque[Stretch | None]
+RecordingLocations = dict[
+    str, deque[ByteRange | None]
 ]  # recordings by the id of their cut, in the tar's order; None where a cut has none
 
-_NO_RECORDING = ".nodata"
-_DESCRIPTIONS = (".nometa", ".json")
+_NO_RECORDING_SUFFIX = ".nodata"
+_METADATA_SUFFIXES = (".nometa", ".json")
 
 
 def is_shar(folder: Path) -> bool:
     """True for a folder that holds cuts."""
-    return bool(_cuts(folder))
+    return bool(_list_cut_files(folder))
 
 
-def _cuts(folder: Path) -> list[Path]:
+def _list_cut_files(folder: Path) -> list[Path]:
     shards = sorted([*folder.glob("cuts.*.jsonl.gz"), *folder.glob("cuts.*.jsonl")])
-    alone = (
+    single_file = (
         folder / "cuts.jsonl.gz"
     )  # with shard_size=None; without its tar it is a list of cuts whose sound lies elsewhere
-    return shards or ([alone] if alone.is_file() and _tar_of(alone).is_file() else [])
+    return shards or (
+        [single_file] if single_file.is_file() and _recording_tar(single_file).is_file() else []
+    )
 
 
-def _tar_of(cuts: Path) -> Path:
+def _recording_tar(cuts: Path) -> Path:
     """The tar of the recordings of a file of cuts."""
     return cuts.with_name(f"recording{cuts.name.removeprefix('cuts').partition('.jsonl')[0]}.tar")
 
 
-def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejected]:
+def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | RejectedRow]:
     """Read the rows of a folder of Shar, one shard after the other.
 
     Parameters
@@ -80,49 +82,58 @@ def read_shar(folder: Path, *, sentences: bool = True) -> Iterator[Row | Rejecte
     except ImportError as error:
         raise MissingExtraError("lhotse", "lhotse", "reading Lhotse Shar") from error
 
-    shards = _cuts(folder)
-    tars = [_tar_of(shard) for shard in shards]
-    missing = [tar.name for tar in tars if not tar.is_file()]
-    if missing:
+    shards = _list_cut_files(folder)
+    tars = [_recording_tar(shard) for shard in shards]
+    missing_tars = [tar.name for tar in tars if not tar.is_file()]
+    if missing_tars:
         raise InputError(
             f"{folder}: expected a tar of recordings beside each file of cuts, found none called "
-            f"{', '.join(missing[:5])}: "
+            f"{', '.join(missing_tars[:5])}: "
             "write the set with fields={'recording': 'flac'}"
         )
-    number = 0
+    cut_number = 0
     for shard, tar in zip(shards, tars, strict=True):
-        problems: list[Rejected] = []
-        places = _member_ranges(tar, problems)
+        problems: list[RejectedRow] = []
+        locations = _locate_recordings(tar, problems)
         cuts = (deserialize_item(json.loads(line)) for line in bounded_lines(shard) if line.strip())
         while (cut := _next_cut(cuts, shard, problems)) is not None:
-            number += 1
-            origin = Origin(number, path=f"{shard.name}/{cut.id}")
-            called = row_name(f"{cut.id}.wav", number)
+            cut_number += 1
+            origin = Origin(cut_number, path=f"{shard.name}/{cut.id}")
+            clip_name = row_name(f"{cut.id}.wav", cut_number)
             try:
-                recording, cells = _recording(cut, places), _cells(cut)
-                yield row_of_cells(
-                    called, cells, folder, origin=origin, sentences=sentences, recording=recording
+                recording, cells = _next_recording(cut, locations), _cells_from_cut(cut)
+                yield row_from_cells(
+                    clip_name,
+                    cells,
+                    folder,
+                    origin=origin,
+                    sentences=sentences,
+                    recording=recording,
                 )
             except InputError as error:
-                why = getattr(error, "why", "unreadable row")
-                yield Rejected(called, why, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin)
+                reason_kind = getattr(error, "why", "unreadable row")
+                yield RejectedRow(
+                    clip_name, reason_kind, f"{shard}, cut {str(cut.id)[:200]!r}: {error}", origin
+                )
         yield from problems
 
 
-def _member_ranges(tar: Path, problems: list[Rejected]) -> Places:
+def _locate_recordings(tar: Path, problems: list[RejectedRow]) -> RecordingLocations:
     """Where the recordings of a shard are."""
-    places: Places = defaultdict(deque)
+    locations: RecordingLocations = defaultdict(deque)
     try:
-        for member in members(tar):
-            stem, dot, ending = member.name.rpartition(".")
-            if f"{dot}{ending}" not in _DESCRIPTIONS:
-                places[stem].append(None if f"{dot}{ending}" == _NO_RECORDING else member.place)
+        for member in read_members(tar):
+            stem, dot, suffix = member.name.rpartition(".")
+            if f"{dot}{suffix}" not in _METADATA_SUFFIXES:
+                locations[stem].append(
+                    None if f"{dot}{suffix}" == _NO_RECORDING_SUFFIX else member.byte_range
+                )
     except TruncatedTarError as error:
-        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
-    return places
+        problems.append(RejectedRow(row_name(tar.name, 0), "truncated tar", str(error)))
+    return locations
 
 
-def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[Rejected]) -> Cut | None:
+def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[RejectedRow]) -> Cut | None:
     """Return the next cut; None behind the last, or if the file is damaged, which is noted."""
     try:
         return next(cuts, None)
@@ -142,20 +153,20 @@ def _next_cut(cuts: Iterator[Cut], shard: Path, problems: list[Rejected]) -> Cut
             f"{shard}: a cut cannot be read ({type(error).__name__}: {str(error)[:200]}): "
             "fetch it again"
         )
-        problems.append(Rejected(row_name(shard.name, 0), "unreadable row", reason))
+        problems.append(RejectedRow(row_name(shard.name, 0), "unreadable row", reason))
         return None
 
 
-def _recording(cut: Cut, places: Places) -> Stretch:
+def _next_recording(cut: Cut, locations: RecordingLocations) -> ByteRange:
     """Where the next recording of a cut's id is."""
-    waiting = places.get(str(cut.id))
-    place = waiting.popleft() if waiting else None
-    if place is None:
+    queue = locations.get(str(cut.id))
+    location = queue.popleft() if queue else None
+    if location is None:
         raise RowError("missing clip", "expected a recording of this cut in the tar, found none")
-    return place
+    return location
 
 
-def _cells(cut: Cut) -> Cells:
+def _cells_from_cut(cut: Cut) -> Cells:
     """What a cut says, as a row of a manifest says it.
 
     Raises
@@ -164,7 +175,9 @@ def _cells(cut: Cut) -> Cells:
         If it says that in another form: Lhotse checks no types.
     """
     try:
-        return _cells_of(sorted(cut.supervisions, key=lambda supervision: supervision.start))
+        return _cells_from_supervisions(
+            sorted(cut.supervisions, key=lambda supervision: supervision.start)
+        )
     except (AttributeError, TypeError, ValueError) as error:
         reason = (
             f"expected supervisions with text, times and words, found what cannot be read ({error})"
@@ -172,7 +185,7 @@ def _cells(cut: Cut) -> Cells:
         raise RowError("unreadable row", reason[:400]) from error
 
 
-def _cells_of(supervisions: list[Supervision]) -> Cells:
+def _cells_from_supervisions(supervisions: list[Supervision]) -> Cells:
     cells: Cells = {}
     for supervision in supervisions:
         custom = supervision.custom or {}

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ...files.table_files import MOST_CHARACTERS, RowError
-from ..audio.byte_ranges import Stretch, open_bytes, open_unbuffered
+from ..audio.byte_ranges import ByteRange, open_bytes, open_unbuffered
 
 # A tar begins with the name of its first member: so much of each that no name is taken for it.
-_COMPRESSED = {
+_DECOMPRESSION_COMMANDS = {
     re.compile(rb"\x1f\x8b\x08"): "gunzip",
     re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): "bunzip2",
     re.compile(rb"\xfd7zXZ\0"): "unxz",
     re.compile(rb"\x28\xb5\x2f\xfd"): "unzstd",
 }
-_LONGEST_MARK = 10
+_MAX_SIGNATURE_BYTES = 10
 
 
 class TruncatedTarError(InputError):
@@ -37,14 +37,14 @@ class Member(NamedTuple):
     Parameters
     ----------
     name : str
-    place : Stretch
+    byte_range : ByteRange
         Where its bytes are.
     """
 
     name: str
-    place: Stretch
+    byte_range: ByteRange
 
-    def content(self) -> bytes:
+    def read_content(self) -> bytes:
         """Read a small member.
 
         Raises
@@ -52,21 +52,21 @@ class Member(NamedTuple):
         RowError
             If it is larger than a line of a table may be, or cannot be read.
         """
-        if self.place.size > MOST_CHARACTERS:
+        if self.byte_range.size > MOST_CHARACTERS:
             raise RowError(
                 "too long",
                 f"{self.name}: expected at most {MOST_CHARACTERS:,} bytes of text, found more",
             )
         try:
-            with open_bytes(str(self.place)) as file:
+            with open_bytes(str(self.byte_range)) as file:
                 return file.read()
         except (OSError, InputError) as error:
             raise RowError(
-                "unreadable row", f"cannot read {self.name} of {self.place.file} ({error})"
+                "unreadable row", f"cannot read {self.name} of {self.byte_range.file} ({error})"
             ) from error
 
 
-def members(tar: Path) -> Iterator[Member]:
+def read_members(tar: Path) -> Iterator[Member]:
     """Files in a tar, in its order.
 
     Parameters
@@ -82,19 +82,19 @@ def members(tar: Path) -> Iterator[Member]:
 
     Examples
     --------
-    >>> for member in members(Path("shard-000000.tar")):        # doctest: +SKIP
-    ...     print(member.name, member.place)
+    >>> for member in read_members(Path("shard-000000.tar")):        # doctest: +SKIP
+    ...     print(member.name, member.byte_range)
     """
     try:
         with open_unbuffered(tar) as file:
-            end = file.seek(0, os.SEEK_END)
+            tar_bytes = file.seek(0, os.SEEK_END)
             file.seek(0)
-            _refuse_compressed(tar, file.read(_LONGEST_MARK))
+            _refuse_compressed(tar, file.read(_MAX_SIGNATURE_BYTES))
             file.seek(0)
-            if not end:
+            if not tar_bytes:
                 raise TruncatedTarError(f"{tar}: expected a tar, found 0 bytes: fetch it again")
             with tarfile.open(fileobj=file, mode="r:") as archive:
-                yield from _whole_members(tar, archive, end)
+                yield from _read_complete_members(tar, archive, tar_bytes)
                 file.seek(archive.offset)
                 if file.read(tarfile.BLOCKSIZE) != bytes(
                     tarfile.BLOCKSIZE
@@ -109,7 +109,7 @@ def members(tar: Path) -> Iterator[Member]:
         ) from error
 
 
-def _whole_members(tar: Path, archive: tarfile.TarFile, end: int) -> Iterator[Member]:
+def _read_complete_members(tar: Path, archive: tarfile.TarFile, tar_bytes: int) -> Iterator[Member]:
     """Members whose bytes are all there."""
     while True:
         try:
@@ -124,14 +124,16 @@ def _whole_members(tar: Path, archive: tarfile.TarFile, end: int) -> Iterator[Me
                 f"{tar}: the header of {entry.name[:200]!r} is damaged: fetch it again"
             )
         if entry.isreg() and not entry.issparse():
-            if entry.offset_data + entry.size > end:
+            if entry.offset_data + entry.size > tar_bytes:
                 raise TruncatedTarError(
                     f"{tar}: it was cut off in {entry.name[:200]!r}: fetch it again"
                 )
-            yield Member(_readable(entry.name), Stretch(str(tar), entry.offset_data, entry.size))
+            yield Member(
+                _decode_member_name(entry.name), ByteRange(str(tar), entry.offset_data, entry.size)
+            )
 
 
-def _readable(name: str) -> str:
+def _decode_member_name(name: str) -> str:
     """A member's name as text; one that is no UTF-8, as older tools write it, as Latin-1, which any
     bytes are."""
     try:
@@ -141,8 +143,15 @@ def _readable(name: str) -> str:
         return name.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
-def _refuse_compressed(tar: Path, head: bytes) -> None:
-    command = next((command for mark, command in _COMPRESSED.items() if mark.match(head)), None)
+def _refuse_compressed(tar: Path, first_bytes: bytes) -> None:
+    command = next(
+        (
+            command
+            for signature, command in _DECOMPRESSION_COMMANDS.items()
+            if signature.match(first_bytes)
+        ),
+        None,
+    )
     if command is not None:
         raise InputError(
             f"{tar} is compressed as a whole, so that no recording in it can be read by itself: "

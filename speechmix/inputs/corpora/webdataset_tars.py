@@ -16,23 +16,27 @@ from pathlib import Path
 from ...errors import InputError, MissingExtraError
 from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError
-from ..clips.manifest_rows import TEXTS, row_of_cells
-from ..clips.rows import Origin, Rejected, Row, row_name
-from .columns import text_among
+from ..clips.manifest_rows import TEXT_COLUMNS, row_from_cells
+from ..clips.rows import Origin, RejectedRow, Row, row_name
+from .columns import find_text_column
 from .corpus_names import CorpusSource
-from .tar_members import Member, TruncatedTarError, members
+from .tar_members import Member, TruncatedTarError, read_members
 
-_TARS = (".tar", ".tar.gz", ".tgz")
-SOUNDS = ("wav", "flac", "mp3", "ogg", "opus")
+_TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+AUDIO_SUFFIXES = ("wav", "flac", "mp3", "ogg", "opus")
 _PURPOSE = "reading tars of WebDataset"
 
 
-def is_pattern(source: CorpusSource) -> bool:
+def is_tar_pattern(source: CorpusSource) -> bool:
     """True for a pattern with braces that names tars."""
-    return "{" in source.location and source.location.endswith(_TARS) and not source.path.exists()
+    return (
+        "{" in source.location
+        and source.location.endswith(_TAR_SUFFIXES)
+        and not source.path.exists()
+    )
 
 
-def tars_of(source: CorpusSource) -> list[Path]:
+def list_tars(source: CorpusSource) -> list[Path]:
     """Tars that a source names, in order; none if it is no set of tars.
 
     Raises
@@ -42,9 +46,9 @@ def tars_of(source: CorpusSource) -> list[Path]:
     """
     path = source.path
     if path.is_dir():
-        return sorted(tar for ending in _TARS for tar in path.glob(f"*{ending}"))
-    if not is_pattern(source):
-        return [path] if path.is_file() and path.name.endswith(_TARS) else []
+        return sorted(tar for ending in _TAR_SUFFIXES for tar in path.glob(f"*{ending}"))
+    if not is_tar_pattern(source):
+        return [path] if path.is_file() and path.name.endswith(_TAR_SUFFIXES) else []
     try:
         from webdataset.shardlists import expand_urls
     except ImportError as error:
@@ -62,7 +66,7 @@ def tars_of(source: CorpusSource) -> list[Path]:
 
 def read_tars(
     source: CorpusSource, *, sentences: bool = True, allow_outside: bool = False
-) -> Iterator[Row | Rejected]:
+) -> Iterator[Row | RejectedRow]:
     """Read the rows of tars, one tar after the other.
 
     Parameters
@@ -92,27 +96,29 @@ def read_tars(
     except ImportError as error:
         raise MissingExtraError("webdataset", "webdataset", _PURPOSE) from error
 
-    source.refuse("config", "split", kind="a set of tars")
-    number = 0
-    for tar in tars_of(source):
-        problems: list[Rejected] = []
-        count = number
-        files = _files(tar, problems)
+    source.refuse_options("config", "split", kind="a set of tars")
+    sample_count = 0
+    for tar in list_tars(source):
+        problems: list[RejectedRow] = []
+        first_count = sample_count
+        files = _read_files(tar, problems)
         for sample in group_by_keys(
-            files, handler=lambda error, tar=tar, p=problems: _doubled(tar, error, p)
+            files, handler=lambda error, tar=tar, p=problems: _note_duplicate_member(tar, error, p)
         ):
-            number += 1
-            origin = Origin(number, path=f"{tar.name}/{sample['__key__']}")
+            sample_count += 1
+            origin = Origin(sample_count, path=f"{tar.name}/{sample['__key__']}")
             try:
-                yield _row(sample, source, tar, origin, sentences, allow_outside)
+                yield _make_row(sample, source, tar, origin, sentences, allow_outside)
             except InputError as error:
-                why = getattr(error, "why", "unreadable row")
+                reason_kind = getattr(error, "why", "unreadable row")
                 reason = f"{tar}, key {sample['__key__'][:200]!r}: {error}"
-                yield Rejected(row_name(f"{sample['__key__']}.wav", number), why, reason, origin)
-        if count == number and not problems:
+                yield RejectedRow(
+                    row_name(f"{sample['__key__']}.wav", sample_count), reason_kind, reason, origin
+                )
+        if first_count == sample_count and not problems:
             problems.append(
-                Rejected(
-                    row_name(tar.name, number),
+                RejectedRow(
+                    row_name(tar.name, sample_count),
                     "empty tar",
                     f"{tar}: expected recordings, found none",
                 )
@@ -120,27 +126,27 @@ def read_tars(
         yield from problems
 
 
-def _files(tar: Path, problems: list[Rejected]) -> Iterator[dict[str, object]]:
+def _read_files(tar: Path, problems: list[RejectedRow]) -> Iterator[dict[str, object]]:
     """Members in the form that the library groups; a place stands for what they hold."""
     try:
-        for member in members(tar):
+        for member in read_members(tar):
             if not (
                 member.name.startswith("__") and member.name.endswith("__")
             ):  # the library's own notes
                 yield {"fname": member.name, "data": member, "__url__": str(tar)}
     except TruncatedTarError as error:
-        problems.append(Rejected(row_name(tar.name, 0), "truncated tar", str(error)))
+        problems.append(RejectedRow(row_name(tar.name, 0), "truncated tar", str(error)))
 
 
-def _doubled(tar: Path, error: Exception, problems: list[Rejected]) -> bool:
+def _note_duplicate_member(tar: Path, error: Exception, problems: list[RejectedRow]) -> bool:
     """Note a member of which there are two: the first one counts."""
     problems.append(
-        Rejected(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400])
+        RejectedRow(row_name(tar.name, 0), "doubled member", f"{tar}: {error.args[0]}"[:400])
     )
     return True
 
 
-def _row(
+def _make_row(
     sample: JsonObject,
     source: CorpusSource,
     tar: Path,
@@ -148,16 +154,16 @@ def _row(
     sentences: bool,
     allow_outside: bool,
 ) -> Row:
-    parts = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
-    cells, key = _cells(parts), sample["__key__"]
-    recording = _recording(parts, source).place
-    text = _text(parts, cells, source)
+    members = {ending: member for ending, member in sample.items() if isinstance(member, Member)}
+    cells, key = _read_cells(members), sample["__key__"]
+    recording = _find_recording(members, source).byte_range
+    text = _find_text(members, cells, source)
     if text is not None:
         cells["text"] = text
     name = cells.get("name")
-    called = row_name(f"{key}.wav", origin.row, name=name if isinstance(name, str) else "")
-    return row_of_cells(
-        called,
+    clip_name = row_name(f"{key}.wav", origin.row, name=name if isinstance(name, str) else "")
+    return row_from_cells(
+        clip_name,
         cells,
         tar.parent,
         origin=origin,
@@ -168,73 +174,73 @@ def _row(
     )
 
 
-def _cells(parts: dict[str, Member]) -> Cells:
+def _read_cells(members: dict[str, Member]) -> Cells:
     """What the JSON member says, and the label of a `.cls`."""
     cells: Cells = {}
-    if "json" in parts:
+    if "json" in members:
         try:
-            stored = json.loads(parts["json"].content())
+            stored = json.loads(members["json"].read_content())
         except (ValueError, RecursionError) as error:
             raise RowError(
-                "unreadable row", f"{parts['json'].name}: not valid JSON ({error})"[:400]
+                "unreadable row", f"{members['json'].name}: not valid JSON ({error})"[:400]
             ) from error
         if not isinstance(stored, dict):
             raise RowError(
                 "unreadable row",
-                f"{parts['json'].name}: expected a JSON object, found {type(stored).__name__}",
+                f"{members['json'].name}: expected a JSON object, found {type(stored).__name__}",
             )
         cells = {name: cell for name, cell in stored.items() if cell is not None and cell != ""}
         try:
             json.dumps(cells, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:  # "\ud800" is legal JSON and no text
-            raise RowError("invalid UTF-8", f"{parts['json'].name}: {error}"[:400]) from error
-    if "cls" in parts and "cls" not in cells:
-        cells["cls"] = _decoded(parts["cls"])
+            raise RowError("invalid UTF-8", f"{members['json'].name}: {error}"[:400]) from error
+    if "cls" in members and "cls" not in cells:
+        cells["cls"] = _decode_text(members["cls"])
     return cells
 
 
-def _recording(parts: dict[str, Member], source: CorpusSource) -> Member:
-    sounds = (
+def _find_recording(members: dict[str, Member], source: CorpusSource) -> Member:
+    audio_suffixes = (
         [source.audio]
         if source.audio
-        else [ending for ending in parts if ending.rpartition(".")[2] in SOUNDS]
+        else [ending for ending in members if ending.rpartition(".")[2] in AUDIO_SUFFIXES]
     )
-    recordings = [parts[ending] for ending in sounds if ending in parts]
+    recordings = [members[ending] for ending in audio_suffixes if ending in members]
     if len(recordings) == 1:
         return recordings[0]
-    expected = source.audio or " or ".join(SOUNDS)
+    expected = source.audio or " or ".join(AUDIO_SUFFIXES)
     if recordings:
         raise RowError(
             "several recordings",
-            f"expected one member .{expected}, found {', '.join(sounds)}: say ,audio=ENDING",
+            f"expected one member .{expected}, found {', '.join(audio_suffixes)}: say ,audio=ENDING",
         )
     raise RowError(
         "missing clip",
-        f"expected a member .{expected}, found {', '.join(parts) or 'none'}: members of one key "
+        f"expected a member .{expected}, found {', '.join(members) or 'none'}: members of one key "
         "must stand side by side "
         "in the tar (tar --sort=name)",
     )
 
 
-def _text(parts: dict[str, Member], cells: Cells, source: CorpusSource) -> str | None:
+def _find_text(members: dict[str, Member], cells: Cells, source: CorpusSource) -> str | None:
     """The sentence: as the source says, and then nothing else; or the `.txt`, or what the JSON
     calls so, taken out of it."""
     member = source.text or "txt"
-    if member in parts:
-        return _decoded(parts[member])
-    entry = source.text or text_among(cells) or ""
+    if member in members:
+        return _decode_text(members[member])
+    entry = source.text or find_text_column(cells) or ""
     text = cells.pop(entry, None)
     if text is not None and not isinstance(text, str):
         raise RowError("unreadable row", f"expected {entry} to be a string, found {text!r}"[:400])
     if source.text:
-        for column in TEXTS:
+        for column in TEXT_COLUMNS:
             cells.pop(column, None)
     return text
 
 
-def _decoded(member: Member) -> str:
+def _decode_text(member: Member) -> str:
     try:
-        return member.content().decode("utf-8-sig").strip()
+        return member.read_content().decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise RowError(
             "invalid UTF-8", f"{member.name}: expected UTF-8 text ({error})"[:400]

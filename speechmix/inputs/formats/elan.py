@@ -18,14 +18,14 @@ from os import PathLike
 from pathlib import Path
 
 from ..audio.frame_grid import Seconds
-from ..words.multipart_words import each_piece
+from ..words.multipart_words import split_into_pieces
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
 
 _SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
-_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_TYPE = "default-lt"
-_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_XML_SCHEMA_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+_LINGUISTIC_TYPE = "default-lt"
+_INVALID_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MIME_TYPES = {
     ".wav": "audio/x-wav",
     ".mp3": "audio/mpeg",
@@ -69,7 +69,7 @@ def write_elan(
             "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
             "FORMAT": "3.0",
             "VERSION": "3.0",
-            "xmlns:xsi": _INSTANCE,
+            "xmlns:xsi": _XML_SCHEMA_INSTANCE,
             "xsi:noNamespaceSchemaLocation": _SCHEMA,
         },
     )
@@ -77,55 +77,65 @@ def write_elan(
     if audio is not None:
         _add_media(header, Path(audio), Path(path))
     tiers = {
-        name: each_piece(check_words(words, duration=duration, where=str(path)))
+        name: split_into_pieces(check_words(words, duration=duration, where=str(path)))
         for name, words in tiers.items()
     }
-    timed = {name: _milliseconds(words) for name, words in tiers.items()}
-    places = sorted(
-        (time, tier, place)
-        for tier, times in timed.items()
-        for place, time in enumerate(chain(*times))
+    times_by_tier = {name: _round_to_milliseconds(words) for name, words in tiers.items()}
+    boundaries = sorted(
+        (time, tier, boundary_index)
+        for tier, times in times_by_tier.items()
+        for boundary_index, time in enumerate(chain(*times))
     )
-    order = ET.SubElement(document, "TIME_ORDER")
-    slots = {}
-    for number, (time, tier, place) in enumerate(places, 1):
-        slots[tier, place] = f"ts{number}"
-        ET.SubElement(order, "TIME_SLOT", {"TIME_SLOT_ID": f"ts{number}", "TIME_VALUE": str(time)})
-    last = 0
+    time_order = ET.SubElement(document, "TIME_ORDER")
+    slot_ids = {}
+    for slot_number, (time, tier, boundary_index) in enumerate(boundaries, 1):
+        slot_ids[tier, boundary_index] = f"ts{slot_number}"
+        ET.SubElement(
+            time_order, "TIME_SLOT", {"TIME_SLOT_ID": f"ts{slot_number}", "TIME_VALUE": str(time)}
+        )
+    annotation_count = 0
     for tier, words in tiers.items():
         element = ET.SubElement(
-            document, "TIER", {"LINGUISTIC_TYPE_REF": _TYPE, "TIER_ID": _writable(tier)}
+            document,
+            "TIER",
+            {"LINGUISTIC_TYPE_REF": _LINGUISTIC_TYPE, "TIER_ID": _replace_invalid_characters(tier)},
         )
         for index, word in enumerate(words):
-            last += 1
+            annotation_count += 1
             annotation = ET.SubElement(ET.SubElement(element, "ANNOTATION"), "ALIGNABLE_ANNOTATION")
-            annotation.set("ANNOTATION_ID", f"a{last}")
-            annotation.set("TIME_SLOT_REF1", slots[tier, 2 * index])
-            annotation.set("TIME_SLOT_REF2", slots[tier, 2 * index + 1])
-            ET.SubElement(annotation, "ANNOTATION_VALUE").text = _writable(word.text)
-    ET.SubElement(header, "PROPERTY", {"NAME": "lastUsedAnnotationId"}).text = str(last)
-    kind = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": _TYPE, "TIME_ALIGNABLE": "true"}
-    ET.SubElement(document, "LINGUISTIC_TYPE", kind)
+            annotation.set("ANNOTATION_ID", f"a{annotation_count}")
+            annotation.set("TIME_SLOT_REF1", slot_ids[tier, 2 * index])
+            annotation.set("TIME_SLOT_REF2", slot_ids[tier, 2 * index + 1])
+            ET.SubElement(annotation, "ANNOTATION_VALUE").text = _replace_invalid_characters(
+                word.text
+            )
+    ET.SubElement(header, "PROPERTY", {"NAME": "lastUsedAnnotationId"}).text = str(annotation_count)
+    linguistic_type = {
+        "GRAPHIC_REFERENCES": "false",
+        "LINGUISTIC_TYPE_ID": _LINGUISTIC_TYPE,
+        "TIME_ALIGNABLE": "true",
+    }
+    ET.SubElement(document, "LINGUISTIC_TYPE", linguistic_type)
     ET.indent(document, "    ")
     ET.ElementTree(document).write(path, encoding="UTF-8", xml_declaration=True)
 
 
-def _writable(text: str) -> str:
+def _replace_invalid_characters(text: str) -> str:
     """The text with what XML has no way to write replaced: ELAN would not open the file."""
-    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _INVALID_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _add_media(header: ET.Element, audio: Path, document: Path) -> None:
     """Name the recording: where it is now, and beside the document, where ELAN looks next."""
-    media = {"MEDIA_URL": audio.resolve().as_uri()}
+    attributes = {"MEDIA_URL": audio.resolve().as_uri()}
     with suppress(ValueError):  # on another drive, under Windows
-        beside = Path(os.path.relpath(audio.resolve(), document.resolve().parent)).as_posix()
-        media["RELATIVE_MEDIA_URL"] = f"./{beside}"
-    media["MIME_TYPE"] = _MIME_TYPES.get(audio.suffix.lower(), "unknown")
-    ET.SubElement(header, "MEDIA_DESCRIPTOR", media)
+        relative_path = Path(os.path.relpath(audio.resolve(), document.resolve().parent)).as_posix()
+        attributes["RELATIVE_MEDIA_URL"] = f"./{relative_path}"
+    attributes["MIME_TYPE"] = _MIME_TYPES.get(audio.suffix.lower(), "unknown")
+    ET.SubElement(header, "MEDIA_DESCRIPTOR", attributes)
 
 
-def _milliseconds(words: Sequence[Word]) -> list[tuple[int, int]]:
+def _round_to_milliseconds(words: Sequence[Word]) -> list[tuple[int, int]]:
     """Starts and ends in whole milliseconds, in order, each at least 1 ms long."""
     times: list[tuple[int, int]] = []
     for word in words:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.text_files import read_text
 from ..audio.frame_grid import Seconds
-from ..words.multipart_words import each_piece
+from ..words.multipart_words import split_into_pieces
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
 
@@ -38,7 +38,7 @@ WORD_TIERS = frozenset(
     }
 )
 # Praat has no intervals of no length; a word of no length becomes this long, where there is room.
-_SHORTEST: Seconds = 0.001
+_MIN_INTERVAL_SECONDS: Seconds = 0.001
 
 
 def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list[Word]:
@@ -58,7 +58,7 @@ def read_textgrid(path: str | PathLike[str], *, tier: str | None = None) -> list
     from praatio.utilities import errors, textgrid_io
 
     path = Path(path)
-    text = _plain_numbers(read_text(path), path)
+    text = _write_decimal_numbers(read_text(path), path)
     try:
         # A last line without its end would cost praatio the last interval of a short-form file.
         tiers = textgrid_io.parseTextgridStr(text + "\n", includeEmptyIntervals=True)["tiers"]
@@ -117,7 +117,7 @@ def tier_words(
     >>> tier_words(tiers, tier=None, where="a.TextGrid")
     [Word(text='les', start=0.0, end=0.2, score=None)]
     """
-    name = _word_tier(list(tiers), tier, where)
+    name = _choose_word_tier(list(tiers), tier, where)
     words = [
         Word(label.strip(), float(start), float(end))
         for label, start, end in tiers[name]
@@ -128,12 +128,12 @@ def tier_words(
     return words
 
 
-def _word_tier(names: list[str], tier: str | None, where: str) -> str:
+def _choose_word_tier(names: list[str], tier: str | None, where: str) -> str:
     if not names:
         raise InputError(f"{where}: expected an interval tier with the words, found none")
     if tier is not None:
         matches = [name for name in names if name == tier] or [
-            name for name in names if _same(name, tier)
+            name for name in names if _is_same_name(name, tier)
         ]
     else:
         matches = [name for name in names if _is_word_tier(name)] or (
@@ -152,7 +152,7 @@ def _word_tier(names: list[str], tier: str | None, where: str) -> str:
     return matches[0]
 
 
-def _same(name: str, other: str) -> bool:
+def _is_same_name(name: str, other: str) -> bool:
     return name.strip().casefold() == other.strip().casefold()
 
 
@@ -160,7 +160,7 @@ def _is_word_tier(name: str) -> bool:
     return name.rsplit(" - ", 1)[-1].strip().casefold() in WORD_TIERS
 
 
-def _plain_numbers(text: str, path: Path) -> str:
+def _write_decimal_numbers(text: str, path: Path) -> str:
     """Write 5.6e-17 (Praat does) as a plain number, and refuse negative times: praatio reads
     neither."""
     if re.search(r"^\s*(?:xmin|xmax)\s*=\s*-[\d.]*[1-9]", text, flags=re.MULTILINE):
@@ -208,11 +208,15 @@ def write_tiers(
 
     grid = textgrid.Textgrid(0.0, duration)
     for tier, words in tiers.items():
-        words = each_piece(check_words(words, duration=duration, where=str(path)))
+        words = split_into_pieces(check_words(words, duration=duration, where=str(path)))
         limits = [*(word.start for word in words[1:]), duration]
         entries = []
         for word, limit in zip(words, limits, strict=True):
-            end = word.end if word.end > word.start else min(word.start + _SHORTEST, limit)
+            end = (
+                word.end
+                if word.end > word.start
+                else min(word.start + _MIN_INTERVAL_SECONDS, limit)
+            )
             if end <= word.start:
                 raise InputError(
                     f"{path}: word {word.text!r} at {word.start:.3f} s has no length and no room "

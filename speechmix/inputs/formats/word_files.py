@@ -20,7 +20,15 @@ from ..words.multipart_words import GAP
 from ..words.timed_words import Word
 from ..words.word_checks import check_words
 from .textgrid import read_textgrid, tier_words, write_textgrid
-from .word_items import ENDS, LABELS, SCORES, STARTS, first_value, word_of_item, words_from_items
+from .word_items import (
+    END_KEYS,
+    LABEL_KEYS,
+    SCORE_KEYS,
+    START_KEYS,
+    first_value,
+    make_word,
+    words_from_items,
+)
 
 __all__ = ["read_words", "word_file_kind", "words_from_items", "write_textgrid"]
 
@@ -83,37 +91,37 @@ def read_words(
 def _read_table(path: Path) -> list[Word]:
     """A row for each word; those that have the same in a column `unit` are pieces of one word."""
     words: list[list[Word]] = []
-    units: dict[str, list[Word]] = {}
+    pieces_by_unit: dict[str, list[Word]] = {}
     for row, cells in read_table(
-        path, required=("|".join(LABELS), "|".join(STARTS), "|".join(ENDS))
+        path, required=("|".join(LABEL_KEYS), "|".join(START_KEYS), "|".join(END_KEYS))
     ):
         if isinstance(cells, InputError):
             raise InputError(f"{path}, row {row}: {cells}")
-        parts = [first_value(cells, names) for names in (LABELS, STARTS, ENDS)]
-        if None in parts:
+        values = [first_value(cells, names) for names in (LABEL_KEYS, START_KEYS, END_KEYS)]
+        if None in values:
             raise InputError(
                 f"{path}, row {row}: expected a word, a start and an end, found {cells}"
             )
-        label, start, end = parts
-        word = word_of_item(
-            label, start, end, first_value(cells, SCORES), where=f"{path}, row {row}"
+        label, start, end = values
+        word = make_word(
+            label, start, end, first_value(cells, SCORE_KEYS), where=f"{path}, row {row}"
         )
         unit = cells.get("unit")
-        pieces = units.setdefault(str(unit), []) if unit is not None else []
+        pieces = pieces_by_unit.setdefault(str(unit), []) if unit is not None else []
         if not pieces:
             words.append(pieces)
         pieces.append(word)
     return [
-        pieces[0] if len(pieces) == 1 else _of_rows(pieces, where=str(path)) for pieces in words
+        pieces[0] if len(pieces) == 1 else _join_rows(pieces, where=str(path)) for pieces in words
     ]
 
 
-def _of_rows(pieces: Sequence[Word], *, where: str) -> Word:
+def _join_rows(pieces: Sequence[Word], *, where: str) -> Word:
     """Word of several rows: spelled alike in all, or in each its own part (*ne ... pas*)."""
     text = GAP.join(dict.fromkeys(piece.text for piece in pieces))
     scores = [piece.score for piece in pieces if piece.score is not None]
     try:
-        return Word.of_pieces(
+        return Word.from_pieces(
             text,
             [(piece.start, piece.end) for piece in pieces],
             min(scores) if len(scores) == len(pieces) else None,
@@ -125,36 +133,36 @@ def _of_rows(pieces: Sequence[Word], *, where: str) -> Word:
 def _read_ctm(path: Path, utterance: str | None) -> list[Word]:
     """Lines of ``utterance channel start duration word [score]``; ``;;`` starts a comment."""
     utterances: dict[str, list[Word]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for line_number, line in enumerate(read_text(path).split("\n"), start=1):
         fields = line.split()
         if not fields or fields[0].startswith(";;"):
             continue
         if len(fields) not in (5, 6):
             raise InputError(
-                f"{path}, line {number}: expected `utterance channel start duration word [score]`, "
+                f"{path}, line {line_number}: expected `utterance channel start duration word [score]`, "
                 f"found {line!r}"
             )
         name, _, start, duration, text = fields[:5]
-        words_so_far = utterances.setdefault(name, [])
+        utterance_words = utterances.setdefault(name, [])
         if text.lower() in ("<eps>", "<sil>", "sil"):
             continue
         score = fields[5] if len(fields) == 6 and fields[5] != "NA" else None
-        word = word_of_item(text, start, duration, score, where=f"{path}, line {number}")
+        word = make_word(text, start, duration, score, where=f"{path}, line {line_number}")
         # Rounded, because 1.2 + 0.6 is 1.7999999999999998; a CTM has no more than a few decimals.
-        words_so_far.append(
+        utterance_words.append(
             Word(word.text, word.start, round(word.start + word.end, 9), word.score)
         )
     if not utterances:
         raise InputError(
             f"{path}: expected lines of `utterance channel start duration word [score]`, found none"
         )
-    for called in (utterance, path.stem):
-        if called in utterances:
-            return utterances[called]
+    for utterance_name in (utterance, path.stem):
+        if utterance_name in utterances:
+            return utterances[utterance_name]
     if len(utterances) > 1:
-        shown = ", ".join(list(utterances)[:10])
+        listing = ", ".join(list(utterances)[:10])
         raise InputError(
-            f"{path}: holds {len(utterances)} utterances ({shown}), none called "
+            f"{path}: holds {len(utterances)} utterances ({listing}), none called "
             f"{utterance or path.stem!r}: name one with utterance="
         )
     return next(iter(utterances.values()))
@@ -168,14 +176,14 @@ def _read_json(path: Path, tier: str | None) -> list[Word]:
     if isinstance(data, dict) and isinstance(data.get("tiers"), dict):
         return tier_words(_json_tiers(data["tiers"], where), tier=tier, where=where)
     if isinstance(data, dict) and isinstance(data.get("segments"), list) and "words" not in data:
-        words_of = [
+        word_lists = [
             segment.get("words", []) for segment in data["segments"] if isinstance(segment, dict)
         ]
-        if not all(isinstance(words, list) for words in words_of):
+        if not all(isinstance(words, list) for words in word_lists):
             raise InputError(
-                f"{path}: expected segments with lists of words, found {str(words_of)[:200]}"
+                f"{path}: expected segments with lists of words, found {str(word_lists)[:200]}"
             )
-        data = [word for words in words_of for word in words]
+        data = [word for words in word_lists for word in words]
     elif isinstance(data, dict):
         keys = sorted(data)
         data = data.get("words", data.get("chunks"))

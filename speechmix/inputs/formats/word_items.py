@@ -9,11 +9,15 @@ from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ..words.timed_words import Word
 
-LABELS, STARTS, ENDS = ("word", "text", "label"), ("start", "start_sec"), ("end", "end_sec")
-SCORES = ("score", "confidence", "probability")
+LABEL_KEYS, START_KEYS, END_KEYS = (
+    ("word", "text", "label"),
+    ("start", "start_sec"),
+    ("end", "end_sec"),
+)
+SCORE_KEYS = ("score", "confidence", "probability")
 
 
-_SHORTEST = 0.02  # seconds of a word that is placed between others
+_MIN_WORD_SECONDS = 0.02  # seconds of a word that is placed between others
 
 
 def words_from_items(items: Sequence[object], *, where: str = "words") -> list[Word]:
@@ -39,41 +43,41 @@ def words_from_items(items: Sequence[object], *, where: str = "words") -> list[W
         raise InputError(f"{where}: expected a list of words, found {type(items).__name__}")
     words: list[Word | str] = []  # a label alone where an aligner gave no times
     for index, item in enumerate(items):
-        if pieces := _pieces_of(item):
-            words.append(_in_pieces(item, pieces, where=f"{where}: word {index}"))
+        if pieces := _find_pieces(item):
+            words.append(_make_word_from_pieces(item, pieces, where=f"{where}: word {index}"))
             continue
         if isinstance(item, dict):
             times = item.get("timestamp")
             times = times if isinstance(times, (list, tuple)) and len(times) == 2 else (None, None)
-            parts = (
-                first_value(item, LABELS),
-                first_value(item, STARTS, times[0]),
-                first_value(item, ENDS, times[-1]),
+            values = (
+                first_value(item, LABEL_KEYS),
+                first_value(item, START_KEYS, times[0]),
+                first_value(item, END_KEYS, times[-1]),
             )
-            score = first_value(item, SCORES)
+            score = first_value(item, SCORE_KEYS)
         elif isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (3, 4):
-            parts, score = tuple(item[:3]), item[3] if len(item) == 4 else None
+            values, score = tuple(item[:3]), item[3] if len(item) == 4 else None
         else:
-            parts, score = (None,) * 3, None
+            values, score = (None,) * 3, None
         if (
             isinstance(item, dict)
-            and isinstance(parts[0], str)
-            and parts[0].strip()
-            and parts[1:] == (None, None)
+            and isinstance(values[0], str)
+            and values[0].strip()
+            and values[1:] == (None, None)
         ):
-            words.append(parts[0].strip())
+            words.append(values[0].strip())
             continue
-        if None in parts:
+        if None in values:
             raise InputError(
                 f"{where}: word {index} must be [text, start, end] or have word, start, end; found "
                 f"{item!r}"
             )
-        label, start, end = parts
-        words.append(word_of_item(label, start, end, score, where=f"{where}: word {index}"))
-    return _with_times(words, where)
+        label, start, end = values
+        words.append(make_word(label, start, end, score, where=f"{where}: word {index}"))
+    return _place_untimed_words(words, where)
 
 
-def _with_times(words: Sequence[Word | str], where: str) -> list[Word]:
+def _place_untimed_words(words: Sequence[Word | str], where: str) -> list[Word]:
     """Place words without times, such as numerals of WhisperX, between the words around them; leave
     out what has no room.
 
@@ -82,44 +86,54 @@ def _with_times(words: Sequence[Word | str], where: str) -> list[Word]:
     InputError
         If no word has times.
     """
-    timed = [word for word in words if isinstance(word, Word)]
-    untimed = [word for word in words if isinstance(word, str)]
-    if not untimed:
-        return timed
-    if not timed:
+    timed_words = [word for word in words if isinstance(word, Word)]
+    untimed_words = [word for word in words if isinstance(word, str)]
+    if not untimed_words:
+        return timed_words
+    if not timed_words:
         raise InputError(
             f"{where}: word 0 must be [text, start, end] or have word, start, end; found "
-            f"{untimed[0]!r} alone"
+            f"{untimed_words[0]!r} alone"
         )
-    placed: list[Word] = []
-    left_out: list[str] = []
-    waiting: list[str] = []
+    placed_words: list[Word] = []
+    skipped_words: list[str] = []
+    pending_words: list[str] = []
     for word in words:
         if isinstance(word, str):
-            waiting.append(word)
+            pending_words.append(word)
             continue
-        start, room = (placed[-1].end, word.start - placed[-1].end) if placed else (0.0, 0.0)
-        if waiting and room / len(waiting) >= _SHORTEST:
-            each = room / len(waiting)
-            placed += [
-                Word(text, start + i * each, start + (i + 1) * each)
-                for i, text in enumerate(waiting)
+        start, gap_seconds = (
+            (placed_words[-1].end, word.start - placed_words[-1].end)
+            if placed_words
+            else (0.0, 0.0)
+        )
+        if pending_words and gap_seconds / len(pending_words) >= _MIN_WORD_SECONDS:
+            word_seconds = gap_seconds / len(pending_words)
+            placed_words += [
+                Word(
+                    text, start + word_index * word_seconds, start + (word_index + 1) * word_seconds
+                )
+                for word_index, text in enumerate(pending_words)
             ]
         else:
-            left_out += waiting
-        placed.append(word)
-        waiting = []
-    left_out += waiting
-    spread = [text for text in untimed if text not in left_out]
-    what = f"placed between the words around them: {', '.join(spread[:5])}" if spread else ""
-    what += ("; " if spread and left_out else "") + (
-        f"left out: {', '.join(left_out[:5])}" if left_out else ""
+            skipped_words += pending_words
+        placed_words.append(word)
+        pending_words = []
+    skipped_words += pending_words
+    spread_words = [text for text in untimed_words if text not in skipped_words]
+    outcome = (
+        f"placed between the words around them: {', '.join(spread_words[:5])}"
+        if spread_words
+        else ""
     )
-    warnings.warn(f"{where}: {len(untimed)} words have no times; {what}", stacklevel=3)
-    return placed
+    outcome += ("; " if spread_words and skipped_words else "") + (
+        f"left out: {', '.join(skipped_words[:5])}" if skipped_words else ""
+    )
+    warnings.warn(f"{where}: {len(untimed_words)} words have no times; {outcome}", stacklevel=3)
+    return placed_words
 
 
-def _pieces_of(item: object) -> Json:
+def _find_pieces(item: object) -> Json:
     """Pieces of a word's JSON item; none of most."""
     if isinstance(item, dict):
         return item.get("pieces")
@@ -132,10 +146,10 @@ def _pieces_of(item: object) -> Json:
     return None
 
 
-def _in_pieces(item: Json, pieces: Json, *, where: str) -> Word:
+def _make_word_from_pieces(item: Json, pieces: Json, *, where: str) -> Word:
     """Word of a JSON item with pieces."""
     label, score = (
-        (first_value(item, LABELS), first_value(item, SCORES))
+        (first_value(item, LABEL_KEYS), first_value(item, SCORE_KEYS))
         if isinstance(item, dict)
         else (item[0], None)
     )
@@ -147,10 +161,10 @@ def _in_pieces(item: Json, pieces: Json, *, where: str) -> Word:
         raise InputError(
             f"{where}: expected pieces [[start, end], ...] in seconds, found {pieces!r:.80}"
         ) from None
-    first = times[0]
-    whole = word_of_item(label, *first, score, where=where)
+    first_piece = times[0]
+    word = make_word(label, *first_piece, score, where=where)
     try:
-        return Word.of_pieces(whole.text, times, whole.score)
+        return Word.from_pieces(word.text, times, word.score)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -159,15 +173,15 @@ def first_value(item: JsonObject, names: Sequence[str], default: object = None) 
     return next((item[name] for name in names if item.get(name) is not None), default)
 
 
-def word_of_item(text: object, start: Json, end: Json, score: Json, *, where: str) -> Word:
+def make_word(text: object, start: Json, end: Json, score: Json, *, where: str) -> Word:
     """Word of four cells, whatever they hold: `float` says whether the last three are numbers."""
     try:
         times = float(start), float(end)
         score = None if score is None else float(score)
     except (TypeError, ValueError, OverflowError) as error:
-        shown = ", ".join(repr(value)[:40] for value in (start, end))
+        listing = ", ".join(repr(value)[:40] for value in (start, end))
         raise InputError(
-            f"{where}: expected seconds as numbers with a decimal point, found {shown}, score "
+            f"{where}: expected seconds as numbers with a decimal point, found {listing}, score "
             f"{score!r:.40}"
         ) from error
     return Word(str(text).strip(), *times, score)

@@ -19,16 +19,16 @@ from typing import Any, cast
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ..words.cue_and_target import Cue, CueRequest, RoleRequests, cue_words
-from ..words.multipart_words import words_and_roles
+from ..words.multipart_words import resolve_words_and_roles
 from ..words.text_words import TextWord
-from ..words.word_lookup import MARKER, WordRequest
+from ..words.word_lookup import MARKER_PATTERN, WordRequest
 
-PARTS = ("text", "pair", "translation")
+TEXT_PARTS = ("text", "pair", "translation")
 
 # A marker such as <mask> or [MASK]; a word with its inner apostrophes and hyphens; any other sign
 # by itself. A letter may be followed by its accents (NFD).
-_LETTERS = r"(?:\w[\u0300-\u036f]*)+"
-_WORD = re.compile(rf"{MARKER}|{_LETTERS}(?:['’\-]{_LETTERS})*|[^\w\s]")
+_WORD_LETTERS = r"(?:\w[\u0300-\u036f]*)+"
+_WORD_PATTERN = re.compile(rf"{MARKER_PATTERN}|{_WORD_LETTERS}(?:['’\-]{_WORD_LETTERS})*|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,22 @@ class Sentence:
     name: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     _requests: RoleRequests = field(init=False, repr=False, compare=False, default_factory=dict)
-    _joined: tuple[TextWord, ...] = field(init=False, repr=False, default=())
+    _multipart_words: tuple[TextWord, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
             raise InputError(f"expected a text with words, found {self.text!r}")
         name, requests = self.name or self.text, {"cue": self.cue, "target": self.target}
-        words, indices = words_and_roles(self.words, requests, where=f"sentence {name[:60]!r}")
+        words, indices = resolve_words_and_roles(
+            self.words, requests, where=f"sentence {name[:60]!r}"
+        )
         # Frozen for everybody else: `words` is read from the texts, which are there already.
         self.__dict__.update(
             indices, name=name, meta=MappingProxyType(dict(self.meta)), _requests=requests
         )
-        self.__dict__.update(words=words, _joined=tuple(word for word in words if word.pieces))
+        self.__dict__.update(
+            words=words, _multipart_words=tuple(word for word in words if word.pieces)
+        )
 
     def replace(self, **changes: Any) -> Sentence:
         """Return another sentence with these changes (any of the parameters); cue and target are
@@ -103,10 +107,10 @@ class Sentence:
         >>> Sentence("les chats dorment", cue="chats").replace(text="tous les chats dorment").cue
         2
         """
-        unnamed = (
+        name_change = (
             {} if self.name != self.text else {"name": None}
         )  # named by its text: by its new text then
-        return replace(self, **{**self._requests, **unnamed, **changes})
+        return replace(self, **{**self._requests, **name_change, **changes})
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "meta": dict(self.meta)}  # a read-only view cannot be pickled
@@ -118,7 +122,9 @@ class Sentence:
     def words(self) -> tuple[TextWord, ...]:
         """Words of the text, then those of the pair and of the translation; what cue or target join
         ("ne ... pas") is one."""
-        return tuple(word for part in PARTS for word in _words(getattr(self, part) or "", part))
+        return tuple(
+            word for part in TEXT_PARTS for word in _split_words(getattr(self, part) or "", part)
+        )
 
     @property
     def cue_words(self) -> tuple[int, ...]:
@@ -138,7 +144,7 @@ class Sentence:
 
         Two sentences may share a name (the text itself); what is stored belongs to this.
         """
-        question: list[object] = [
+        fingerprint_fields: list[object] = [
             self.text,
             self.pair,
             self.translation,
@@ -146,10 +152,10 @@ class Sentence:
             self.target,
             self.foil,
         ]
-        question += [[word.part, word.pieces] for word in self._joined]
-        return blake2b(json.dumps(question).encode("ascii"), digest_size=16).hexdigest()
+        fingerprint_fields += [[word.part, word.pieces] for word in self._multipart_words]
+        return blake2b(json.dumps(fingerprint_fields).encode("ascii"), digest_size=16).hexdigest()
 
 
-def _words(text: str, part: str) -> Iterator[TextWord]:
-    for match in _WORD.finditer(text):
+def _split_words(text: str, part: str) -> Iterator[TextWord]:
+    for match in _WORD_PATTERN.finditer(text):
         yield TextWord(match.group(), match.start(), match.end(), part)

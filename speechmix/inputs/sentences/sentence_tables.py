@@ -16,8 +16,8 @@ from ...files.json_files import JsonObject
 from ...files.table_files import Cells, RowError, read_table
 from .sentence import Sentence
 
-_FIELDS = ("pair", "translation", "cue", "target", "foil", "name")
-_TEXTS = ("text", "sentence")
+_FIELD_COLUMNS = ("pair", "translation", "cue", "target", "foil", "name")
+_TEXT_COLUMNS = ("text", "sentence")
 
 
 def read_sentences(
@@ -52,27 +52,31 @@ def read_sentences(
     (2, {'label': 'plural'})
     """
     path = Path(table)
-    sentences, rows = [], 0
-    for number, cells in read_table(path, required=("|".join(_TEXTS),)):
-        rows += 1
+    sentences, row_count = [], 0
+    for row_number, cells in read_table(path, required=("|".join(_TEXT_COLUMNS),)):
+        row_count += 1
         try:
-            sentences.append(_sentence(cells))
+            sentences.append(_sentence_from_cells(cells))
         except (InputError, RowError) as error:
-            where = InputError(f"{path}, row {number}: {error}")
+            row_error = InputError(f"{path}, row {row_number}: {error}")
             if on_error is None:
-                raise where from error
-            on_error(number, where)
-    if not rows:
+                raise row_error from error
+            on_error(row_number, row_error)
+    if not row_count:
         raise InputError(f"{path}: expected at least one row with a text, found none")
     return sentences
 
 
-def _sentence(cells: Cells | RowError) -> Sentence:
+def _sentence_from_cells(cells: Cells | RowError) -> Sentence:
     if isinstance(cells, RowError):
         raise cells
-    text = next((cells[name] for name in _TEXTS if name in cells), None)
+    text = next((cells[name] for name in _TEXT_COLUMNS if name in cells), None)
     if not isinstance(text, str):
         raise InputError(f"expected a text, found {text!r}")
-    meta = {name: str(cell) for name, cell in cells.items() if name not in (*_FIELDS, *_TEXTS)}
-    fields: JsonObject = {name: cells[name] for name in _FIELDS if name in cells}
+    meta = {
+        name: str(cell)
+        for name, cell in cells.items()
+        if name not in (*_FIELD_COLUMNS, *_TEXT_COLUMNS)
+    }
+    fields: JsonObject = {name: cells[name] for name in _FIELD_COLUMNS if name in cells}
     return Sentence(text, **fields, meta=meta)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from ...errors import InputError
-from .word_lookup import WordRequest, find_word, matches_of
+from .word_lookup import WordRequest, find_matches, find_word
 
 if TYPE_CHECKING:
     from ..words.text_words import TextWord
@@ -49,19 +49,19 @@ def cue_words(cue: int | Iterable[int] | None) -> tuple[int, ...]:
     return tuple(map(operator.index, cue)) if isinstance(cue, Iterable) else (operator.index(cue),)
 
 
-def stored_cue(cue: int | Iterable[int] | None) -> int | list[int] | None:
+def cue_to_json(cue: int | Iterable[int] | None) -> int | list[int] | None:
     """A cue as JSON has it, so that what was stored equals what is said now.
 
     Examples
     --------
-    >>> stored_cue(3), stored_cue((3, 4)), stored_cue(None)
+    >>> cue_to_json(3), cue_to_json((3, 4)), cue_to_json(None)
     (3, [3, 4], None)
     """
     words = list(cue_words(cue))
     return words if len(words) > 1 else next(iter(words), None)
 
 
-def spelled_cue(words: Sequence[Word | TextWord], cue: int | Iterable[int] | None) -> str:
+def cue_text(words: Sequence[Word | TextWord], cue: int | Iterable[int] | None) -> str:
     """The cue as it is written, its words separated by spaces; empty without a cue."""
     return " ".join(words[index].text for index in cue_words(cue))
 
@@ -99,15 +99,15 @@ def find_cue(words: Sequence[Word | TextWord], request: CueRequest, *, where: st
     >>> find_cue(words, "grand"), find_cue(words, "le grand club"), find_cue(words, ["le:2", "club"])
     (4, (3, 4, 5), (3, 5))
     """
-    requests = _requests(words, request, where)
+    requests = _split_request(words, request, where)
     if requests is None:
         return find_word(words, cast("WordRequest", request), role="cue", where=where)
-    places = [find_word(words, single, role="cue", where=where) for single in requests]
-    if len(set(places)) < len(places):
+    word_indices = [find_word(words, single, role="cue", where=where) for single in requests]
+    if len(set(word_indices)) < len(word_indices):
         raise InputError(
             f"{where}: cue {request!r} names a word twice: each of a cue's words is named once"
         )
-    return places[0] if len(places) == 1 else tuple(sorted(places))
+    return word_indices[0] if len(word_indices) == 1 else tuple(sorted(word_indices))
 
 
 def find_cue_and_target(
@@ -141,9 +141,13 @@ def find_cue_and_target(
     >>> find_cue_and_target(words, {"cue": "les chats", "target": "dorment"})
     {'cue': (0, 1), 'target': 2}
     """
-    asked, wanted = requests.get("cue"), requests.get("target")
-    cue = None if asked is None else find_cue(words, asked, where=where)
-    target = None if wanted is None else find_word(words, wanted, role="target", where=where)
+    cue_request, target_request = requests.get("cue"), requests.get("target")
+    cue = None if cue_request is None else find_cue(words, cue_request, where=where)
+    target = (
+        None
+        if target_request is None
+        else find_word(words, target_request, role="target", where=where)
+    )
     if target is not None and target in cue_words(cue):
         raise InputError(
             f"{where}: cue and target must be two words, found word {target} "
@@ -152,24 +156,24 @@ def find_cue_and_target(
     return {"cue": cue, "target": target}
 
 
-def _requests(
+def _split_request(
     words: Sequence[Word | TextWord], request: object, where: str
 ) -> Sequence[WordRequest] | None:
     """What is asked for, word by word; None where it is one word."""
     if isinstance(request, str):
         parts = [part for part in request.split() if any(letter.isalnum() for letter in part)]
-        numbered = re.fullmatch(r"(.+):[0-9]+", request.strip())
+        numbered_match = re.fullmatch(r"(.+):[0-9]+", request.strip())
         if (
             len(parts) < 2
-            or matches_of(words, request)
-            or (numbered and matches_of(words, numbered[1]))
+            or find_matches(words, request)
+            or (numbered_match and find_matches(words, numbered_match[1]))
         ):
             return None
-        fitting = [set(matches_of(words, part)) for part in parts]
+        part_matches = [set(find_matches(words, part)) for part in parts]
         starts = [
             i
-            for i in sorted(fitting[0])
-            if all(i + step in places for step, places in enumerate(fitting))
+            for i in sorted(part_matches[0])
+            if all(i + step in matches for step, matches in enumerate(part_matches))
         ]
         if len(starts) > 1:
             raise InputError(
@@ -179,17 +183,21 @@ def _requests(
                 "or by their indices"
             )
         return range(starts[0], starts[0] + len(parts)) if starts else parts
-    if not isinstance(request, (list, tuple)) or _is_occurrence(request):
+    if not isinstance(request, (list, tuple)) or _is_occurrence_request(request):
         return None
     if not request:
         raise InputError(f"{where}: expected at least one word for the cue, found {request!r}")
     return request
 
 
-def _is_occurrence(request: Sequence[object]) -> bool:
+def _is_occurrence_request(request: Sequence[object]) -> bool:
     """Whether it is (word, occurrence), or was meant to be: ("les", "2") is refused as such, not
     taken for two words."""
     if len(request) != 2 or not isinstance(request[0], str):
         return False
-    second = request[1]
-    return second.isdigit() if isinstance(second, str) else not isinstance(second, (list, tuple))
+    occurrence = request[1]
+    return (
+        occurrence.isdigit()
+        if isinstance(occurrence, str)
+        else not isinstance(occurrence, (list, tuple))
+    )

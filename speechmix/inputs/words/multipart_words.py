@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import InputError
 from .cue_and_target import RoleRequests, Roles, find_cue, find_cue_and_target
-from .cue_and_target import cue_words as words_of
+from .cue_and_target import cue_words as list_cue_words
 from .timed_words import Word
-from .word_lookup import comparable
+from .word_lookup import normalize_word
 
 if TYPE_CHECKING:
     from ..words.text_words import TextWord
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 AnyWord = TypeVar("AnyWord", Word, "TextWord")
 
 GAP = " … "  # between the parts of a label
-_GAPS = re.compile(r"\s*(?:…|\.\.\.)\s*")
+_GAP_PATTERN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
 def split_parts(text: object) -> list[str]:
@@ -40,11 +40,11 @@ def split_parts(text: object) -> list[str]:
     """
     if not isinstance(text, str):
         return []
-    parts = _GAPS.split(text.strip())
+    parts = _GAP_PATTERN.split(text.strip())
     return parts if all(any(letter.isalnum() for letter in part) for part in parts) else [text]
 
 
-def words_and_roles(
+def resolve_words_and_roles(
     words: Sequence[AnyWord], requests: RoleRequests, *, where: str = "words"
 ) -> tuple[tuple[AnyWord, ...], Roles]:
     """Words with those joined that cue and target ask for as one, and the indices of cue and target
@@ -68,62 +68,79 @@ def words_and_roles(
     Examples
     --------
     >>> from speechmix import Sentence
-    >>> words, roles = words_and_roles(Sentence("il ne mange pas").words, {"cue": "ne ... pas", "target": "mange"})
+    >>> words, roles = resolve_words_and_roles(Sentence("il ne mange pas").words, {"cue": "ne ... pas", "target": "mange"})
     >>> [word.text for word in words], roles
     (['il', 'ne … pas', 'mange'], {'cue': 1, 'target': 2})
     """
-    asked = {request for role in ("cue", "target") for request in _joined_in(requests.get(role))}
-    if not asked:
+    multipart_requests = {
+        request for role in ("cue", "target") for request in _multipart_requests(requests.get(role))
+    }
+    if not multipart_requests:
         return tuple(words), find_cue_and_target(words, requests, where=where)
-    atoms = in_order(words)
-    groups = {request: _atoms_of(request, words, atoms, where) for request in sorted(asked)}
-    owners: dict[int, tuple[int, ...]] = {}
-    for request, group in groups.items():
-        for place in group:
-            if owners.setdefault(place, group) != group:
+    parts = list_parts(words)
+    group_by_request = {
+        request: _find_parts(request, words, parts, where) for request in sorted(multipart_requests)
+    }
+    group_by_part: dict[int, tuple[int, ...]] = {}
+    for request, group in group_by_request.items():
+        for part_index in group:
+            if group_by_part.setdefault(part_index, group) != group:
                 raise InputError(
-                    f"{where}: {request!r} shares the word {atoms[place][1].text!r} with another "
+                    f"{where}: {request!r} shares the word {parts[part_index][1].text!r} with another "
                     "joined one"
                 )
-    units: dict[int, AnyWord] = dict(enumerate(words))
-    first_of = {
-        group: atoms[group[0]][0] for group in groups.values()
+    joined_words: dict[int, AnyWord] = dict(enumerate(words))
+    first_word_by_group = {
+        group: parts[group[0]][0] for group in group_by_request.values()
     }  # in whose place the joined word stands
-    for group, first in first_of.items():
-        members = {atoms[place][0] for place in group}
-        if len(members) > 1:
-            units = {index: word for index, word in units.items() if index not in members - {first}}
-            units[first] = _joined([atoms[place][1] for place in group], where)
-    places = {owner: index for index, owner in enumerate(units)}
-    indices = {request: places[first_of[group]] for request, group in groups.items()}
-    renamed = {role: _with_indices(requests.get(role), indices) for role in ("cue", "target")}
-    return tuple(units.values()), find_cue_and_target(tuple(units.values()), renamed, where=where)
+    for group, first_index in first_word_by_group.items():
+        member_indices = {parts[part_index][0] for part_index in group}
+        if len(member_indices) > 1:
+            joined_words = {
+                index: word
+                for index, word in joined_words.items()
+                if index not in member_indices - {first_index}
+            }
+            joined_words[first_index] = _join_parts(
+                [parts[part_index][1] for part_index in group], where
+            )
+    index_by_word = {owner: index for index, owner in enumerate(joined_words)}
+    indices = {
+        request: index_by_word[first_word_by_group[group]]
+        for request, group in group_by_request.items()
+    }
+    indexed_requests = {
+        role: _replace_by_indices(requests.get(role), indices) for role in ("cue", "target")
+    }
+    return tuple(joined_words.values()), find_cue_and_target(
+        tuple(joined_words.values()), indexed_requests, where=where
+    )
 
 
-def in_order(words: Sequence[AnyWord]) -> list[tuple[int, AnyWord]]:
+def list_parts(words: Sequence[AnyWord]) -> list[tuple[int, AnyWord]]:
     """Words as they are said or written: the parts of joined ones apart, each with the index of the
     word that it is part of."""
-    atoms = [(index, part) for index, word in enumerate(words) for part in _apart(word)]
-    return sorted(atoms, key=_place_in(words)) if any(word.pieces for word in words) else atoms
+    parts = [(index, part) for index, word in enumerate(words) for part in _split_word(word)]
+    return sorted(parts, key=_order_key(words)) if any(word.pieces for word in words) else parts
 
 
-def each_piece(words: Sequence[Word]) -> list[Word]:
+def split_into_pieces(words: Sequence[Word]) -> list[Word]:
     """Every piece of every word as an interval with a label, in the order of time, for files that
     know no words in pieces.
 
     Examples
     --------
-    >>> [word.text for word in each_piece([Word("livres", 0, 3, pieces=((0, 1), (2, 3)))])]
+    >>> [word.text for word in split_into_pieces([Word("livres", 0, 3, pieces=((0, 1), (2, 3)))])]
     ['livres', 'livres']
     """
     if not any(word.pieces for word in words):
         return list(words)
-    pieces = [
+    piece_words = [
         Word(part.text, *edges, part.score)
-        for _, part in in_order(words)
+        for _, part in list_parts(words)
         for edges in part.intervals
     ]
-    return sorted(pieces, key=lambda piece: piece.start)
+    return sorted(piece_words, key=lambda piece: piece.start)
 
 
 def join_words(words: Iterable[Word]) -> str:
@@ -134,10 +151,10 @@ def join_words(words: Iterable[Word]) -> str:
     >>> join_words([Word("il", 0, 1), Word("ne … pas", 1, 4, pieces=((1, 2), (3, 4))), Word("mange", 2, 3)])
     'il ne mange pas'
     """
-    return " ".join(part.text for _, part in in_order(list(words)))
+    return " ".join(part.text for _, part in list_parts(list(words)))
 
 
-def as_word_request(
+def make_word_request(
     words: Sequence[Word | TextWord], role: int | Sequence[int]
 ) -> int | str | list[int | str]:
     """A request that finds the same words where they are looked up anew: joined ones by the numbers
@@ -146,22 +163,26 @@ def as_word_request(
     Examples
     --------
     >>> from speechmix import Sentence
-    >>> as_word_request(Sentence("il ne mange pas", cue="ne ... pas").words, (1, 2))
+    >>> make_word_request(Sentence("il ne mange pas", cue="ne ... pas").words, (1, 2))
     ['1 … 3', 2]
     """
-    atoms = in_order(cast("Sequence[Word]", words))
-    places_of: dict[int, list[str]] = {}
-    for place, (owner, _) in enumerate(atoms):
-        places_of.setdefault(owner, []).append(str(place))
+    parts = list_parts(cast("Sequence[Word]", words))
+    part_numbers_by_word: dict[int, list[str]] = {}
+    for part_index, (owner, _) in enumerate(parts):
+        part_numbers_by_word.setdefault(owner, []).append(str(part_index))
 
-    def single(index: int) -> int | str:
-        places = places_of.get(index, [])
-        return GAP.join(places) if len(places) > 1 else index
+    def request_for_word(index: int) -> int | str:
+        part_numbers = part_numbers_by_word.get(index, [])
+        return GAP.join(part_numbers) if len(part_numbers) > 1 else index
 
-    return single(role) if isinstance(role, int) else [single(index) for index in role]
+    return (
+        request_for_word(role)
+        if isinstance(role, int)
+        else [request_for_word(index) for index in role]
+    )
 
 
-def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
+def refuse_multipart_word(word: Word | TextWord, what: str, *, where: str) -> None:
     """Raise for a word in several parts, where it would be replaced by another spelling.
 
     Raises
@@ -174,70 +195,83 @@ def refuse_parts(word: Word | TextWord, what: str, *, where: str) -> None:
         )
 
 
-def _joined_in(request: object) -> list[str]:
+def _multipart_requests(request: object) -> list[str]:
     """Which of what is asked for are several words in one."""
     entries = request if isinstance(request, (list, tuple)) else [request]
     return [entry for entry in entries if isinstance(entry, str) and len(split_parts(entry)) > 1]
 
 
-def _with_indices(request: object, indices: Mapping[str, int]) -> object:
+def _replace_by_indices(request: object, indices: Mapping[str, int]) -> object:
     if isinstance(request, (list, tuple)):
         return [indices.get(entry, entry) if isinstance(entry, str) else entry for entry in request]
     return indices.get(request, request) if isinstance(request, str) else request
 
 
-def _atoms_of(
-    request: str, words: Sequence[AnyWord], atoms: list[tuple[int, AnyWord]], where: str
+def _find_parts(
+    request: str, words: Sequence[AnyWord], parts: list[tuple[int, AnyWord]], where: str
 ) -> tuple[int, ...]:
     """Places among the atoms of what is asked for as one."""
-    named = _comparable(request)
-    alike = [index for index, word in enumerate(words) if _comparable(word.text) == named]
-    if len(alike) == 1:
-        return tuple(place for place, (owner, _) in enumerate(atoms) if owner == alike[0])
-    plain = [part for _, part in atoms]
-    places = sorted(
-        chain(*(words_of(find_cue(plain, part, where=where)) for part in split_parts(request)))
+    normalized_request = _normalize_parts(request)
+    matching_indices = [
+        index
+        for index, word in enumerate(words)
+        if _normalize_parts(word.text) == normalized_request
+    ]
+    if len(matching_indices) == 1:
+        return tuple(
+            part_index
+            for part_index, (owner, _) in enumerate(parts)
+            if owner == matching_indices[0]
+        )
+    part_words = [part for _, part in parts]
+    part_indices = sorted(
+        chain(
+            *(
+                list_cue_words(find_cue(part_words, part, where=where))
+                for part in split_parts(request)
+            )
+        )
     )
-    if len(set(places)) < len(places):
+    if len(set(part_indices)) < len(part_indices):
         raise InputError(
             f"{where}: {request!r} names a word twice: each of its parts is named once"
         )
-    for owner in {atoms[place][0] for place in places}:
-        whole = {place for place, (index, _) in enumerate(atoms) if index == owner}
-        if not whole <= set(places):
+    for owner in {parts[part_index][0] for part_index in part_indices}:
+        owner_parts = {part_index for part_index, (index, _) in enumerate(parts) if index == owner}
+        if not owner_parts <= set(part_indices):
             raise InputError(
                 f"{where}: {request!r} asks for a part of {words[owner].text!r}, which is one word "
                 "already"
             )
-    return tuple(places)
+    return tuple(part_indices)
 
 
-def _comparable(text: str) -> str:
-    return GAP.join(comparable(part) for part in split_parts(text))
+def _normalize_parts(text: str) -> str:
+    return GAP.join(normalize_word(part) for part in split_parts(text))
 
 
-def _apart(word: AnyWord) -> list[AnyWord]:
+def _split_word(word: AnyWord) -> list[AnyWord]:
     """The parts of a joined word; any other as it is (a hesitation cut out leaves one word)."""
     parts = split_parts(word.text)
     if len(parts) == 1 or len(parts) != len(word.pieces):
         return [word]
-    made: list[Any] = []
+    part_words: list[Any] = []
     for text, (start, end) in zip(parts, word.pieces, strict=True):
-        made.append(
+        part_words.append(
             Word(text, start, end, word.score)
             if isinstance(word, Word)
             else type(word)(text, start, end, word.part)
         )
-    return cast("list[AnyWord]", made)
+    return cast("list[AnyWord]", part_words)
 
 
-def _joined(parts: Sequence[Any], where: str) -> Any:
+def _join_parts(parts: Sequence[Any], where: str) -> Any:
     """One word of several, of a clip or of a sentence."""
     text = GAP.join(part.text for part in parts)
     if isinstance(parts[0], Word):
         scores = [part.score for part in parts]
-        least = None if None in scores else min(scores)
-        return Word.of_pieces(text, chain(*(part.intervals for part in parts)), least)
+        lowest_score = None if None in scores else min(scores)
+        return Word.from_pieces(text, chain(*(part.intervals for part in parts)), lowest_score)
     first, last = parts[0], parts[-1]
     if first.part != last.part:
         raise InputError(
@@ -248,9 +282,9 @@ def _joined(parts: Sequence[Any], where: str) -> Any:
     )
 
 
-def _place_in(
+def _order_key(
     words: Sequence[Word | TextWord],
 ) -> Callable[[tuple[int, Word | TextWord]], tuple[int, float]]:
     """By what words are in order: when they are said, or where they are written, text by text."""
     texts = list(dict.fromkeys(getattr(word, "part", "") for word in words))
-    return lambda atom: (texts.index(getattr(atom[1], "part", "")), atom[1].start)
+    return lambda part: (texts.index(getattr(part[1], "part", "")), part[1].start)

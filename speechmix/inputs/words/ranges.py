@@ -16,8 +16,8 @@ from ...errors import InputError
 Number = TypeVar("Number", int, float)
 
 
-def united(
-    ranges: Iterable[tuple[Number, Number]], *, where: str, noise: float = 0
+def merge_ranges(
+    ranges: Iterable[tuple[Number, Number]], *, where: str, tolerance: float = 0
 ) -> tuple[tuple[Number, Number], ...]:
     """Return ranges in ascending order, with those that touch put together.
 
@@ -27,7 +27,7 @@ def united(
         Half-open, at least one.
     where : str
         What to call the unit in an error.
-    noise : float
+    tolerance : float
         Ranges that lie over each other, or apart, by at most this much touch.
 
     Raises
@@ -37,38 +37,38 @@ def united(
 
     Examples
     --------
-    >>> united([(7, 9), (2, 4), (4, 5)], where="a word")
+    >>> merge_ranges([(7, 9), (2, 4), (4, 5)], where="a word")
     ((2, 5), (7, 9))
     """
     try:
-        ordered = sorted((start, end) for start, end in ranges)
-        empty = [edges for edges in ordered if not edges[0] < edges[1]]
+        sorted_ranges = sorted((start, end) for start, end in ranges)
+        empty_ranges = [edges for edges in sorted_ranges if not edges[0] < edges[1]]
     except (TypeError, ValueError):
         raise InputError(
             f"{where}: expected pieces as (start, end) pairs of numbers, found {ranges!r}"
         ) from None
-    if not ordered or empty:
-        shown = f"the empty {_shown(empty[0])}" if empty else "none"
+    if not sorted_ranges or empty_ranges:
+        problem = f"the empty {_format_range(empty_ranges[0])}" if empty_ranges else "none"
         raise InputError(
-            f"{where}: expected pieces (start, end) with start < end, found {shown}: leave empty "
+            f"{where}: expected pieces (start, end) with start < end, found {problem}: leave empty "
             "ones out"
         )
-    pieces = [ordered[0]]
-    for start, end in ordered[1:]:
-        before = pieces[-1]
-        if start < before[1] - noise:
+    merged_ranges = [sorted_ranges[0]]
+    for start, end in sorted_ranges[1:]:
+        previous = merged_ranges[-1]
+        if start < previous[1] - tolerance:
             raise InputError(
-                f"{where}: its pieces {_shown(before)} and {_shown((start, end))} overlap: each "
+                f"{where}: its pieces {_format_range(previous)} and {_format_range((start, end))} overlap: each "
                 "position is in one piece"
             )
-        if start <= before[1] + noise:
-            pieces[-1] = (before[0], max(before[1], end))
+        if start <= previous[1] + tolerance:
+            merged_ranges[-1] = (previous[0], max(previous[1], end))
         else:
-            pieces.append((start, end))
-    return tuple(pieces)
+            merged_ranges.append((start, end))
+    return tuple(merged_ranges)
 
 
-def _shown(edges: tuple[float, float]) -> str:
+def _format_range(edges: tuple[float, float]) -> str:
     return f"[{edges[0]:g}, {edges[1]:g})"
 
 
@@ -91,12 +91,12 @@ def store_pieces(
     object.__setattr__(unit, "pieces", pieces if len(pieces) > 1 else ())
 
 
-def unit_repr(unit: Any) -> str:
+def format_unit(unit: Any) -> str:
     """As dataclasses are shown; pieces only where there are some."""
     values = {field.name: getattr(unit, field.name) for field in fields(unit)}
-    shown = [
+    field_texts = [
         f"{name}={value!r}"
         for name, value in values.items()
         if name not in ("pieces", "times") or value
     ]
-    return f"{type(unit).__name__}({', '.join(shown)})"
+    return f"{type(unit).__name__}({', '.join(field_texts)})"

@@ -21,13 +21,13 @@ from typing import Any
 
 from ...errors import InputError
 from ..audio.frame_grid import FrameGrid, Seconds
-from .ranges import store_pieces, unit_repr, united
-from .timed_words import TOUCHING, Word
+from .ranges import format_unit, merge_ranges, store_pieces
+from .timed_words import TOUCH_TOLERANCE, Word
 
-ROUNDINGS = ("disjoint", "paper")
+ROUNDING_RULES = ("disjoint", "paper")
 CONTEXT_KINDS = ("silence", "padding")
-POOLINGS = ("mean", "max")  # over the positions of a word
-KINDS = ("word", "frame", "token", "special", "silence", "padding")
+POOLING_METHODS = ("mean", "max")  # over the positions of a word
+SPAN_KINDS = ("word", "frame", "token", "special", "silence", "padding")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Span:
 
     Examples
     --------
-    >>> Span.of_ranges([(7, 9), (2, 4), (4, 5)], "ne ... pas")
+    >>> Span.from_ranges([(7, 9), (2, 4), (4, 5)], "ne ... pas")
     Span(start=2, stop=9, label='ne ... pas', kind='word', word=None, onset=None, offset=None,
     pieces=((2, 5), (7, 9)))
     """
@@ -77,22 +77,20 @@ class Span:
     def __post_init__(self) -> None:
         if self.pieces != () or self.times != ():
             where = f"unit {self.label!r}"
-            store_pieces(
-                self,
-                united(self.pieces, where=where) if self.pieces else (),
-                (self.start, self.stop),
-                where,
-            )
-            times = united(self.times, where=where, noise=TOUCHING) if self.times else ()
+            pieces = merge_ranges(self.pieces, where=where) if self.pieces else ()
+            store_pieces(self, pieces, (self.start, self.stop), where)
+            times = self.times and merge_ranges(self.times, where=where, tolerance=TOUCH_TOLERANCE)
             object.__setattr__(self, "times", times if len(times) > 1 else ())
 
     @classmethod
-    def of_ranges(cls, ranges: Iterable[tuple[int, int]], label: str = "", **details: Any) -> Span:
+    def from_ranges(
+        cls, ranges: Iterable[tuple[int, int]], label: str = "", **details: Any
+    ) -> Span:
         """Span of one range of positions or of several, in any order; those that touch are one."""
-        placed = united(ranges, where=f"unit {label!r}")
-        return cls(placed[0][0], placed[-1][1], label, pieces=placed, **details)
+        pieces = merge_ranges(ranges, where=f"unit {label!r}")
+        return cls(pieces[0][0], pieces[-1][1], label, pieces=pieces, **details)
 
-    def at(self, ranges: Sequence[tuple[int, int]]) -> Span:
+    def with_ranges(self, ranges: Sequence[tuple[int, int]]) -> Span:
         """The same unit at other positions."""
         return replace(self, start=min(ranges)[0], stop=max(ranges)[1], pieces=tuple(ranges))
 
@@ -120,14 +118,14 @@ class Span:
         return len(self.positions)
 
     def __repr__(self) -> str:
-        return unit_repr(self)
+        return format_unit(self)
 
 
 # A unit as it is asked for: positions (start, stop), or several such ranges that are one unit.
-RequestedSpan = Span | tuple[int, int] | Sequence[tuple[int, int]]
+SpanRequest = Span | tuple[int, int] | Sequence[tuple[int, int]]
 
 
-def requested_ranges(asked: Any) -> list[tuple[int, int]]:
+def parse_span_request(request: Any) -> list[tuple[int, int]]:
     """Ranges of a unit that is asked for as (start, stop), or as a list of these.
 
     Raises
@@ -137,11 +135,11 @@ def requested_ranges(asked: Any) -> list[tuple[int, int]]:
 
     Examples
     --------
-    >>> requested_ranges((2, 4)), requested_ranges([(2, 4), (7, 9)])
+    >>> parse_span_request((2, 4)), parse_span_request([(2, 4), (7, 9)])
     ([(2, 4)], [(2, 4), (7, 9)])
     """
-    parts = list(asked)
-    ranges = parts if parts and all(isinstance(part, Sequence) for part in parts) else [parts]
+    items = list(request)
+    ranges = items if items and all(isinstance(part, Sequence) for part in items) else [items]
     return [(operator.index(start), operator.index(stop)) for start, stop in ranges]
 
 
@@ -159,10 +157,12 @@ def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjo
         For an unknown rounding, more words than frames, or a word behind the last frame or the
         model's window.
     """
-    if rounding not in ROUNDINGS:
-        raise InputError(f"rounding must be one of {ROUNDINGS}, found {rounding!r}")
+    if rounding not in ROUNDING_RULES:
+        raise InputError(f"rounding must be one of {ROUNDING_RULES}, found {rounding!r}")
     if rounding == "paper":
-        ranges = [[grid.frames_paper(*interval) for interval in word.intervals] for word in words]
+        ranges = [
+            [grid.frames_by_paper_rule(*interval) for interval in word.intervals] for word in words
+        ]
         for word, frames in zip(words, ranges, strict=True):
             if any(start >= stop for start, stop in frames):
                 raise InputError(
@@ -176,60 +176,67 @@ def word_spans(words: Sequence[Word], grid: FrameGrid, *, rounding: str = "disjo
                     f"word {word.text!r} at {word.start:.3f} s lies past the {grid.duration:g} s "
                     "that the model sees"
                 )
-        ranges = _disjoint([_frames_of(word, grid) for word in words], grid.n_frames)
+        ranges = _assign_disjoint_frames(
+            [_word_frames(word, grid) for word in words], grid.n_frames
+        )
     return [
-        _span_of(word, index, frames)
+        _make_word_span(word, index, frames)
         for index, (word, frames) in enumerate(zip(words, ranges, strict=True))
     ]
 
 
-def _frames_of(word: Word, grid: FrameGrid) -> list[tuple[int, int]]:
+def _word_frames(word: Word, grid: FrameGrid) -> list[tuple[int, int]]:
     """Frames whose centres lie in a word; an empty range where there are none."""
     frames = [grid.frames_between(*interval) for interval in word.intervals]
     return [(start, stop) for start, stop in frames if start < stop] or frames[:1]
 
 
-def _span_of(word: Word, index: int, frames: Sequence[tuple[int, int]]) -> Span:
+def _make_word_span(word: Word, index: int, frames: Sequence[tuple[int, int]]) -> Span:
     """Span of a word's frames; neighbouring pieces may share one by the published rule."""
     start, stop = frames[0]
     if len(frames) == 1:
         return Span(start, stop, word.text, "word", index, word.start, word.end, times=word.pieces)
-    apart: list[tuple[int, int]] = []
+    disjoint_ranges: list[tuple[int, int]] = []
     for start, stop in frames:
-        apart.append((max(start, apart[-1][1]) if apart else start, stop))
-    pieces = [(start, stop) for start, stop in apart if start < stop]
-    return Span.of_ranges(
+        previous_stop = disjoint_ranges[-1][1] if disjoint_ranges else start
+        disjoint_ranges.append((max(start, previous_stop), stop))
+    pieces = [(start, stop) for start, stop in disjoint_ranges if start < stop]
+    return Span.from_ranges(
         pieces, word.text, word=index, onset=word.start, offset=word.end, times=word.pieces
     )
 
 
-def _disjoint(words: list[list[tuple[int, int]]], n_frames: int) -> list[list[tuple[int, int]]]:
+def _assign_disjoint_frames(
+    words: list[list[tuple[int, int]]], n_frames: int
+) -> list[list[tuple[int, int]]]:
     """Push empty ranges open to one frame, to the right where there is room and else to the
     left."""
     # as they follow each other: a piece of one word may lie behind the next
-    order = [(word, piece) for word, pieces in enumerate(words) for piece in range(len(pieces))]
-    if len(order) > n_frames:
+    piece_order = [
+        (word, piece) for word, pieces in enumerate(words) for piece in range(len(pieces))
+    ]
+    if len(piece_order) > n_frames:
         raise InputError(
-            f"{len(order)} words cannot have a frame each: the clip has only {n_frames} frames"
+            f"{len(piece_order)} words cannot have a frame each: the clip has only {n_frames} frames"
         )
     if any(len(pieces) > 1 for pieces in words):
-        order.sort(key=lambda place: words[place[0]][place[1]])
-    opened, taken = [], 0
-    for word, piece in order:
+        piece_order.sort(key=lambda place: words[place[0]][place[1]])
+    frame_ranges, next_free_frame = [], 0
+    for word, piece in piece_order:
         start, stop = words[word][piece]
-        start = max(start, taken)
-        taken = max(stop, start + 1)
-        opened.append((start, taken))
-    limit = n_frames
-    for index in reversed(range(len(opened))):
-        start, stop = opened[index]
-        stop = min(stop, limit)
-        limit = start = min(start, stop - 1)
-        opened[index] = (start, stop)
-    placed: list[list[tuple[int, int]]] = [[] for _ in words]
-    for (word, _), frames in zip(order, opened, strict=True):
-        placed[word].append(frames)
-    return placed
+        start = max(start, next_free_frame)
+        next_free_frame = max(stop, start + 1)
+        frame_ranges.append((start, next_free_frame))
+    next_start = n_frames
+    for index in reversed(range(len(frame_ranges))):
+        start, stop = frame_ranges[index]
+        stop = min(stop, next_start)
+        next_start = start = min(start, stop - 1)
+        frame_ranges[index] = (start, stop)
+    frames_by_word: list[list[tuple[int, int]]] = [[] for _ in words]
+    for (word, _), frames in zip(piece_order, frame_ranges, strict=True):
+        frames_by_word[word].append(frames)
+    return frames_by_word
 
 
 def context_spans(
@@ -249,44 +256,36 @@ def context_spans(
     ----------
     include : sequence of {"silence", "padding"}
     """
-    unknown = set(include) - set(CONTEXT_KINDS)
-    if unknown:
-        raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown)}")
+    unknown_kinds = set(include) - set(CONTEXT_KINDS)
+    if unknown_kinds:
+        raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown_kinds)}")
     audio_stop = max(
         grid.frames_between(0.0, audio_seconds)[1], max((span.stop for span in spans), default=0)
     )
-    if not grid.fixed:
+    if not grid.is_fixed_window:
         audio_stop = grid.n_frames
-    result = list(spans)
+    all_spans = list(spans)
     if "silence" in include:
         edges = [
             (0, 0),
             *sorted(frames for span in spans for frames in span.ranges),
             (audio_stop, audio_stop),
         ]
-        reached = 0
+        last_stop = 0
         for start, stop in edges:
-            if start > reached:
-                result.append(
-                    Span(
-                        reached,
-                        start,
-                        "<silence>",
-                        "silence",
-                        None,
-                        *grid.seconds_of(reached, start),
-                    )
-                )
-            reached = max(reached, stop)
+            if start > last_stop:
+                times = grid.frame_times(last_stop, start)
+                all_spans.append(Span(last_stop, start, "<silence>", "silence", None, *times))
+            last_stop = max(last_stop, stop)
     if "padding" in include and audio_stop < grid.n_frames:
-        times = grid.seconds_of(audio_stop, grid.n_frames)
-        result.append(Span(audio_stop, grid.n_frames, "<padding>", "padding", None, *times))
-    return sorted(result, key=lambda span: (span.start, span.stop))
+        times = grid.frame_times(audio_stop, grid.n_frames)
+        all_spans.append(Span(audio_stop, grid.n_frames, "<padding>", "padding", None, *times))
+    return sorted(all_spans, key=lambda span: (span.start, span.stop))
 
 
 def frame_spans(grid: FrameGrid) -> list[Span]:
     """Every frame as a unit of its own."""
     return [
-        Span(i, i + 1, f"{grid.centre(i):.2f}", "frame", None, *grid.seconds_of(i, i + 1))
+        Span(i, i + 1, f"{grid.centre(i):.2f}", "frame", None, *grid.frame_times(i, i + 1))
         for i in range(grid.n_frames)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .ranges import unit_repr
+from .ranges import format_unit
 
 
 @dataclass(frozen=True)
@@ -33,4 +33,4 @@ class TextWord:
         return self.pieces or ((self.start, self.stop),)
 
     def __repr__(self) -> str:
-        return unit_repr(self)
+        return format_unit(self)

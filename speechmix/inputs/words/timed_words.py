@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..audio.frame_grid import Seconds
-from .ranges import store_pieces, unit_repr, united
+from .ranges import format_unit, merge_ranges, store_pieces
 
 # Pieces of a word that are apart, or over each other, by no more than this touch: times are rounded
 # to milliseconds.
-TOUCHING: Seconds = 0.001
+TOUCH_TOLERANCE: Seconds = 0.001
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,26 @@ class Word:
     def __post_init__(self) -> None:
         if self.pieces != ():
             where = f"word {self.text!r}"
-            pieces = united(self.pieces, where=where, noise=TOUCHING) if self.pieces else ()
+            pieces = (
+                merge_ranges(self.pieces, where=where, tolerance=TOUCH_TOLERANCE)
+                if self.pieces
+                else ()
+            )
             store_pieces(self, pieces, (self.start, self.end), where)
 
     @classmethod
-    def of_pieces(
+    def from_pieces(
         cls, text: str, pieces: Iterable[tuple[Seconds, Seconds]], score: float | None = None
     ) -> Word:
         """Word that is where its pieces are, in seconds.
 
         Examples
         --------
-        >>> Word.of_pieces("livres", [(0.3, 0.5), (0.62, 0.9)])
+        >>> Word.from_pieces("livres", [(0.3, 0.5), (0.62, 0.9)])
         Word(text='livres', start=0.3, end=0.9, score=None, pieces=((0.3, 0.5), (0.62, 0.9)))
         """
-        placed = united(pieces, where=f"word {text!r}", noise=TOUCHING)
-        return cls(text, placed[0][0], placed[-1][1], score, placed)
+        merged_pieces = merge_ranges(pieces, where=f"word {text!r}", tolerance=TOUCH_TOLERANCE)
+        return cls(text, merged_pieces[0][0], merged_pieces[-1][1], score, merged_pieces)
 
     @property
     def intervals(self) -> tuple[tuple[Seconds, Seconds], ...]:
@@ -79,16 +83,16 @@ class Word:
         """How long the word is, without what lies between its pieces."""
         return sum(end - start for start, end in self.intervals)
 
-    def moved(self, by: Seconds) -> Word:
+    def shift(self, seconds: Seconds) -> Word:
         """The word so much later, or earlier."""
-        pieces = tuple((start + by, end + by) for start, end in self.pieces)
-        return Word(self.text, self.start + by, self.end + by, self.score, pieces)
+        pieces = tuple((start + seconds, end + seconds) for start, end in self.pieces)
+        return Word(self.text, self.start + seconds, self.end + seconds, self.score, pieces)
 
-    def as_list(self) -> list[object]:
+    def to_list(self) -> list[object]:
         """[text, start, end], or [text, start, end, None, pieces], as files keep it and as `Clip`
         takes it."""
         pieces = [None, [list(piece) for piece in self.pieces]] if self.pieces else []
         return [self.text, self.start, self.end, *pieces]
 
     def __repr__(self) -> str:
-        return unit_repr(self)
+        return format_unit(self)

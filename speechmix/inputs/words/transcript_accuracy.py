@@ -8,7 +8,7 @@ from rapidfuzz.distance import Levenshtein
 
 # A model whose transcripts differ from the text by more than this does not transcribe the clips it
 # is asked about.
-TRANSCRIBES = 0.5
+MAX_ERROR_RATE = 0.5
 
 
 def character_error_rate(text: str, transcript: str) -> float:
@@ -43,17 +43,22 @@ def describe_accuracy(transcript: str, text: str | None) -> str:
     'writes: merci (4 of 4 words differ: it does NOT transcribe this clip)'
     """
     sentence = f"writes: {transcript}" if transcript else "writes nothing"
-    words = normalize_transcript(text or "").split()
-    if not words:
+    reference_words = normalize_transcript(text or "").split()
+    if not reference_words:
         return sentence
-    differing = min(
-        Levenshtein.distance(words, normalize_transcript(transcript).split()), len(words)
+    error_count = min(
+        Levenshtein.distance(reference_words, normalize_transcript(transcript).split()),
+        len(reference_words),
     )
-    if not differing:
+    if not error_count:
         return f"{sentence} (as given)"
-    count = f"{differing} of {len(words)} words differ{'s' if differing == 1 else ''}"
-    fails = character_error_rate(text or "", transcript) > TRANSCRIBES
-    return f"{sentence} ({count}{': it does NOT transcribe this clip' if fails else ''})"
+    error_summary = (
+        f"{error_count} of {len(reference_words)} words differ{'s' if error_count == 1 else ''}"
+    )
+    is_unusable = character_error_rate(text or "", transcript) > MAX_ERROR_RATE
+    return (
+        f"{sentence} ({error_summary}{': it does NOT transcribe this clip' if is_unusable else ''})"
+    )
 
 
 def normalize_transcript(text: str) -> str:

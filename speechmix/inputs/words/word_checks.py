@@ -15,7 +15,7 @@ from .timed_words import Word
 from .word_lookup import describe_word
 
 # Overlaps up to this long come from times that were rounded to milliseconds; they are trimmed.
-ROUNDING_NOISE: Seconds = 0.001
+ROUNDING_TOLERANCE: Seconds = 0.001
 # Aligners round word ends up to their own frames; an end this far behind the audio is cut to it.
 END_TOLERANCE: Seconds = 0.05
 
@@ -53,27 +53,29 @@ def check_words(
     ['les', 'livres']
     """
     checked: list[Word] = []
-    asked = [_word(item, index, where) for index, item in enumerate(words)]
-    if any(word.pieces for word in asked):
-        return _checked_in_pieces(asked, duration, where)
-    for index, item in enumerate(asked):
-        word = _within(item, index, duration, where)
+    parsed_words = [_parse_word(item, index, where) for index, item in enumerate(words)]
+    if any(word.pieces for word in parsed_words):
+        return _check_words_with_pieces(parsed_words, duration, where)
+    for index, item in enumerate(parsed_words):
+        word = _check_times(item, index, duration, where)
         if checked:
-            before = checked[-1]
-            start = max(word.start, before.start)
-            if before.start - word.start > ROUNDING_NOISE:
+            previous = checked[-1]
+            start = max(word.start, previous.start)
+            if previous.start - word.start > ROUNDING_TOLERANCE:
                 raise InputError(
                     f"{where}: words must be in time order; {describe_word(word, index)} starts "
                     "before "
-                    f"{describe_word(before, index - 1)}: sort them by start"
+                    f"{describe_word(previous, index - 1)}: sort them by start"
                 )
-            if before.end - word.start > ROUNDING_NOISE:
+            if previous.end - word.start > ROUNDING_TOLERANCE:
                 raise InputError(
-                    f"{where}: words must not overlap by more than {1000 * ROUNDING_NOISE:g} ms; "
-                    f"{describe_word(before, index - 1)} and {describe_word(word, index)} share "
-                    f"{1000 * (before.end - word.start):.0f} ms: correct one of the two times"
+                    f"{where}: words must not overlap by more than {1000 * ROUNDING_TOLERANCE:g} ms; "
+                    f"{describe_word(previous, index - 1)} and {describe_word(word, index)} share "
+                    f"{1000 * (previous.end - word.start):.0f} ms: correct one of the two times"
                 )
-            checked[-1] = Word(before.text, before.start, min(before.end, start), before.score)
+            checked[-1] = Word(
+                previous.text, previous.start, min(previous.end, start), previous.score
+            )
             word = Word(word.text, start, max(word.end, start), word.score)
         checked.append(word)
     if not checked:
@@ -84,32 +86,33 @@ def check_words(
     return tuple(checked)
 
 
-def _checked_in_pieces(
+def _check_words_with_pieces(
     words: Sequence[Word], duration: Seconds | None, where: str
 ) -> tuple[Word, ...]:
     """Words of which some are in pieces: the pieces of all are checked as words are, in the order
     of time."""
-    for index, (before, word) in enumerate(pairwise(words)):
-        if before.start - word.start > ROUNDING_NOISE:
+    for index, (previous, word) in enumerate(pairwise(words)):
+        if previous.start - word.start > ROUNDING_TOLERANCE:
             raise InputError(
                 f"{where}: words must be in time order; {describe_word(word, index + 1)} starts "
                 "before "
-                f"{describe_word(before, index)}: sort them by start"
+                f"{describe_word(previous, index)}: sort them by start"
             )
     pieces = [(interval, index) for index, word in enumerate(words) for interval in word.intervals]
     pieces.sort(key=lambda piece: piece[0])
-    alone = [
-        _within(Word(words[index].text, *edges), index, duration, where) for edges, index in pieces
+    piece_words = [
+        _check_times(Word(words[index].text, *edges), index, duration, where)
+        for edges, index in pieces
     ]
-    placed: list[list[tuple[Seconds, Seconds]]] = [[] for _ in words]
+    intervals_by_word: list[list[tuple[Seconds, Seconds]]] = [[] for _ in words]
     for piece, (_, index) in zip(
-        check_words(alone, duration=duration, where=where), pieces, strict=True
+        check_words(piece_words, duration=duration, where=where), pieces, strict=True
     ):
         if piece.start == piece.end and words[index].pieces:
             raise InputError(
                 f"{where}: {describe_word(words[index], index)} has a piece of no length: leave it out"
             )
-        placed[index].append((piece.start, piece.end))
+        intervals_by_word[index].append((piece.start, piece.end))
     return tuple(
         Word(
             word.text,
@@ -118,23 +121,23 @@ def _checked_in_pieces(
             word.score,
             tuple(intervals) if word.pieces else (),
         )
-        for word, intervals in zip(words, placed, strict=True)
+        for word, intervals in zip(words, intervals_by_word, strict=True)
     )
 
 
-def _word(item: object, index: int, where: str) -> Word:
+def _parse_word(item: object, index: int, where: str) -> Word:
     if not isinstance(item, Word):
-        in_pieces = (
+        has_pieces = (
             isinstance(item, Sequence) and len(item) == 2 and isinstance(item[1], (list, tuple))
         )
         if (
             isinstance(item, str)
             or not isinstance(item, Sequence)
-            or not (in_pieces or 3 <= len(item) <= 5)
+            or not (has_pieces or 3 <= len(item) <= 5)
         ):
             raise InputError(f"{where}: word {index} must be (text, start, end), found {item!r}")
         try:
-            item = Word.of_pieces(*item) if in_pieces else Word(*item)
+            item = Word.from_pieces(*item) if has_pieces else Word(*item)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
     if not isinstance(item.text, str) or not item.text.strip():
@@ -156,14 +159,14 @@ def _word(item: object, index: int, where: str) -> Word:
     return Word(item.text.strip(), start, end, score, item.pieces)
 
 
-def _within(word: Word, index: int, duration: Seconds | None, where: str) -> Word:
+def _check_times(word: Word, index: int, duration: Seconds | None, where: str) -> Word:
     """Check a word against itself and the audio; trim what is rounding."""
     if word.end < word.start:
         raise InputError(
             f"{where}: {describe_word(word, index)} ends before it starts: exchange or correct its "
             "times"
         )
-    if word.start < -ROUNDING_NOISE:
+    if word.start < -ROUNDING_TOLERANCE:
         raise InputError(
             f"{where}: {describe_word(word, index)} has a negative time: times count from the clip's "
             "start"

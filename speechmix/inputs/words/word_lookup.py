@@ -16,7 +16,7 @@ from .text_words import TextWord
 from .timed_words import Word
 
 # <mask>, <|endoftext|>, [MASK]: not the word between the brackets.
-MARKER = r"<\|?\w+\|?>|\[[A-Z]+\]"
+MARKER_PATTERN = r"<\|?\w+\|?>|\[[A-Z]+\]"
 
 WordRequest = int | str | tuple[str, int]
 
@@ -56,59 +56,59 @@ def find_word(
     (1, 3, 0, 3)
     """
     if isinstance(request, str):
-        return _find_string(words, request, role, where)
+        return _find_text(words, request, role, where)
     if isinstance(request, (tuple, list)):
         if len(request) != 2 or not isinstance(request[0], str) or not _is_index(request[1]):
             raise InputError(
                 f"{where}: {role} as a pair must be (word, occurrence from 1), found {request!r}"
             )
-        return _occurrence(words, request[0], operator.index(request[1]), role, where)
+        return _find_occurrence(words, request[0], operator.index(request[1]), role, where)
     if not _is_index(request):
         raise InputError(
             f"{where}: {role} must be an index, a word or (word, occurrence), found {request!r}"
         )
-    return _index(words, operator.index(request), role, where)
+    return _check_index(words, operator.index(request), role, where)
 
 
-def _find_string(words: Sequence[Word | TextWord], request: str, role: str, where: str) -> int:
-    matches = matches_of(words, request)
+def _find_text(words: Sequence[Word | TextWord], request: str, role: str, where: str) -> int:
+    matches = find_matches(words, request)
     if len(matches) == 1:
         return matches[0]
     if matches:
-        shown = ", ".join(
+        listing = ", ".join(
             f"'{words[i].text}:{n}' {describe_word(words[i], i)}" for n, i in enumerate(matches, 1)
         )
         raise InputError(
-            f"{where}: {role} {request!r} occurs {len(matches)} times: {shown}. Choose one, "
+            f"{where}: {role} {request!r} occurs {len(matches)} times: {listing}. Choose one, "
             f"for example {role}='{request}:2', {role}=({request!r}, 2) or {role}={matches[1]} "
             "(its index)"
         )
-    numbered = re.fullmatch(r"(.+):([0-9]{1,9})", request.strip())
-    if numbered:
-        return _occurrence(words, numbered[1], int(numbered[2]), role, where)
+    numbered_match = re.fullmatch(r"(.+):([0-9]{1,9})", request.strip())
+    if numbered_match:
+        return _find_occurrence(words, numbered_match[1], int(numbered_match[2]), role, where)
     if re.fullmatch(r"[0-9]{1,9}", request.strip()):
-        return _index(words, int(request), role, where)
-    raise _absent(words, request, role, where)
+        return _check_index(words, int(request), role, where)
+    raise _missing_word_error(words, request, role, where)
 
 
-def _occurrence(
-    words: Sequence[Word | TextWord], text: str, number: int, role: str, where: str
+def _find_occurrence(
+    words: Sequence[Word | TextWord], text: str, occurrence: int, role: str, where: str
 ) -> int:
-    matches = matches_of(words, text)
+    matches = find_matches(words, text)
     if not matches:
-        raise _absent(words, text, role, where)
-    if not 1 <= number <= len(matches):
+        raise _missing_word_error(words, text, role, where)
+    if not 1 <= occurrence <= len(matches):
         raise InputError(
             f"{where}: {role} {text!r} occurs {len(matches)} time(s); occurrences count from 1, "
-            f"found {number}"
+            f"found {occurrence}"
         )
-    return matches[number - 1]
+    return matches[occurrence - 1]
 
 
-def _index(words: Sequence[Word | TextWord], index: int, role: str, where: str) -> int:
+def _check_index(words: Sequence[Word | TextWord], index: int, role: str, where: str) -> int:
     if not 0 <= index < len(words):
         raise InputError(
-            f"{where}: {role} index must be 0 to {len(words) - 1}, found {index}; {_listed(words)}"
+            f"{where}: {role} index must be 0 to {len(words) - 1}, found {index}; {_list_words(words)}"
         )
     return index
 
@@ -117,7 +117,7 @@ def _is_index(value: object) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def matches_of(words: Sequence[Word | TextWord], text: str) -> list[int]:
+def find_matches(words: Sequence[Word | TextWord], text: str) -> list[int]:
     """Indices of the words that a spelling fits."""
     if _is_marker(text):
         return [
@@ -125,28 +125,32 @@ def matches_of(words: Sequence[Word | TextWord], text: str) -> list[int]:
             for index, word in enumerate(words)
             if word.text.strip().casefold() == text.strip().casefold()
         ]
-    spelling = comparable(text)
-    matches = [index for index, word in enumerate(words) if comparable(word.text) == spelling]
+    normalized_text = normalize_word(text)
+    matches = [
+        index for index, word in enumerate(words) if normalize_word(word.text) == normalized_text
+    ]
     return [index for index in matches if not _is_marker(words[index].text)] or matches
 
 
 def _is_marker(text: str) -> bool:
-    return re.fullmatch(MARKER, text.strip()) is not None
+    return re.fullmatch(MARKER_PATTERN, text.strip()) is not None
 
 
-def comparable(text: str) -> str:
+def normalize_word(text: str) -> str:
     """Form of a word in which two spellings of it are equal: case, edge punctuation, apostrophes,
     NFC.
 
     Examples
     --------
-    >>> comparable("« Livres. »"), comparable("aujourd’hui")
+    >>> normalize_word("« Livres. »"), normalize_word("aujourd’hui")
     ('livres', "aujourd'hui")
     """
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
     folded = re.sub("[’ʼ＇]", "'", folded)
-    inner = [i for i, letter in enumerate(folded) if unicodedata.category(letter)[0] not in "PSZ"]
-    return folded[inner[0] : inner[-1] + 1] if inner else folded.strip()
+    letter_indices = [
+        i for i, letter in enumerate(folded) if unicodedata.category(letter)[0] not in "PSZ"
+    ]
+    return folded[letter_indices[0] : letter_indices[-1] + 1] if letter_indices else folded.strip()
 
 
 def describe_word(word: Word | TextWord, index: int) -> str:
@@ -157,24 +161,28 @@ def describe_word(word: Word | TextWord, index: int) -> str:
     return f"word {index} {word.text!r} (at character {word.start} of the {word.part})"
 
 
-def _listed(words: Sequence[Word | TextWord], most: int = 40) -> str:
-    shown = ", ".join(f"{index} {word.text!r}" for index, word in enumerate(words[:most]))
-    return f"the words are {shown}" + (
-        f" and {len(words) - most} more" if len(words) > most else ""
+def _list_words(words: Sequence[Word | TextWord], max_words: int = 40) -> str:
+    listing = ", ".join(f"{index} {word.text!r}" for index, word in enumerate(words[:max_words]))
+    return f"the words are {listing}" + (
+        f" and {len(words) - max_words} more" if len(words) > max_words else ""
     )
 
 
-def _absent(words: Sequence[Word | TextWord], text: str, role: str, where: str) -> InputError:
-    asked = comparable(text)
-    near = dict.fromkeys(
-        word.text for word in words if asked and asked in re.split(r"[^\w]+", comparable(word.text))
+def _missing_word_error(
+    words: Sequence[Word | TextWord], text: str, role: str, where: str
+) -> InputError:
+    normalized_text = normalize_word(text)
+    containing_words = dict.fromkeys(
+        word.text
+        for word in words
+        if normalized_text and normalized_text in re.split(r"[^\w]+", normalize_word(word.text))
     )
     hint = (
-        f": {asked!r} is a part of {', '.join(map(repr, near))}, which is one word here"
-        if near
+        f": {normalized_text!r} is a part of {', '.join(map(repr, containing_words))}, which is one word here"
+        if containing_words
         else ""
     )
     return InputError(
-        f"{where}: {role} {text!r} is not one of the words; {_listed(words)}. Choose one of "
+        f"{where}: {role} {text!r} is not one of the words; {_list_words(words)}. Choose one of "
         f"these{hint}"
     )

@@ -19,16 +19,16 @@ from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name
 from ...files.versions import versions
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import flac
+from ...inputs.clips.player import encode_flac
 from ...inputs.formats.textgrid import write_textgrid
 from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import clip_card
-from ...reporting.pages.drawn_maps import model_label
 from ...reporting.pages.html_page import render_page
-from ...reporting.plots.one_clip import clip_figure
-from ...reporting.plots.panels import png_bytes
+from ...reporting.pages.map_encoding import model_label
+from ...reporting.plots.clip_overview import clip_figure
+from ...reporting.plots.figure_style import png_bytes
 from ...runs.results.stored_clips import Maps
 
 _PAGE_BYTES = 10_000_000  # what a mail attachment may have
@@ -62,7 +62,7 @@ def clip_textgrid(clip: Clip) -> SavedFile:
 
 def clip_flac(clip: Clip) -> SavedFile:
     """The sound as FLAC, under the name that `manifest_row` has for it."""
-    return SavedFile(_sound_name(clip), "audio/flac", flac(clip))
+    return SavedFile(_sound_name(clip), "audio/flac", encode_flac(clip))
 
 
 def manifest_row(clip: Clip) -> SavedFile:
@@ -139,20 +139,20 @@ def maps_page(
     notes : tuple of str
         Paragraphs that are shown first.
     """
-    facts = [
+    summary = [
         f"{clip.duration:.2f} s",
         *([f"words placed by: {clip.alignment}"] if clip.alignment else []),
     ]
-    facts += [f"word times are doubtful: {doubt}" for doubt in clip.doubts]
+    summary += [f"word times are doubtful: {doubt}" for doubt in clip.doubts]
     card = clip_card(
         clip.name,
         clip,
         maps,
         heading=clip.name,
-        facts=" · ".join(facts),
+        summary=" · ".join(summary),
         start=start,
         seconds=clip.duration,
-        most_bytes=_PAGE_BYTES,
+        max_bytes=_PAGE_BYTES,
     )
     models = ", ".join(model_label(key) for key in maps)
     measures = ", ".join(

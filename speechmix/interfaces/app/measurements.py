@@ -21,7 +21,7 @@ from ...explanations.explain import explain
 from ...explanations.explanation import Explanation
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.player import flac
+from ...inputs.clips.player import encode_flac
 from ...inputs.words.multipart_words import join_words
 from ...mixing.maps.measure_registry import measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap
@@ -66,7 +66,7 @@ def warm_up() -> None:
     for it."""
     clip = Clip.from_array(np.zeros(800, np.float32), 8_000, name="silence")
     sound_picture(clip, width=1.0, height=1.0)
-    flac(clip)
+    encode_flac(clip)
 
 
 def transcribe_clip(model: Model, clip: Clip) -> str:

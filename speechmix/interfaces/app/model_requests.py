@@ -18,7 +18,7 @@ from ...inputs.clips.clip import Clip
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.drawn_maps import MOST_UNITS, drawn_maps, map_forms, model_label
+from ...reporting.pages.map_encoding import MAX_UNITS, encode_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from . import clip_changes
 from . import downloads as saving
@@ -220,7 +220,7 @@ def clip_facts(clip: Clip) -> JsonObject:
         "seconds": clip.duration,
         "text": clip.text,
         "language": clip.language,
-        "words": None if clip.words is None else [word.as_list() for word in clip.words],
+        "words": None if clip.words is None else [word.to_list() for word in clip.words],
         "alignment": clip.alignment,
         "doubts": list(clip.doubts),
         "cue": list(clip.cue_words),
@@ -246,16 +246,16 @@ def _key(which: ModelRequest) -> ModelKey:
 
 
 def _drawn(maps: Maps, seconds: float) -> list[JsonObject]:
-    return drawn_maps(maps, seconds, None, _MAP_BYTES)
+    return encode_maps(maps, seconds, None, _MAP_BYTES)
 
 
 def _spelled(result: answers.ClipMaps, seconds: float) -> dict[str, str]:
     """Why measures have no map to look at."""
     large = {
-        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MOST_UNITS}): "
+        measure: f"{max(m.scores.shape[-2:])} units are more than a page can draw ({MAX_UNITS}): "
         "measure words instead"
         for (measure, _), m in result.maps.items()
-        if max(m.without("silence", "padding").scores.shape[-2:]) > MOST_UNITS
+        if max(m.without("silence", "padding").scores.shape[-2:]) > MAX_UNITS
     }
     return {**large, **result.refused}
 

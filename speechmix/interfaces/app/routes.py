@@ -17,7 +17,7 @@ from ... import __version__
 from ...errors import InputError, SpeechmixError
 from ...explanations.page import view_file
 from ...files.json_files import Json, JsonObject, parse_json
-from ...inputs.clips.player import flac
+from ...inputs.clips.player import encode_flac
 from ...interventions.audio_removal import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_facts
 from ...reporting.pages.html_page import read_template, share_colors
@@ -96,7 +96,7 @@ class App:
             case "POST", "api", "examples":
                 return _json(self._example(request))
             case "GET", "api", "recordings", name, "sound":
-                return Response(flac(self.session.recording(name)), "audio/flac")
+                return Response(encode_flac(self.session.recording(name)), "audio/flac")
             case "GET", "api", "recordings", name, "picture":
                 return self._picture(name)
             case "GET", "api", "clips" if self.session.run is not None:

@@ -11,7 +11,7 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_words
 from ...reporting.pages.html_page import sortable_cells
-from ...reporting.pages.study_clips import MOST_CLIPS, visible_columns
+from ...reporting.pages.study_clips import MAX_LISTED_CLIPS, visible_columns
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import (
     Maps,
@@ -28,12 +28,16 @@ def run_clip_table(run: StoredRun) -> JsonObject:
     """Clips of a run as the page's table: columns, which of them are numbers, and (text, number to
     sort by) of each cell."""
     table = visible_columns(run.clips)
-    note = "" if len(table) <= MOST_CLIPS else f"The first {MOST_CLIPS:,} of {len(table):,} clips."
+    note = (
+        ""
+        if len(table) <= MAX_LISTED_CLIPS
+        else f"The first {MAX_LISTED_CLIPS:,} of {len(table):,} clips."
+    )
     return {
         "name": run.out.name,
         "note": note,
         "done": run.done,
-        **sortable_cells(table.head(MOST_CLIPS)),
+        **sortable_cells(table.head(MAX_LISTED_CLIPS)),
     }
 
 

@@ -23,9 +23,9 @@ from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...inputs.audio.frame_grid import Seconds
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import stored_cue
+from ...inputs.words.cue_and_target import cue_to_json
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.plots.panels import model_name
+from ...reporting.plots.figure_style import model_name
 from ...runs.results.open_run import StoredRun
 from . import measurements as answers
 
@@ -231,13 +231,15 @@ def _step_of(progress: answers.Progress | None, number: int, total: int) -> answ
 
 def _key(model: Model, clip: Clip, measure: str, units: str) -> str:
     """What decides a map's scores; cue and target do not."""
-    words = [word.as_list() for word in clip.words or ()]
-    return digest([model.fingerprint, clip.sound, clip.text, clip.language, words, measure, units])
+    words = [word.to_list() for word in clip.words or ()]
+    return digest(
+        [model.fingerprint, clip.audio_hash, clip.text, clip.language, words, measure, units]
+    )
 
 
 def _with_roles(mixing_map: MixingMap, clip: Clip) -> MixingMap:
     roles: Mapping[str, Json] = {
-        "cue": stored_cue(clip.cue_words),
+        "cue": cue_to_json(clip.cue_words),
         "target": clip.target,
         "foil": clip.foil,
     }

@@ -202,7 +202,7 @@ def _of_manifest(
 ) -> list[Clip]:
     """Clips of the manifest or of a study's examples, in the language of the options where it names
     none."""
-    from ...inputs.corpora.corpus_reading import listed_clips
+    from ...inputs.corpora.corpus_reading import read_clips_or_corpus
     from ...studies.french.dataset_reading import is_dataset, read_examples
 
     if is_dataset(options.manifest):
@@ -211,7 +211,7 @@ def _of_manifest(
     def record(row: int, name: str, error: InputError) -> None:
         skipped.append((name or f"row {row}", str(error)))
 
-    clips = listed_clips(
+    clips = read_clips_or_corpus(
         options.manifest, tier=tier, allow_outside=options.allow_outside, on_error=record
     )
     return [

@@ -153,7 +153,7 @@ def _probes(options: argparse.Namespace, skipped: Skipped) -> Probes | None:
 
 def _draw(probes: Probes, folder: Path) -> None:
     """A figure for each part of the clips."""
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
     from ...reporting.plots.probe_curves import probe_figure
 
     value = "accuracy" if "accuracy" in probes.table else "compression"
@@ -169,7 +169,7 @@ def _shown(probes: Probes) -> str:
     """The table with a line for each layer; random twins as their mean; then what may be said of
     it."""
     from ...evaluation.probing.claims import probe_claims, sentences
-    from ...reporting.plots.panels import model_name
+    from ...reporting.plots.figure_style import model_name
 
     table = probes.table.drop(columns=["label", "method", "depth", "seed"])
     if table.empty:

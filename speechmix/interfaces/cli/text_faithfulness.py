@@ -194,7 +194,7 @@ def _read_texts(options: argparse.Namespace) -> list[Sentence]:
 def _write_all(results: FaithfulnessResults, folder: str, name: str, figure: Figure) -> None:
     """All tables as CSV and the figure as PNG, into a folder."""
     from ...files.text_files import write_csv
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
 
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)

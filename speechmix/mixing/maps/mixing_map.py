@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ...errors import InputError
-from ...inputs.words.spans import RequestedSpan
+from ...inputs.words.spans import SpanRequest
 from .flow import flow
 from .long_table import long_table, token_table
 from .measure_registry import residual_left_out
@@ -122,7 +122,7 @@ class MixingMap(ScoreMap):
         return flat._step(f"flow (residual={residual})", scores=flows, mixing_strength=None)
 
     def pooled(
-        self, spans: Sequence[RequestedSpan] | None = None, *, sources: str, side: str = "both"
+        self, spans: Sequence[SpanRequest] | None = None, *, sources: str, side: str = "both"
     ) -> MixingMap:
         """Pool the units of a finished map into larger ones: frames or sub-words into words.
 

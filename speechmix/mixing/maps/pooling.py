@@ -16,16 +16,16 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from ...inputs.words.spans import RequestedSpan, Span, requested_ranges
+from ...inputs.words.spans import Span, SpanRequest, parse_span_request
 
 if TYPE_CHECKING:
     from .score_map import ScoreMap
 
-POOLINGS = ("mean", "sum")
+POOLING_METHODS = ("mean", "sum")
 
 
 def group_units(
-    units: Sequence[Span], spans: Sequence[RequestedSpan] | None, provenance: Mapping[str, Json]
+    units: Sequence[Span], spans: Sequence[SpanRequest] | None, provenance: Mapping[str, Json]
 ) -> list[tuple[Span, list[int]]]:
     """Put units together: those inside each span given, or runs of units of one word (others stay
     as they are).
@@ -48,7 +48,7 @@ def group_units(
         return [(_joined([units[i] for i in inside], provenance), inside) for inside in members]
     groups = []
     for index, asked in enumerate(spans):
-        span = asked if isinstance(asked, Span) else Span.of_ranges(requested_ranges(asked))
+        span = asked if isinstance(asked, Span) else Span.from_ranges(parse_span_request(asked))
         positions = set(span.positions)
         inside = [i for i, unit in enumerate(units) if not positions.isdisjoint(unit.positions)]
         across = [units[i] for i in inside if not positions.issuperset(units[i].positions)]
@@ -114,7 +114,7 @@ def _joined(units: list[Span], provenance: Mapping[str, Json]) -> Span:
 
 
 def pooled(
-    mixing_map: ScoreMap, spans: Sequence[RequestedSpan] | None, *, sources: str, side: str
+    mixing_map: ScoreMap, spans: Sequence[SpanRequest] | None, *, sources: str, side: str
 ) -> JsonObject:
     """Pool one side of a map ("targets", "sources") or "both"; return the fields of the map that
     change."""
@@ -136,8 +136,8 @@ def pool(
     scores: np.ndarray, units: Sequence[Span], groups: list[tuple[Span, list[int]]], how: str
 ) -> np.ndarray:
     """Pool the last axis [..., U] into groups [..., G]: mean over positions, or sum over units."""
-    if how not in POOLINGS:
-        raise InputError(f"pooling of a finished map is one of {POOLINGS}, found {how!r}")
+    if how not in POOLING_METHODS:
+        raise InputError(f"pooling of a finished map is one of {POOLING_METHODS}, found {how!r}")
     weights = np.zeros((len(units), len(groups)), dtype=scores.dtype)
     for column, (_, members) in enumerate(groups):
         lengths = np.array([len(units[i]) for i in members])

@@ -170,7 +170,7 @@ def score_tiers(
             best = chosen == "best" and layer == best_layer
             if chosen == "all" or best or (not isinstance(chosen, str) and layer in chosen):
                 tiers[f"{mixing_map.measure} {mixing_map.stack} {layer}: {words[target].text}"] = [
-                    Word.of_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
+                    Word.from_pieces(label, times) if len(times) > 1 else Word(label, *times[0])
                     for times, label in zip(
                         intervals, [f"{100 * share:.1f}" for share in row], strict=True
                     )

@@ -22,7 +22,7 @@ from torch import Tensor
 from ...adapters.generation.tokens import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
-from ...inputs.words.multipart_words import refuse_parts
+from ...inputs.words.multipart_words import refuse_multipart_word
 from ...inputs.words.spans import Span
 from .token_objectives import Objective, contrast_or_logit, needed_target, of_tokens, token_logits
 from .transcript_objectives import of_transcript
@@ -256,7 +256,9 @@ def _likeliest(model: Model, prepared: Prepared, position: int) -> int:
 def _spelled(model: Model, sentence: Sentence, word: int, spelling: str) -> list[int]:
     """Token ids of the sentence with another word in the target's place."""
     place = sentence.words[word]
-    refuse_parts(place, "another spelling in its place", where=sentence.name or sentence.text)
+    refuse_multipart_word(
+        place, "another spelling in its place", where=sentence.name or sentence.text
+    )
     text = getattr(sentence, place.part)
     changed = {place.part: text[: place.start] + spelling + text[place.stop :]}
     other = replace(sentence, **changed, cue=None, target=None, foil=None)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...adapters.capture.device_copy import to_device
 from ...errors import InputError
-from ...inputs.words.spans import POOLINGS, Span
+from ...inputs.words.spans import POOLING_METHODS, Span
 
 # Half-open ranges of one unit, apart from each other and in ascending order.
 Ranges = tuple[tuple[int, int], ...]
@@ -54,8 +54,8 @@ class Units:
         pooling: str,
         device: torch.device,
     ):
-        if pooling not in POOLINGS:
-            raise InputError(f"pooling must be one of {POOLINGS}, found {pooling!r}")
+        if pooling not in POOLING_METHODS:
+            raise InputError(f"pooling must be one of {POOLING_METHODS}, found {pooling!r}")
         self._target_spans, self._source_spans = targets, sources
         self.targets: list[Ranges] = [span.ranges for span in targets]
         self.sources: list[Ranges] = [span.ranges for span in sources]

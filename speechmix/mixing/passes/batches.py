@@ -16,7 +16,7 @@ from ...adapters.binding.layer_components import weight_of
 from ...adapters.capture.features import extract_features
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
-from ...inputs.audio.prefetch import Item, ahead, read_ahead
+from ...inputs.audio.prefetch import Item, prefetch_audio, prefetch_items
 
 if TYPE_CHECKING:
     from ...adapters.capture.block import Block
@@ -104,8 +104,8 @@ def prepare_ahead(
         or model.feature_extractor is None
         or not model.capabilities.has_shared_features
     ):
-        return read_ahead(items, sample_rate=model.sample_rate, count=count)
-    return ahead(items, lambda clip: extract_features(model, clip), count=count)
+        return prefetch_audio(items, sample_rate=model.sample_rate, count=count)
+    return prefetch_items(items, lambda clip: extract_features(model, clip), count=count)
 
 
 def in_groups(clips: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...adapters.generation.text_tokens import MASK
 from ...adapters.model import Model
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.multipart_words import as_word_request, refuse_parts
+from ...inputs.words.multipart_words import make_word_request, refuse_multipart_word
 from ..measures.token_objectives import Objective
 from .request import ObjectiveOption
 from .view import Item
@@ -32,10 +32,10 @@ def masked_target(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]
     target = sentence.words[sentence.target]
     if target.text == MASK:
         return sentence, "log_probability"
-    refuse_parts(target, "a mask in its place", where=sentence.name or sentence.text)
+    refuse_multipart_word(target, "a mask in its place", where=sentence.name or sentence.text)
     text = getattr(sentence, target.part)
     masked = {target.part: text[: target.start] + MASK + text[target.stop :]}
-    cue = as_word_request(sentence.words, sentence.cue_words) if sentence.cue_words else None
+    cue = make_word_request(sentence.words, sentence.cue_words) if sentence.cue_words else None
     spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
     return sentence.replace(**masked, cue=cue, target=sentence.target, foil=None), spellings
 

@@ -141,7 +141,7 @@ def shaped_inputs(model: Model, seconds: float) -> tuple[dict[str, Tensor], list
         inputs[name] = example.new_zeros(*example.shape[:-1], length)
     if model.hears:
         grid = model.grid(round(seconds * model.sample_rate))
-        if grid.fixed and seconds > grid.duration:
+        if grid.is_fixed_window and seconds > grid.duration:
             raise InputError(
                 f"{model.name} hears {grid.duration:g} s at a time, found seconds={seconds:g}"
             )

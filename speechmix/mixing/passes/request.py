@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from ...inputs.words.spans import CONTEXT_KINDS, POOLINGS, ROUNDINGS, RequestedSpan
+from ...inputs.words.spans import CONTEXT_KINDS, POOLING_METHODS, ROUNDING_RULES, SpanRequest
 from ..maps.measure_registry import STACKS, check_gives_maps, measure_facts, measure_names
 from ..maps.numerics import DISTANCES
 
@@ -29,10 +29,10 @@ OBJECTIVES = ("auto", "logit", "probability", "log_probability", "contrast", "ct
 # things too.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "units": tuple(dict.fromkeys(AUDIO_UNITS + TEXT_UNITS)),
-    "pooling": POOLINGS,
+    "pooling": POOLING_METHODS,
     "distance": tuple(DISTANCES),
     "heads": ("mean", "each"),
-    "rounding": ROUNDINGS,
+    "rounding": ROUNDING_RULES,
     "include": CONTEXT_KINDS,
     "engine": ("delta", "replay"),
     "objective": OBJECTIVES,
@@ -63,7 +63,7 @@ class MixRequest:
     stacks: tuple[str, ...] | None = None
     layers: tuple[int, ...] | None = None
     units: str = "word"
-    spans: Sequence[RequestedSpan] | None = None
+    spans: Sequence[SpanRequest] | None = None
     targets: Targets | None = None
     pooling: str = "mean"
     distance: str = "cosine"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...inputs.words.spans import (
-    RequestedSpan,
     Span,
+    SpanRequest,
     context_spans,
     frame_spans,
-    requested_ranges,
+    parse_span_request,
     word_spans,
 )
 
@@ -56,7 +56,7 @@ def audio_spans(clip: Clip, grid: FrameGrid, request: MixRequest) -> list[Span]:
     return words
 
 
-def checked_spans(asked: Sequence[RequestedSpan]) -> list[Span]:
+def checked_spans(asked: Sequence[SpanRequest]) -> list[Span]:
     """Return what `spans=` asks for as spans, or say which one cannot be.
 
     Raises
@@ -69,7 +69,7 @@ def checked_spans(asked: Sequence[RequestedSpan]) -> list[Span]:
     for index, span in enumerate(asked):
         if not isinstance(span, Span):
             try:
-                ranges = requested_ranges(span)
+                ranges = parse_span_request(span)
             except (TypeError, ValueError):
                 raise InputError(
                     f"span {index} should be (start, stop) in whole frames, or a list of these, "
@@ -78,7 +78,7 @@ def checked_spans(asked: Sequence[RequestedSpan]) -> list[Span]:
             if len(ranges) == 1:  # checked below, as any span
                 span = Span(*ranges[0], str(index), "word", index)
             else:
-                span = Span.of_ranges(ranges, str(index), word=index)
+                span = Span.from_ranges(ranges, str(index), word=index)
         if not 0 <= span.start < span.stop:
             raise InputError(
                 f"span {index} should be half-open [start, stop) with 0 <= start < stop, found "

@@ -22,7 +22,7 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.cue_and_target import stored_cue
+from ...inputs.words.cue_and_target import cue_to_json
 from ...inputs.words.text_words import TextWord
 from ...inputs.words.timed_words import Word
 from .prepared_inputs import fingerprint_of_inputs, prepared_from
@@ -86,11 +86,11 @@ class ClipView(View):
         return {
             "clip": clip.name,
             "fingerprint": clip.fingerprint,
-            "sound": clip.sound,
+            "sound": clip.audio_hash,
             "language": clip.language,
             "text": clip.text,
-            "words": [word.as_list() for word in clip.words or ()],
-            "cue": stored_cue(clip.cue_words),
+            "words": [word.to_list() for word in clip.words or ()],
+            "cue": cue_to_json(clip.cue_words),
             "target": clip.target,
             "foil": clip.foil,
             "alignment": clip.alignment,
@@ -129,7 +129,7 @@ class SentenceView(View):
         told |= {
             "clip": self.item.name,
             "fingerprint": self.item.fingerprint,
-            "cue": stored_cue(self.item.cue_words),
+            "cue": cue_to_json(self.item.cue_words),
         }
         return {**_NOTHING, **told, **_in_pieces(self.item), **self._fed_to_decoder()}
 

@@ -211,7 +211,7 @@ def _put_checked(
     """Store maps unless the clip's file was replaced while they were computed."""
     if isinstance(new_maps, SpeechmixError):
         return new_maps
-    if item.clip.sound != snapshot.audio_hash:
+    if item.clip.audio_hash != snapshot.audio_hash:
         return InputError(
             f"{item.clip.path} was replaced while it was scored: give the same command again"
         )

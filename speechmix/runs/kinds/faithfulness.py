@@ -47,7 +47,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
         measures = ()
     return {
         **item.ingredients,
-        "pair": item.pair and item.pair.ingredients,
+        "pair": item.pair and item.pair.fingerprint_fields,
         "measures": measures,
         "fewest": options.fewest,
         "protocol": item.options.get("protocol"),

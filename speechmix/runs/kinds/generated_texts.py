@@ -141,4 +141,4 @@ def generated_ids(model: Model, clip: Clip) -> dict[str, list[int]]:
 
 
 def _audio_facts(clip: Clip) -> dict[str, str | None]:
-    return {"sound": clip.sound, "language": clip.language}
+    return {"sound": clip.audio_hash, "language": clip.language}

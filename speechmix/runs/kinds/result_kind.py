@@ -40,7 +40,7 @@ class ClipSnapshot(NamedTuple):
     @classmethod
     def of(cls, clip: Clip) -> ClipSnapshot:
         """Hash a clip."""
-        return cls(clip.sound, digest([clip.fingerprint, clip.alignment, clip.doubts]))
+        return cls(clip.audio_hash, digest([clip.fingerprint, clip.alignment, clip.doubts]))
 
 
 class Result(NamedTuple):
@@ -97,7 +97,7 @@ class ResultItem:
         """Weights and precision of the model, and all of the clip: what decides most results."""
         model = self.model
         weights = {"weights": model.fingerprint, "dtype": str(model.state_dtype)}
-        return {**weights, **self.clip.ingredients}
+        return {**weights, **self.clip.fingerprint_fields}
 
 
 def default_cache_key(item: ResultItem) -> dict[str, object] | None:

@@ -46,7 +46,7 @@ def _clip_columns(clips: Sequence[Clip]) -> Mapping[str, Mapping[str, object]]:
 def _finish(finished: FinishedResults) -> None:
     """Write the means over clips, and the figure of them."""
     from ...reporting.plots.ablated_speech import speech_ablation_figure
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
 
     folder = finished.folder
     path = folder.table(SPEECH_ABLATION)

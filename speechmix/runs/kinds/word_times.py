@@ -39,7 +39,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     clip, options = item.clip, item.options
     if clip.words is not None or not (clip.text or options["is_required"]):
         return None
-    ingredients = clip.ingredients
+    ingredients = clip.fingerprint_fields
     key: dict[str, object] = {name: ingredients[name] for name in ("sound", "text", "language")}
     return {**key, **{name: options[name] for name in ("method", "aligner")}, "revision": REVISION}
 

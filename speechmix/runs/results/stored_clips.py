@@ -133,7 +133,7 @@ def read_stored_clip(
         path,
         name=name,
         language=row.get("language") or None,
-        sound=row.get("sound") or None,
+        audio_hash=row.get("sound") or None,
         **{part: provenance.get(part) for part in ("text", "cue", "target", "foil")},
     )
     return clip.with_words(words, alignment=provenance.get("alignment")) if words else clip

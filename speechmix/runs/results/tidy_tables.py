@@ -15,7 +15,7 @@ from ...evaluation.length_baseline import length_matched_share
 from ...evaluation.statistics.twin_comparison import BASELINES
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import Cue, cue_words, spelled_cue
+from ...inputs.words.cue_and_target import Cue, cue_text, cue_words
 from ...inputs.words.transcript_accuracy import describe_accuracy
 from ...mixing.maps.mixing_map import MixingMap
 from .table_writer import identified
@@ -52,7 +52,7 @@ def share_rows(
     """
     rows: list[JsonObject] = []
     if clip.words and clip.cue is not None and clip.target is not None:
-        cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
+        cue, target = cue_text(clip.words, clip.cue), clip.words[clip.target].text
         for (measure, stack), mixing_map in maps.items():
             sources = mixing_map.without("silence", "padding").sources
             length = sum(len(s) for s in sources if s.word in clip.cue_words) / sum(
@@ -155,7 +155,7 @@ def facts_of(clip: Clip) -> dict[str, JsonObject]:
     """What the clip table says of a clip: its own columns, the manifest's, and where it comes
     from."""
     words = clip.words or ()
-    cue, target = (spelled_cue(words, index) for index in (clip.cue, clip.target))
+    cue, target = (cue_text(words, index) for index in (clip.cue, clip.target))
     own = {
         "clip": clip.name,
         "seconds": round(clip.duration, 3),
@@ -170,7 +170,10 @@ def facts_of(clip: Clip) -> dict[str, JsonObject]:
         "language": clip.language,
     }
     source = {"audio_file": str(clip.path.resolve()) if clip.path else ""}
-    source |= {name: getattr(clip, name, "") for name in ("fingerprint", "sound")}
+    source |= {
+        "fingerprint": getattr(clip, "fingerprint", ""),
+        "sound": getattr(clip, "audio_hash", ""),
+    }
     return {"own": own, "meta": dict(clip.meta), "source": source}
 
 
@@ -230,7 +233,7 @@ def result_line(
     if transcript is not None:
         parts.append(describe_accuracy(transcript, clip.text))
     if shares and clip.words and clip.cue is not None and clip.target is not None:
-        cue, target = spelled_cue(clip.words, clip.cue), clip.words[clip.target].text
+        cue, target = cue_text(clip.words, clip.cue), clip.words[clip.target].text
         measure = shares[0]["measure"]
         decided = {
             row["stack"] for row in shares if row["rows"] == "deciding"

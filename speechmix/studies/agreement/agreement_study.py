@@ -213,7 +213,7 @@ class _Scoring:
     ):
         self._name, self._out, self._alignment = name, out, alignment
         self._items = selected.scored
-        self._left_out = [(one.name, "", one.why, one.reason) for one in selected.rejected]
+        self._left_out = [(one.name, "", one.reason_kind, one.reason) for one in selected.rejected]
         self._tables: list[pd.DataFrame] = []
         self._decisions: list[pd.DataFrame] = []
 

@@ -23,7 +23,7 @@ from typing import Any
 from ...errors import InputError
 from ...files.json_files import parse_json
 from ...files.text_files import read_text
-from ...inputs.clips.rows import Rejected
+from ...inputs.clips.rows import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp_cues import cue_by_construction, cue_by_dependency, is_plainly_plural, target_number
 
@@ -122,7 +122,7 @@ def read_blimp(
     *,
     paradigms: Sequence[str] | None = None,
     parse: Callable[[str], Any] | None = None,
-) -> tuple[list[BlimpItem], list[Rejected]]:
+) -> tuple[list[BlimpItem], list[RejectedRow]]:
     """Read the paradigms in a folder.
 
     Parameters
@@ -172,7 +172,7 @@ def read_blimp(
             "folder)"
         )
     items: list[BlimpItem] = []
-    rejected: list[Rejected] = []
+    rejected: list[RejectedRow] = []
     for paradigm in paradigms:
         for name, good, bad in _pairs(folder / f"{paradigm}.jsonl", paradigm):
             item = _item(name, paradigm, good, bad, parse)
@@ -224,11 +224,11 @@ def expand_contractions(text: str) -> str:
 
 def _item(
     name: str, paradigm: str, good: str, bad: str, parse: Callable[[str], Any] | None
-) -> BlimpItem | Rejected:
+) -> BlimpItem | RejectedRow:
     words, others = ([word.text for word in Sentence(text).words] for text in (good, bad))
     differing = [i for i, (a, b) in enumerate(zip(words, others, strict=False)) if a != b]
     if len(words) != len(others) or len(differing) != 1:
-        return Rejected(
+        return RejectedRow(
             name,
             "not one word differs",
             f"{good!r} and {bad!r} differ in more or less than one word",
@@ -241,10 +241,10 @@ def _item(
         else cue_by_construction(kind, words, target)
     )
     if not cue or target in cue:
-        return Rejected(name, "no cue found", f"no {kind} for {words[target]!r} in {good!r}")
+        return RejectedRow(name, "no cue found", f"no {kind} for {words[target]!r} in {good!r}")
     number = target_number(kind, words, target, others[target])
     if kind == "subject" and number == "singular" and is_plainly_plural(words[:target]):
-        return Rejected(
+        return RejectedRow(
             name,
             "mistake in BLiMP",
             f"{good!r} is given as the acceptable sentence, {bad!r} as the other",

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ...errors import InputError
-from ...inputs.clips.rows import Rejected
+from ...inputs.clips.rows import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp import PUBLISHED, BlimpItem
 
@@ -27,7 +27,7 @@ _BALANCED = "regular_plural_subject_verb_agreement_1"
 
 def unified_set(
     items: Iterable[BlimpItem], *, paradigms: Sequence[str] = PUBLISHED, seed: int = SEED
-) -> tuple[list[BlimpItem], list[Rejected]]:
+) -> tuple[list[BlimpItem], list[RejectedRow]]:
     """Put the paradigms together, the subject-verb one balanced by drawing from the number that has
     more.
 
@@ -80,7 +80,9 @@ def unified_set(
     left = set(more) - set(random.Random(f"{seed} balance").sample(more, len(fewer)))
     reason = f"{len(more)} of one number and {len(fewer)} of the other: as many of both are drawn"
     rejected = [
-        Rejected(item.name, "not drawn for balance", reason) for item in items if item.name in left
+        RejectedRow(item.name, "not drawn for balance", reason)
+        for item in items
+        if item.name in left
     ]
     return [item for item in items if item.name not in left], rejected
 

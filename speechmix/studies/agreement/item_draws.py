@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from ...adapters.transformers_types import Tokenizer
 from ...errors import InputError
-from ...inputs.clips.rows import Rejected
+from ...inputs.clips.rows import RejectedRow
 from ...inputs.sentences.sentence import Sentence
 from .blimp import BlimpItem
 
 
 def one_token_items(
     items: Iterable[BlimpItem], tokenizer: Tokenizer
-) -> tuple[list[BlimpItem], list[Rejected]]:
+) -> tuple[list[BlimpItem], list[RejectedRow]]:
     """Keep the items whose target and foil are one token each, so that one mask or one logit stands
     for either.
 
@@ -52,7 +52,9 @@ def one_token_items(
             else "foil is"
         )
         rejected.append(
-            Rejected(item.name, f"{role} not one token", f"{shown} for {type(tokenizer).__name__}")
+            RejectedRow(
+                item.name, f"{role} not one token", f"{shown} for {type(tokenizer).__name__}"
+            )
         )
     return single, rejected
 

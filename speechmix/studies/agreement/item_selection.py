@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...inputs.clips.rows import Rejected
+from ...inputs.clips.rows import RejectedRow
 from .blimp import PUBLISHED, BlimpItem, read_blimp
 from .blimp_cues import load_spacy_pipeline
 from .blimp_split import split_halves, unified_set
@@ -40,7 +40,7 @@ class SelectedItems:
 
     scored: list[BlimpItem]
     training: list[BlimpItem]
-    rejected: list[Rejected]
+    rejected: list[RejectedRow]
     counts: pd.DataFrame
 
 
@@ -67,14 +67,14 @@ def select_items(
     items, rejected = read_blimp(blimp, paradigms=paradigms, parse=parse)
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer, so it cannot be given text")
-    read: list[BlimpItem | Rejected] = [*items, *rejected]
+    read: list[BlimpItem | RejectedRow] = [*items, *rejected]
     train, test = split_halves(items, seed=split_seed)
     usable, odd = one_token_items(items, model.tokenizer)
     rejected = [*rejected, *odd]
     if studied_stack(model) == "decoder":
         late = [item.name for item in usable if item.cue[-1] > item.target]
         reason = "a causal model cannot use it"
-        rejected += [Rejected(name, "cue after target", reason) for name in late]
+        rejected += [RejectedRow(name, "cue after target", reason) for name in late]
         usable = [item for item in usable if item.cue[-1] < item.target]
     if not usable:
         raise InputError(
@@ -89,7 +89,7 @@ def select_items(
             )
             rejected += [one for one in not_drawn if one not in rejected]
     drawn = draw_items(halves[half], most, seed=draw_seed)
-    stages: dict[str, Sequence[BlimpItem | Rejected]] = {
+    stages: dict[str, Sequence[BlimpItem | RejectedRow]] = {
         "read": read,
         "usable": usable,
         half: halves[half],
@@ -103,7 +103,7 @@ def _usable_half(usable: Sequence[BlimpItem], half: Sequence[BlimpItem]) -> list
     return [item for item in usable if item.name in names]
 
 
-def _count_by_paradigm(stages: dict[str, Sequence[BlimpItem | Rejected]]) -> pd.DataFrame:
+def _count_by_paradigm(stages: dict[str, Sequence[BlimpItem | RejectedRow]]) -> pd.DataFrame:
     paradigms = {name: [one.name.rpartition("-")[0] for one in s] for name, s in stages.items()}
     counts = pd.DataFrame({name: Counter(found) for name, found in paradigms.items()})
     return counts.reindex(list(dict.fromkeys(paradigms["read"]))).fillna(0).astype(int)

@@ -14,7 +14,7 @@ import pandas as pd
 from ...evaluation.cue_alignment import SHARES, mean_alignment
 from ...files.text_files import write_csv
 from ...reporting.plots.alignment_table import alignment_figure, alignment_text
-from ...reporting.plots.panels import write_figure
+from ...reporting.plots.figure_style import write_figure
 from .task_accuracy import item_accuracy
 
 _PARTS = ["paradigm", "number"]

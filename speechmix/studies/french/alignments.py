@@ -26,16 +26,16 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import whole_file
-from ...inputs.audio.decoding import CutOffAudio
+from ...inputs.audio.decoding import TruncatedAudioError
 from ...inputs.audio.loading import audio_seconds
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.rows import lot
+from ...inputs.clips.rows import seeded_uniform
 from ...inputs.formats.word_files import read_words, write_textgrid
 from ...inputs.words.timed_words import Word
 from ...inputs.words.word_checks import check_words
 from ...runs.journal.stage_journal import LeftOut
 from ...runs.journal.stage_lines import kept
-from .language.spoken import WrittenWord, spoken_text, word_text, written_words
+from .language.spoken import WrittenWord, split_written_words, spoken_text, word_text
 from .study_folder import PAIRS, clip_from_line
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ def compare_on_sample(
         The table of `compare_aligners`; also written to ``aligners.csv`` in the study folder.
     """
     study = Path(study)
-    sample = heapq.nsmallest(clips, kept(study / PAIRS), key=lambda line: lot(line["key"], seed))
+    sample = heapq.nsmallest(
+        clips, kept(study / PAIRS), key=lambda line: seeded_uniform(line["key"], seed)
+    )
 
     def ready() -> Iterator[Clip]:
         for line in sample:
@@ -166,7 +168,7 @@ def check_audio(clip: Clip) -> None:
     try:
         audio = clip.audio(16_000)
         promised = clip.duration if clip.path is None else audio_seconds(clip.path)
-    except CutOffAudio as error:
+    except TruncatedAudioError as error:
         raise LeftOut("truncated audio", str(error)) from error
     except InputError as error:
         raise LeftOut("unreadable audio", str(error)) from error
@@ -184,7 +186,7 @@ def check_audio(clip: Clip) -> None:
 def text_words(text: str, language: str | None) -> list[WrittenWord]:
     """Written words of a text; of a language other than French, what stands between spaces."""
     if (language or "fr").startswith("fr"):
-        return written_words(text)
+        return split_written_words(text)
     tokens = (match for match in re.finditer(r"\S+", text) if aligned_words(match.group()))
     return [WrittenWord(*match.span(), (match.group().lower(),)) for match in tokens]
 
@@ -207,7 +209,7 @@ def transfer_word_times(
     """Give the clip's written words the times of what an aligner heard."""
     text = clip.text or ""
     written = text_words(text, clip.language) if written is None else written
-    pairs = [(word_text(word, text), " ".join(word.spoken)) for word in written]
+    pairs = [(word_text(word, text), " ".join(word.spoken_words)) for word in written]
     words = link(
         pairs, heard, spoken=spoken_text if (clip.language or "fr").startswith("fr") else str
     )

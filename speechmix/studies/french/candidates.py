@@ -64,7 +64,7 @@ def exclusion_reason(
     template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon
 ) -> str:
     """Why the template's own conditions exclude a link; empty if they do not."""
-    if not template.sentence_initial and tokens[link.cue].capital:
+    if not template.sentence_initial and tokens[link.cue].is_capitalized:
         return "capital cue is excluded by the template"
     words = tokens_between(tokens, link)
     if words and words_between(tokens, link) > template.words_between:

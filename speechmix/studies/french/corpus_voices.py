@@ -15,7 +15,7 @@ from ...alignment.speaker_voice import SpeakerVoice, frames_by_sound, learn
 from ...files.cache_keys import digest
 from ...files.json_files import Json
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.rows import lot
+from ...inputs.clips.rows import seeded_uniform
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import StoredLines
 from ...runs.journal.stage_lines import kept
@@ -41,7 +41,7 @@ class CorpusVoices:
             if line["alignment"] == "synthesis" and not line["doubts"]:
                 heard = digest([line["sound"], line["phonemes"]])
                 self._trusted.setdefault(line["speaker"], []).append(
-                    (lot(line["key"], 0), line["key"], heard)
+                    (seeded_uniform(line["key"], 0), line["key"], heard)
                 )
         few = [speaker for speaker, clips in self._trusted.items() if len(clips) < LEAST]
         self._trusted[""] = [
@@ -73,7 +73,7 @@ class CorpusVoices:
     def _of(self, line: Mapping[str, Json]) -> tuple[str, int]:
         """Whose voice a clip is aligned with, and the part of their clips that it is in."""
         speaker = line["speaker"] if line["speaker"] in self._trusted else ""
-        return speaker, int(PARTS * lot(line["key"], 0))
+        return speaker, int(PARTS * seeded_uniform(line["key"], 0))
 
     def _learnt_from(self, speaker: str, part: int) -> list[tuple[float, str, str]]:
         clips = (clip for clip in self._trusted[speaker] if int(PARTS * clip[0]) != part)

@@ -149,7 +149,7 @@ def _clip(example: JsonObject, root: Path) -> Clip:
         language=example["language"],
         name=example["name"],
         meta=meta,
-        sound=example["sound"],
+        audio_hash=example["sound"],
     )
     return clip.replace(alignment=example["alignment"], doubts=example["doubts"])
 

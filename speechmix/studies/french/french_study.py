@@ -127,7 +127,7 @@ def french_study(
     --------
     >>> page = speechmix.french_study("clips.tsv", models=["openai/whisper-small"], out="runs/small")    # doctest: +SKIP
     """
-    from ...reporting.pages.wording import format_twins
+    from ...reporting.pages.result_sentences import format_twins
     from .corpus_examples import corpus_examples
 
     if clips is not None and corpus is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.cache_keys import digest, file_digest
 from ...files.json_files import JsonObject
-from ...inputs.clips.rows import Rejected, Row
+from ...inputs.clips.rows import RejectedRow, Row
 from ...runs.journal.stage_journal import LeftOut
 from .miners import Miner
 from .mining import mine_with
@@ -25,12 +25,12 @@ from .templates import load_template, load_templates
 
 
 def mined_line(
-    row: Row | Rejected, out: Path, language: str, miners: Callable[[], Sequence[Miner]]
+    row: Row | RejectedRow, out: Path, language: str, miners: Callable[[], Sequence[Miner]]
 ) -> JsonObject:
     """What is kept of a row: text, language, pairs (the corpus's own, or those the miners find),
     audio, words."""
-    if isinstance(row, Rejected):
-        raise LeftOut(row.why, row.reason)
+    if isinstance(row, RejectedRow):
+        raise LeftOut(row.reason_kind, row.reason)
     line: JsonObject = {"text": row.text, "language": language}
     if row.pairs:
         line["pairs"] = [corpus_pair(row, pair) for pair in row.pairs]
@@ -46,7 +46,7 @@ def mined_line(
             raise LeftOut("no pair", reasons, dropped_pairs=line["dropped_pairs"])
     line["path"] = audio_path(out, row)
     if row.words is not None:
-        line["words"] = [word.as_list() for word in row.words]
+        line["words"] = [word.to_list() for word in row.words]
     return {**line, "meta": row.meta}
 
 
@@ -63,10 +63,10 @@ def describe_template(template: Template) -> JsonObject:
     return entries
 
 
-def row_digest(row: Row | Rejected) -> dict[str, str]:
+def row_digest(row: Row | RejectedRow) -> dict[str, str]:
     """What decides the mined line of a row."""
-    if isinstance(row, Rejected):
-        return {"of": digest([row.why, row.reason])}
+    if isinstance(row, RejectedRow):
+        return {"of": digest([row.reason_kind, row.reason])}
     audio = None if row.audio is None else hashlib.blake2b(row.audio, digest_size=16).hexdigest()
     return {
         "of": digest([row.text, str(row.root), row.path, audio, row.words, row.pairs, row.meta])

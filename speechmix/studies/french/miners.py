@@ -92,7 +92,9 @@ def _refuse_fruitless(template: Template, parser: Parser, lexicon: Lexicon) -> N
                 f"{where} by the cue {cue!r}: a cue is one word, and this is read as "
                 f"{' '.join(keys) or 'none'}"
             )
-        reason = "" if template.relation in BESIDE else parser.refused(template.relation, cue)
+        reason = (
+            "" if template.relation in BESIDE else parser.refusal_reason(template.relation, cue)
+        )
         if reason:
             raise InputError(f"{where} by the cue {cue!r}: {reason}")
     for template_of in (template, template.noun):

@@ -157,7 +157,7 @@ def _readings(
     """Return the pair of a link, or both where the noun is a target too; or the reason why there is
     none."""
     verb_form = form
-    if link.coordinated:
+    if link.is_coordinated:
         if not template.coordinated:
             return "the verb has several subjects"
         verb_form = replace(form, agreement="p")
@@ -189,7 +189,7 @@ def _partner(
     if partner is ALIKE and INVARIANT in template.partner:
         return Partner(None, lexicon.lemma(key, template.target_pos), INVARIANT)
     if isinstance(partner, Partner):
-        if link.impersonal:
+        if link.is_impersonal:
             partner = partner._replace(contrast=IMPERSONAL)
         if template.partner and partner.contrast not in template.partner:
             partner = NoPartner(f"the contrast is another: {partner.contrast}")
@@ -282,6 +282,8 @@ def _between(tokens: list[Token], link: Link, number: str, lexicon: Lexicon) -> 
     numeral = any(is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words)
     first = min(link.cue, link.target) + 1
     numbers = {
-        lexicon.number_of(token.key) for at, token in enumerate(words, first) if at != link.via
+        lexicon.unambiguous_number(token.key)
+        for at, token in enumerate(words, first)
+        if at != link.via
     }
     return numeral, other_number in numbers

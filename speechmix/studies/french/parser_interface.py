@@ -33,10 +33,10 @@ class Link(NamedTuple):
     cue, target : int
     via : int or None
         The noun between.
-    coordinated : bool
+    is_coordinated : bool
         Whether the noun is the first of several subjects that "et" joins (le club et Alexander se
         séparent): the verb is plural then, whatever the determiner says.
-    impersonal : bool
+    is_impersonal : bool
         Whether the cue is a subject that stands for nobody (il y avait), so that no number is told.
     """
 
@@ -44,8 +44,8 @@ class Link(NamedTuple):
     cue: int
     target: int
     via: int | None = None
-    coordinated: bool = False
-    impersonal: bool = False
+    is_coordinated: bool = False
+    is_impersonal: bool = False
 
 
 class Parser(Protocol):
@@ -60,7 +60,7 @@ class Parser(Protocol):
         """Return the tokens of a sentence and the links between them."""
         ...
 
-    def refused(self, relation: str, cue: str) -> str:
+    def refusal_reason(self, relation: str, cue: str) -> str:
         """Say why a cue's form can never be found in a relation; "" if it can."""
         ...
 
@@ -83,14 +83,14 @@ class _ParserFunction:
     """
 
     def __init__(self, function: Callable[..., Any], relations: tuple[str, ...] = ()):
-        self._function, self.relations = function, relations
+        self._import_function, self.relations = function, relations
 
     def parse(self, text: str) -> tuple[list[Token], list[Link]]:
         """Return the tokens of a sentence and the links between them."""
-        result: tuple[list[Token], list[Link]] = self._function(text)
+        result: tuple[list[Token], list[Link]] = self._import_function(text)
         return result
 
-    def refused(self, relation: str, cue: str) -> str:
+    def refusal_reason(self, relation: str, cue: str) -> str:
         """A function does not say which cues it knows."""
         return ""
 
@@ -127,14 +127,14 @@ def find_parser(name: str, lexicon: Lexicon, language: str = "fr") -> Parser:
             if language == "fr"
             else _ParserFunction(lambda text: (split_into_tokens(text), []), ("",))
         )
-    kind, _, of_kind = str(name).partition(":")
-    if not kind or not of_kind:
+    kind, _, target = str(name).partition(":")
+    if not kind or not target:
         raise InputError(
             f"parser must be 'lexicon', 'spacy:MODEL' or 'MODULE:FUNCTION', found {name!r}"
         )
     if kind == "spacy":
-        return SpacyParser.load(of_kind)
-    function = _function(kind, of_kind)
+        return SpacyParser.load(target)
+    function = _import_function(kind, target)
     return _ParserFunction(function, tuple(getattr(function, "relations", ())))
 
 
@@ -149,21 +149,21 @@ def parser_code(name: str) -> str:
     module, _, function = name.partition(":")
     if not function or module == "spacy":
         return ""
-    path = inspect.getsourcefile(_function(module, function))
+    path = inspect.getsourcefile(_import_function(module, function))
     return file_digest(path) if path else ""
 
 
-def _function(module: str, name: str) -> Callable[..., Any]:
+def _import_function(module: str, name: str) -> Callable[..., Any]:
     """Import a function; the working folder is looked in, too, as `python -m` does."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
+    working_dir = os.getcwd()
+    if working_dir not in sys.path:
+        sys.path.append(working_dir)
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             f"parser {module}:{name}: cannot be imported ({error}): name an installed module, or "
-            f"one in {here}"
+            f"one in {working_dir}"
         ) from error
     if not callable(function):
         raise InputError(

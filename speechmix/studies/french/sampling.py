@@ -15,7 +15,7 @@ from itertools import product
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...inputs.clips.rows import lot
+from ...inputs.clips.rows import seeded_uniform
 
 PUBLISHED_SEED = 42
 _PAPER = "_paper"
@@ -228,4 +228,4 @@ def _groups(
 
 def _lowest(names: Iterable[str], count: int, seed: int) -> list[str]:
     """The names with the lowest lots."""
-    return sorted(names, key=lambda name: (lot(name, seed), name))[:count]
+    return sorted(names, key=lambda name: (seeded_uniform(name, seed), name))[:count]

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from ...files.shards import Shard
-from ...inputs.clips.rows import Rejected, Row
+from ...inputs.clips.rows import RejectedRow, Row
 from ...runs.journal.stage_lines import AT
 
 
@@ -21,11 +21,11 @@ class ShardRows:
     """A shard's rows of a corpus, each with its place in it; and, when all were read, by what the
     shards know one corpus."""
 
-    def __init__(self, rows: Iterable[Row | Rejected], shard: Shard):
+    def __init__(self, rows: Iterable[Row | RejectedRow], shard: Shard):
         self._rows, self._shard = rows, shard
         self._names = hashlib.blake2b(digest_size=16)
 
-    def __iter__(self) -> Iterator[tuple[int, Row | Rejected]]:
+    def __iter__(self) -> Iterator[tuple[int, Row | RejectedRow]]:
         for place, row in enumerate(self._rows):
             if self._shard.count > 1:
                 self._names.update(f"{row.name}\0".encode("utf-8", "surrogatepass"))

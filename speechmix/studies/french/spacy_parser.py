@@ -15,8 +15,8 @@ from .language.text import Token, lookup_key
 from .parser_interface import RELATIONS, Link
 
 # Preposition and article in one French word: la porte du jardin.
-_CONTRACTED = ("du", "des")
-_SUBJECTS = ("nsubj", "expl:subj")
+_CONTRACTED_ARTICLES = ("du", "des")
+_SUBJECT_RELATIONS = ("nsubj", "expl:subj")
 
 
 class SpacyParser:
@@ -33,7 +33,7 @@ class SpacyParser:
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
 
-    def refused(self, relation: str, cue: str) -> str:
+    def refusal_reason(self, relation: str, cue: str) -> str:
         """A model does not say which cues it knows."""
         return ""
 
@@ -79,33 +79,37 @@ class SpacyParser:
         ]
         links = []
         for token in doc:
-            contracted = token.dep_ == "case" and tokens[token.i].key in _CONTRACTED
+            is_contracted = token.dep_ == "case" and tokens[token.i].key in _CONTRACTED_ARTICLES
             if (
-                (token.dep_.startswith("det") or contracted)
+                (token.dep_.startswith("det") or is_contracted)
                 and token.head.pos_ == "NOUN"
                 and token.i < token.head.i
             ):
                 links.append(Link("determiner", token.i, token.head.i))
-                if token.head.dep_.startswith(_SUBJECTS):
-                    verb = _finite(token.head.head)
+                if token.head.dep_.startswith(_SUBJECT_RELATIONS):
+                    verb = _find_agreeing_word(token.head.head)
                     if verb is not None and verb.i > token.head.i:
-                        coordinated = any(
+                        is_coordinated = any(
                             child.dep_ == "conj" and child.i < verb.i
                             for child in token.head.children
                         )
                         links.append(
-                            Link("determiner+subject", token.i, verb.i, token.head.i, coordinated)
+                            Link(
+                                "determiner+subject", token.i, verb.i, token.head.i, is_coordinated
+                            )
                         )
-            elif token.pos_ == "PRON" and token.dep_.startswith(_SUBJECTS):
-                verb = _finite(token.head)
+            elif token.pos_ == "PRON" and token.dep_.startswith(_SUBJECT_RELATIONS):
+                verb = _find_agreeing_word(token.head)
                 if verb is not None and verb.i > token.i:
                     links.append(
-                        Link("subject", token.i, verb.i, impersonal=token.dep_.startswith("expl"))
+                        Link(
+                            "subject", token.i, verb.i, is_impersonal=token.dep_.startswith("expl")
+                        )
                     )
         return tokens, links
 
 
-def _finite(head: Any) -> Any:
+def _find_agreeing_word(head: Any) -> Any:
     """Return the word of a predicate that agrees with the subject: a finite auxiliary or copula,
     else the head."""
     auxiliaries = [child for child in head.children if child.dep_.startswith(("aux", "cop"))]

@@ -175,7 +175,7 @@ def write_counts(folder: Path, counts: SelectionCounts) -> None:
         pd.DataFrame(counts.dropped, columns=["stage", "name", "why", "reason"]),
         folder / "dropped.csv",
     )
-    from ...reporting.plots.panels import write_figure
+    from ...reporting.plots.figure_style import write_figure
 
     write_figure(count_figure(counts.stage_table()), folder / "counts.png", dpi=150)
 

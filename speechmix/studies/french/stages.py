@@ -29,7 +29,7 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ...files.shards import WHOLE, Shard
-from ...inputs.clips.rows import Rejected, Row
+from ...inputs.clips.rows import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import read_corpus
 from ...runs.journal.stage_journal import run_stage
 from ...runs.journal.stage_lines import AT
@@ -132,10 +132,10 @@ def mine_corpus(
     # Looked for once, and only if a row brings no pairs of its own.
     miners = functools.cache(lambda: build_miners(asked, parser, words))
 
-    def work(item: tuple[int, Row | Rejected]) -> JsonObject:
+    def work(item: tuple[int, Row | RejectedRow]) -> JsonObject:
         return mined_line(item[1], out, language, miners)
 
-    def ingredients(item: tuple[int, Row | Rejected], stored: JsonObject) -> JsonObject:
+    def ingredients(item: tuple[int, Row | RejectedRow], stored: JsonObject) -> JsonObject:
         return {**row_digest(item[1]), **with_corpus_position(item[0], shard)}
 
     return run_stage(

@@ -14,13 +14,13 @@ from ...errors import InputError
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.shards import WHOLE, Shard
-from ...inputs.audio.byte_ranges import file_marks
-from ...inputs.audio.loading import sound_fingerprint
+from ...inputs.audio.byte_ranges import file_signature
+from ...inputs.audio.loading import audio_fingerprint
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.rows import Rejected, Row
-from ...inputs.corpora.corpus_reading import recording_file
+from ...inputs.clips.rows import RejectedRow, Row
+from ...inputs.corpora.corpus_reading import write_recording
 from ...inputs.words.cue_and_target import cue_words
-from ...inputs.words.multipart_words import GAP, words_and_roles
+from ...inputs.words.multipart_words import GAP, resolve_words_and_roles
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_files import shard_file, shards_needed
 from ...runs.journal.stage_journal import LeftOut
@@ -82,13 +82,13 @@ def recording_marks(path: str, stored: Mapping[str, Json]) -> JsonObject:
     cannot be set by hand.
     """
     try:
-        marks = file_marks(path)
+        marks = file_signature(path)
     except OSError:
         return {"sound": None, "file": None}
     if stored.get("file") == marks:
         return {"sound": stored.get("sound"), "file": marks}
     try:
-        return {"sound": sound_fingerprint(path), "file": marks}
+        return {"sound": audio_fingerprint(path), "file": marks}
     except InputError:
         return {"sound": None, "file": marks}
 
@@ -99,33 +99,33 @@ def transcript_digest(line: Mapping[str, Json]) -> str:
     return digest([line["text"], line["language"], line.get("sound")])
 
 
-def corpus_line(study: Path, row: Row | Rejected) -> JsonObject:
+def corpus_line(study: Path, row: Row | RejectedRow) -> JsonObject:
     """Line of a row whose pairs nobody asked for."""
-    if isinstance(row, Rejected):
-        return {"why": row.why, "reason": row.reason}
+    if isinstance(row, RejectedRow):
+        return {"why": row.reason_kind, "reason": row.reason}
     line: JsonObject = {
         "key": row.name,
         "text": row.text,
         "language": row.meta.get("language") or "fr",
     }
     line |= {"path": audio_path(study, row), "meta": row.meta}
-    return line if row.words is None else {**line, "words": [word.as_list() for word in row.words]}
+    return line if row.words is None else {**line, "words": [word.to_list() for word in row.words]}
 
 
 def corpus_pair(row: Row, pair: JsonObject) -> JsonObject:
     """Cue and target that the corpus names, as character ranges of its sentence; "ne ... pas" is
     one cue in two parts."""
     from ...adapters.generation.word_positions import places_in_text
-    from .language.spoken import word_text, written_words
+    from .language.spoken import split_written_words, word_text
 
     requests = {role: pair[role] for role in ("cue", "target")}
     if row.words is not None:
-        words, roles = words_and_roles(row.words, requests, where=row.name)
+        words, roles = resolve_words_and_roles(row.words, requests, where=row.name)
         places = places_in_text(words, row.text)
     else:
-        written = written_words(row.text)
+        written = split_written_words(row.text)
         counted = [Word(word_text(word, row.text), i, i + 1) for i, word in enumerate(written)]
-        words, roles = words_and_roles(counted, requests, where=row.name)
+        words, roles = resolve_words_and_roles(counted, requests, where=row.name)
         held = [[range(int(start), int(end)) for start, end in word.intervals] for word in words]
         places = [
             tuple((written[i].start, written[i].stop) for run in runs for i in run) for runs in held
@@ -168,4 +168,4 @@ def audio_path(study: Path, row: Row) -> str:
     or not at all."""
     if row.path is not None:
         return os.path.abspath(os.path.join(row.root, row.path))
-    return str(recording_file(row, study / "audio"))
+    return str(write_recording(row, study / "audio"))

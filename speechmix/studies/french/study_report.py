@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import SpeechmixError
 from ...files.json_files import read_json_object
 from ...files.whole_files import write_json
-from ...inputs.corpora.corpus_reading import listed_clips
+from ...inputs.corpora.corpus_reading import read_clips_or_corpus
 from ...runs.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def clips_in_folder(
     manifest: str | PathLike[str], allow_outside: bool, skipped: list[tuple[str, str]]
 ) -> list[Clip]:
     """Clips of the manifest or set; rows that cannot be used are recorded."""
-    return listed_clips(
+    return read_clips_or_corpus(
         manifest,
         allow_outside=allow_outside,
         on_error=lambda row, name, error: skipped.append((name or f"row {row}", str(error))),
@@ -109,7 +109,7 @@ def print_report(
     write_json(
         RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen}
     )
-    study = Study.of(run)
+    study = Study.open(run)
     for note in transcription_notes(study.run):
         print(note)
     if study.table.empty:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...adapters.generation.transcription import transcribe
 from ...errors import InputError, MissingExtraError
 from ...files.json_files import JsonObject
-from .language.spoken import written_words
+from .language.spoken import split_written_words
 from .study_folder import clip_from_line
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def normalized_words(text: str) -> list[tuple[str, Range]]:
     """
     return [
         (spoken.replace("'", ""), (word.start, word.stop))
-        for word in written_words(text)
-        for spoken in word.spoken
+        for word in split_written_words(text)
+        for spoken in word.spoken_words
         if spoken.strip("'")
     ]
 

@@ -195,7 +195,7 @@ def test_the_composed_row_of_what_was_written_is_that_of_the_whole_map():
     )
     values = trial.values.set_index(["measure", "stack", "aggregation"])["value"]
     whole = speechmix.mix(model, clip, measures="value_zeroing").composed("value_zeroing")
-    row = whole.scores[-1, decision.read_at[0]]
+    row = whole.scores[-1, decision.read_positions[0]]
     fed = row[
         len(whole.sources) - len(whole.targets) :
     ]  # the decoder's own tokens, those of its prefix first

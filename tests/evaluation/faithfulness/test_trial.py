@@ -21,7 +21,7 @@ from speechmix.evaluation.faithfulness.words import source_words, word_scores
 from speechmix.inputs import bundled
 from speechmix.interventions.audio_removal import scale_words
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import removals_of_words
+from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removal_margins import RemovalMargins
 from speechmix.interventions.removals import change_inputs
 from speechmix.mixing.measures.registry import forget_measure
@@ -143,10 +143,10 @@ def test_sets_of_words_are_run_once_and_as_if_each_were_alone():
     removals = RemovalMargins(decision, "sound", "zeros")
     together = removals.margins([(), (1,), (1, 3), (3, 1)])
     assert together[2] == together[3]
-    both = removals_of_words(decision, [1, 3], side="sound", fill="zeros")
+    both = build_word_removals(decision, [1, 3], side="sound", fill="zeros")
     changed = change_inputs(decision.model, decision.item, decision.prepared.inputs, both)
     assert decision.input_margin(*changed) == pytest.approx(together[2], abs=1e-3)
-    decision.__dict__["of_output"] = None  # nothing new is run
+    decision.__dict__["read_output"] = None  # nothing new is run
     assert np.isfinite(removals.margins([(3, 1), ()])).all()
 
 
@@ -247,7 +247,7 @@ def test_layers_are_also_rolled_out_by_strength_where_the_measure_does_not_hold_
     mixing_map = speechmix.mix(model, sentence, measures="value_zeroing", units="token")
     rolled = mixing_map["value_zeroing", "decoder"].rollout(residual="strength")
     (found,) = word_scores(mixing_map, "value_zeroing", decision, ["strength rollout"])
-    row = rolled.scores[-1, decision.read_at[0]]
+    row = rolled.scores[-1, decision.read_positions[0]]
     expected = [row[list(word.positions)].sum() for word in source_words(decision, "decoder")]
     np.testing.assert_allclose(found.scores, expected / np.sum(expected), rtol=1e-6)
 

@@ -12,56 +12,24 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....errors import InputError
 from ....files.parquet_files import mark_of
-from .lexicon_files import Rows, group_by_form, lexique_path, read_rows
-from .partners import NoPartner, Partner, meaning_partner, nominal_partner, verb_partner
+from .lexicon_files import Rows, find_lexique, group_rows_by_form, read_lexicon_rows
+from .partners import (
+    NoPartner,
+    Partner,
+    find_meaning_partner,
+    find_nominal_partner,
+    find_verb_partner,
+)
+from .word_readings import WordReading, make_reading
 
-# Called plural, but alike in both numbers: fois is no plural of foi.
-_NO_PLURAL = frozenset("fois cours avis bas rébus haras hachis hollandais épars".split())
-# How the forms of a person end, where French spelling leaves no choice. Lexique calls 15 forms like
-# donnes the first person plural, so that they passed for the plural of je donne, and infinitives
-# the second.
-_ENDINGS = {"1p": ("ons", "mes"), "2p": ("ez", "tes"), "3p": ("nt",)}
-_INFLECTED = frozenset(("NOUN", "VERB", "AUX", "ADJ"))
-
-
-class WordReading(NamedTuple):
-    """One thing a spelling can be.
-
-    Parameters
-    ----------
-    lemma, pos, sound : str
-        `pos` is a universal tag (NOUN, VERB, AUX, ADJ, ADV, NUM, ...).
-    gender : str
-        "m", "f" or "" (either).
-    number : str
-        "s", "p" or "sp" (spelled alike in both).
-    frequency : float
-        Per million words, mean of film subtitles and books in Lexique.
-    verb : tuple of (str, str)
-        Mood with tense, and person with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and
-        ``("par:pas", "")`` have no person.
-    meaning : str
-        What a table of one's own says that tells homophones of different lemmas apart ("place" of
-        there, "owner" of their).
-    """
-
-    lemma: str
-    pos: str
-    sound: str
-    gender: str
-    number: str
-    frequency: float
-    verb: tuple[tuple[str, str], ...]
-    meaning: str = ""
+_INFLECTED_POS = frozenset(("NOUN", "VERB", "AUX", "ADJ"))
 
 
 class LexiconFeatures(NamedTuple):
@@ -99,14 +67,14 @@ class Lexicon:
         self._numbers: dict[str, str] = {}
         self._tags: dict[str, frozenset[str]] = {}
         self._features: LexiconFeatures | None = None
-        self._by_sound: dict[str, list[str]] = {}
-        self._family: dict[str, list[str]] = {}
+        self._forms_by_sound: dict[str, list[str]] = {}
+        self._forms_by_lemma: dict[str, list[str]] = {}
         for form, rows_of_form in rows.items():
             for row in rows_of_form:
-                if row[2] in _INFLECTED:
-                    family = self._family.setdefault(row[1], [])
-                    if not family or family[-1] != form:
-                        family.append(form)
+                if row[2] in _INFLECTED_POS:
+                    forms = self._forms_by_lemma.setdefault(row[1], [])
+                    if not forms or forms[-1] != form:
+                        forms.append(form)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -132,13 +100,13 @@ class Lexicon:
         InputError
             For a file that is not there or lacks a column.
         """
-        file = Path(os.path.abspath(lexique_path() if path is None else path))
+        file = Path(os.path.abspath(find_lexique() if path is None else path))
         return _load(str(file), mark_of(file) if file.is_file() else None)
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[Any, ...]]) -> Lexicon:
         """Build from (form, sound, lemma, pos[, gender[, number[, frequency[, verb]]]])."""
-        return cls(group_by_form(rows))
+        return cls(group_rows_by_form(rows))
 
     def readings(self, form: str) -> tuple[WordReading, ...]:
         """Return everything a spelling (lower case, œ as oe) can be; nothing for an unknown one.
@@ -150,72 +118,34 @@ class Lexicon:
         """
         readings = self._readings.get(form)
         if readings is None:
-            readings = tuple(self._reading(form, *row) for row in self._rows.get(form, ()))
+            readings = tuple(
+                make_reading(form, row, self._rows, is_french=self.is_french)
+                for row in self._rows.get(form, ())
+            )
             self._readings[form] = readings
         return readings
-
-    def _reading(
-        self,
-        form: str,
-        sound: str,
-        lemma: str,
-        pos: str,
-        gender: str,
-        number: str,
-        frequency: str,
-        verb: str,
-        meaning: str = "",
-    ) -> WordReading:
-        features = []
-        for part in verb.strip('"').split(";"):
-            mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
-            if part and not (self.is_french and _is_mistagged(form, person)):
-                features.append((mood_tense, person))
-        if self.is_french and pos in ("NOUN", "ADJ") and (not number or form == lemma):
-            number = self._number(form, lemma, number)
-        try:
-            values = [float(value) for value in frequency.replace(",", ".").split(";") if value]
-        except ValueError:
-            values = [math.nan]
-        if not all(math.isfinite(value) for value in values):
-            raise InputError(
-                f"lexicon: expected a frequency per million words of {form!r}, found "
-                f"{frequency[:40]!r}"
-            )
-        mean = sum(values) / max(len(values), 1)
-        return WordReading(
-            lemma, pos, sound, gender, number or "sp", mean, tuple(features), meaning
-        )
-
-    def _number(self, form: str, lemma: str, stated: str) -> str:
-        """Lexique leaves it empty where the gender is open (livre) or both are alike (prix); fois
-        and bijoux are lemmas.
-
-        A lemma that is called plural is one (bijoux, gens), unless it is known to be alike in both.
-        """
-        if form[-1:] not in ("s", "x", "z"):
-            return "s"
-        if form != lemma:
-            return "p" if form[:-1] in self._rows else "sp"
-        return "p" if stated == "p" and form not in _NO_PLURAL else "sp"
 
     def lemma(self, form: str, pos: Iterable[str]) -> str:
         """Return the most frequent lemma of a spelling as one of these parts of speech; the
         spelling if unknown."""
-        fitting = [reading for reading in self.readings(form) if reading.pos in pos]
-        return max(fitting, key=lambda reading: reading.frequency).lemma if fitting else form
+        matching_readings = [reading for reading in self.readings(form) if reading.pos in pos]
+        return (
+            max(matching_readings, key=lambda reading: reading.frequency).lemma
+            if matching_readings
+            else form
+        )
 
-    def family(self, lemma: str) -> list[str]:
+    def list_forms(self, lemma: str) -> list[str]:
         """Spellings of a lemma that inflects; also of other words that are written like it."""
-        return self._family.get(lemma, [])
+        return self._forms_by_lemma.get(lemma, [])
 
-    def spelled_as(self, sound: str) -> list[str]:
+    def list_homophones(self, sound: str) -> list[str]:
         """Spellings of a sound, also those of other words."""
-        if not self._by_sound:
+        if not self._forms_by_sound:
             for form, rows in self._rows.items():
-                for own_sound in dict.fromkeys(row[0] for row in rows):
-                    self._by_sound.setdefault(own_sound, []).append(form)
-        return self._by_sound.get(sound, [])
+                for row_sound in dict.fromkeys(row[0] for row in rows):
+                    self._forms_by_sound.setdefault(row_sound, []).append(form)
+        return self._forms_by_sound.get(sound, [])
 
     def tags(self, form: str) -> frozenset[str]:
         """Return the parts of speech that a spelling can be."""
@@ -244,14 +174,14 @@ class Lexicon:
             )
         return self._features
 
-    def number_of(self, form: str) -> str:
+    def unambiguous_number(self, form: str) -> str:
         """Return the number of a spelling that can only be a noun, determiner or pronoun of it: "s"
         or "p"; else "".
 
         Examples
         --------
         >>> rows = [("les", "le", "les", "DET", "", "p"), ("prix", "pRi", "prix", "NOUN")]
-        >>> Lexicon.from_rows(rows).number_of("les"), Lexicon.from_rows(rows).number_of("prix")
+        >>> Lexicon.from_rows(rows).unambiguous_number("les"), Lexicon.from_rows(rows).unambiguous_number("prix")
         ('p', '')
         """
         number = self._numbers.get(form)
@@ -283,7 +213,7 @@ class Lexicon:
         key = (form, number, pos)
         partner = self._partners.get(key)
         if partner is None:
-            partner = self._partners[key] = nominal_partner(self, form, number, pos)
+            partner = self._partners[key] = find_nominal_partner(self, form, number, pos)
         return partner
 
     def verb_partner(self, form: str, person: str) -> Partner | NoPartner:
@@ -303,7 +233,7 @@ class Lexicon:
         key = (form, person)
         partner = self._partners.get(key)
         if partner is None:
-            partner = self._partners[key] = verb_partner(self, form, person)
+            partner = self._partners[key] = find_verb_partner(self, form, person)
         return partner
 
     def meaning_partner(
@@ -327,27 +257,23 @@ class Lexicon:
         >>> Lexicon.from_rows([their, there]).meaning_partner("their", "owner", ("place",)).form
         'there'
         """
-        return meaning_partner(self, form, meaning, others)
-
-
-def _is_mistagged(form: str, person: str) -> bool:
-    return not form.endswith(_ENDINGS.get(person, ("",)))
+        return find_meaning_partner(self, form, meaning, others)
 
 
 @functools.lru_cache(maxsize=4)
 def _load(path: str, mark: object) -> Lexicon:
-    with _without_collection():
-        rows, is_lexique = read_rows(path)
+    with _pause_garbage_collection():
+        rows, is_lexique = read_lexicon_rows(path)
         return Lexicon(rows, is_french=is_lexique)
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def _pause_garbage_collection() -> Iterator[None]:
     """Nothing of the 140,000 rows is garbage: looking for it takes a fourth of the time."""
-    was_on = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()

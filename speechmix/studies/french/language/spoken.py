@@ -48,12 +48,12 @@ _SIGNS = {
     "n°": "numéro",
 }
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
-_SIGN = r"%|‰|€|\$|£|&|\+|=|n°|°|@|§|\b(?:MM?\.(?=\s*[A-Z])|Mme\b|Mlle\b|Dr\b)"
-_NUMBER = re.compile(
+_SIGN_PATTERN = r"%|‰|€|\$|£|&|\+|=|n°|°|@|§|\b(?:MM?\.(?=\s*[A-Z])|Mme\b|Mlle\b|Dr\b)"
+_NUMBER_PATTERN = re.compile(
     r"(?P<hours>\b\d{1,2}) ?h(?: ?(?P<minutes>\d{2}))?(?![\w])"
     r"|(?P<ordinal>\b\d+|\b(?:[IVX]|[IVXLC]{2,}))(?P<ending>(?<=\b1)(?:er|re)s?|(?<=\bI)er|(?:i?[eè]me|e)s?)\b"
     r"|(?<![\d,.])(?P<whole>\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d+)(?:,(?P<decimals>\d+))?"
-    rf"|(?P<sign>{_SIGN})"
+    rf"|(?P<sign>{_SIGN_PATTERN})"
 )
 
 
@@ -64,36 +64,42 @@ class WrittenWord(NamedTuple):
     ----------
     start, stop : int
         Half-open range of characters in the text as given.
-    spoken : tuple of str
+    spoken_words : tuple of str
         Lower case, œ as oe, straight apostrophes; without hyphens, each part a word.
     """
 
     start: int
     stop: int
-    spoken: tuple[str, ...]
+    spoken_words: tuple[str, ...]
 
 
-def written_words(text: str) -> list[WrittenWord]:
+def split_written_words(text: str) -> list[WrittenWord]:
     """Cut a sentence into written words; punctuation is none.
 
     Examples
     --------
-    >>> [(word_text(word, "« L’enfant a-t-il 21 € ? »"), *word.spoken) for word in written_words("« L’enfant a-t-il 21 € ? »")]
+    >>> text = "« L’enfant a-t-il 21 € ? »"
+    >>> [(word_text(word, text), *word.spoken_words) for word in split_written_words(text)]
     [('L’', "l'"), ('enfant', 'enfant'), ('a', 'a'), ('t-il', 't', 'il'), ('21', 'vingt', 'et',
     'un'), ('€', 'euros')]
     """
-    figures = [
-        WrittenWord(*_trimmed(text, *m.span()), tuple(_parts(_said(m))))
-        for m in _NUMBER.finditer(text)
+    number_words = [
+        WrittenWord(
+            *_trim_range(text, *match.span()), tuple(_split_spoken_words(_spell_match(match)))
+        )
+        for match in _NUMBER_PATTERN.finditer(text)
     ]
-    words = [w for w in figures if w.spoken]
+    words = [word for word in number_words if word.spoken_words]
     for token in tokenize(text):
-        if any(w.start < token.stop and token.start < w.stop for w in words[: len(figures)]):
+        if any(
+            word.start < token.stop and token.start < word.stop
+            for word in words[: len(number_words)]
+        ):
             continue
-        start, stop = _trimmed(text, token.start, token.stop)
-        spoken = tuple(_parts(token.key))
-        if spoken:
-            words.append(WrittenWord(start, stop, spoken))
+        start, stop = _trim_range(text, token.start, token.stop)
+        spoken_words = tuple(_split_spoken_words(token.key))
+        if spoken_words:
+            words.append(WrittenWord(start, stop, spoken_words))
     return sorted(words)
 
 
@@ -109,112 +115,118 @@ def spoken_text(text: str) -> str:
     >>> spoken_text("Le 1er mai, à 14h30, l'œuf coûtait 3,50 €.")
     "le premier mai à quatorze heures trente l' oeuf coûtait trois virgule cinquante euros"
     """
-    return " ".join(part for word in written_words(text) for part in word.spoken)
+    return " ".join(part for word in split_written_words(text) for part in word.spoken_words)
 
 
-def number_in_words(number: int) -> str:
+def spell_number(number: int) -> str:
     """Spell a number from 0 to 999,999,999,999.
 
     Examples
     --------
-    >>> number_in_words(80), number_in_words(71), number_in_words(2_200_381)
+    >>> spell_number(80), spell_number(71), spell_number(2_200_381)
     ('quatre-vingts', 'soixante et onze', 'deux millions deux cent mille trois cent
     quatre-vingt-un')
     """
     parts = []
     for scale, name in _SCALES:
         if number >= scale:
-            many, number = divmod(number, scale)
-            parts.append(f"{_below_thousand(many)} {name}{'s' * (many > 1)}")
+            scale_count, number = divmod(number, scale)
+            parts.append(f"{_spell_below_thousand(scale_count)} {name}{'s' * (scale_count > 1)}")
     if number >= 1000:
-        many, number = divmod(number, 1000)
+        scale_count, number = divmod(number, 1000)
         # "quatre-vingts" and "cents" lose their s before "mille", which is a number; "millions" is
         # a noun.
         parts += (
-            [] if many == 1 else [re.sub(r"(?<=vingt)s$|(?<=cent)s$", "", _below_thousand(many))]
+            []
+            if scale_count == 1
+            else [re.sub(r"(?<=vingt)s$|(?<=cent)s$", "", _spell_below_thousand(scale_count))]
         )
         parts.append("mille")
     if number or not parts:
-        parts.append(_below_thousand(number))
+        parts.append(_spell_below_thousand(number))
     return " ".join(parts)
 
 
-def _below_thousand(number: int) -> str:
-    hundreds, rest = divmod(number, 100)
+def _spell_below_thousand(number: int) -> str:
+    hundreds, remainder = divmod(number, 100)
     parts = (
         []
         if not hundreds
         else ["cent"]
         if hundreds == 1
-        else [_UNITS[hundreds], "cent" + "s" * (rest == 0)]
+        else [_UNITS[hundreds], "cent" + "s" * (remainder == 0)]
     )
-    if rest or not hundreds:
-        parts.append(_below_hundred(rest))
+    if remainder or not hundreds:
+        parts.append(_spell_below_hundred(remainder))
     return " ".join(parts)
 
 
-def _below_hundred(number: int) -> str:
+def _spell_below_hundred(number: int) -> str:
     if number < 20:
         return _UNITS[number]
     ten = number // 10 * 10 if number < 60 else number // 20 * 20
-    rest = number - ten
-    if rest == 0:
+    remainder = number - ten
+    if remainder == 0:
         return _TENS[ten] + "s" * (ten == 80)
-    joined = " et " if rest in (1, 11) and ten != 80 else "-"
-    return f"{_TENS[ten]}{joined}{_UNITS[rest]}"
+    joiner = " et " if remainder in (1, 11) and ten != 80 else "-"
+    return f"{_TENS[ten]}{joiner}{_UNITS[remainder]}"
 
 
-def _ordinal(number: int, ending: str) -> str:
+def _spell_ordinal(number: int, ending: str) -> str:
     if number == 1:
         return "première" if ending.startswith("r") else "premier"
-    word = re.sub(r"(?<!troi)s$", "", number_in_words(number))  # quatre-vingts, deux cents
+    word = re.sub(r"(?<!troi)s$", "", spell_number(number))  # quatre-vingts, deux cents
     word = re.sub("cinq$", "cinqu", re.sub("neuf$", "neuv", re.sub("e$", "", word)))
     return f"{word}ième"
 
 
-def _said(match: re.Match[str]) -> str:
+def _spell_match(match: re.Match[str]) -> str:
     groups = match.groupdict()
     if groups["sign"]:
         return _SIGNS[groups["sign"].lower()]
     if groups["hours"]:
         hours = int(groups["hours"])
-        minutes = number_in_words(int(groups["minutes"])) if int(groups["minutes"] or 0) else ""
-        return (
-            f"{'une' if hours == 1 else number_in_words(hours)} heure{'s' * (hours > 1)} {minutes}"
-        )
+        minutes = spell_number(int(groups["minutes"])) if int(groups["minutes"] or 0) else ""
+        return f"{'une' if hours == 1 else spell_number(hours)} heure{'s' * (hours > 1)} {minutes}"
     if groups["ordinal"]:
         number = groups["ordinal"]
-        return _ordinal(
-            int(number) if number.isdigit() else _roman(number.lower()), groups["ending"]
+        return _spell_ordinal(
+            int(number) if number.isdigit() else _parse_roman(number.lower()), groups["ending"]
         )
     decimals = groups["decimals"] or ""
-    zeros = len(decimals) - len(decimals.lstrip("0")) if decimals.strip("0") else len(decimals)
-    parts = [_whole(re.sub(r"\D", "", groups["whole"]))]
+    zero_count = len(decimals) - len(decimals.lstrip("0")) if decimals.strip("0") else len(decimals)
+    parts = [_spell_digits(re.sub(r"\D", "", groups["whole"]))]
     parts += (
-        ["virgule", *["zéro"] * zeros, *([_whole(decimals[zeros:])] if decimals[zeros:] else [])]
+        [
+            "virgule",
+            *["zéro"] * zero_count,
+            *([_spell_digits(decimals[zero_count:])] if decimals[zero_count:] else []),
+        ]
         if decimals
         else []
     )
     return " ".join(parts)
 
 
-def _whole(figures: str) -> str:
+def _spell_digits(figures: str) -> str:
     if len(figures) > 12 or (len(figures) > 1 and figures[0] == "0"):
         return " ".join(_UNITS[int(figure)] for figure in figures)
-    return number_in_words(int(figures))
+    return spell_number(int(figures))
 
 
-def _roman(number: str) -> int:
+def _parse_roman(number: str) -> int:
     values = [_ROMAN[letter] for letter in number]
-    return sum(-v if later > v else v for v, later in zip(values, [*values[1:], 0], strict=True))
+    return sum(
+        -v if next_value > v else v for v, next_value in zip(values, [*values[1:], 0], strict=True)
+    )
 
 
-def _parts(words: str) -> list[str]:
+def _split_spoken_words(words: str) -> list[str]:
     """Words of something said; an apostrophe at the end marks an elision and stays."""
     return [part for part in re.split(r"[-\s~_]+", words) if any(c.isalnum() for c in part)]
 
 
-def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
+def _trim_range(text: str, start: int, stop: int) -> tuple[int, int]:
     """Leave out the hyphen before a clitic, and spaces."""
     while start < stop and text[start] in "-~ ":
         start += 1

@@ -12,66 +12,55 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .impersonal import IMPERSONAL_VERBS, is_impersonal
+from .phrase_boundaries import ADVERBIAL_PAIRS, FindNoun, PhraseBoundaries
 from .text import Token
-from .words import CONJUNCTIONS, RELATIVES, SINGULAR, WordKind
+from .words import CONJUNCTIONS, RELATIVE_PRONOUNS, SINGULAR, WordKind
 
 # Behind these, elle is no subject (avec elle).
-_STRESSED_AFTER = frozenset(
+_PREPOSITIONS_BEFORE_PRONOUN = frozenset(
     "à de d' avec sans chez pour sur contre vers entre devant derrière par malgré selon".split()
 )
 # Joined to a noun by et, they leave the verb in the third person.
-_STRESSED = frozenset("lui elle eux elles".split())
+_STRESSED_PRONOUNS = frozenset("lui elle eux elles".split())
 # Verbs by their letters, prepositions behind a noun: le match entre eux, la lutte contre lui.
-_PREPOSITION_RATHER = frozenset("entre contre outre sauf passé".split())
-# Two words that stand anywhere, and are no verb (en fait) and no noun (au final) there.
-_ADVERBIAL = frozenset(
-    tuple(two.split())
-    for two in (
-        "en fait|au final|du coup|en effet|par exemple|en général|au moins|au fond|d' accord|de "
-        "nouveau|sans doute|en plus"
-    ).split("|")
-)
+_PREPOSITION_LIKE_VERBS = frozenset("entre contre outre sauf passé".split())
 _ANSWERS = frozenset("oui non si là même dont voilà".split())
-_BEFORE_DETERMINER = frozenset("tout toute tous toutes".split())
-_AUXILIARIES = frozenset(("avoir", "être"))
-_INSERTION = 6  # words between two commas
-
-FindNoun = Callable[[int], "int | None"]
+_PREDETERMINERS = frozenset("tout toute tous toutes".split())
 
 
 class FiniteVerb(NamedTuple):
-    """A finite verb's place among the tokens, and what is known of its subject."""
+    """A finite verb's position among the tokens, and what is known of its subject."""
 
-    place: int
-    coordinated: bool = False
-    impersonal: bool = False
+    position: int
+    is_coordinated: bool = False
+    is_impersonal: bool = False
 
 
-def verb_of_pronoun(
-    kinds: Sequence[WordKind], index: int, following: Callable[[int], int | None]
+def find_pronoun_verb(
+    kinds: Sequence[WordKind], pronoun_index: int, next_word: Callable[[int], int | None]
 ) -> FiniteVerb | None:
-    """Finite verb behind a subject pronoun and its clitics.
+    """Find the finite verb of a subject pronoun, behind its clitics.
 
     Parameters
     ----------
     kinds : sequence of WordKind
-    index : int
-        Of the pronoun.
-    following : callable
-        Index -> the next word over hesitations, None at the end.
+    pronoun_index : int
+    next_word : callable
+        Index -> that of the next word over hesitations, None at the end.
     """
-    kind = kinds[index]
-    before = kinds[index - 1] if index else None
-    if kind.key in ("elle", "elles") and before is not None and before.key in _STRESSED_AFTER:
+    pronoun = kinds[pronoun_index]
+    previous_key = kinds[pronoun_index - 1].key if pronoun_index else ""
+    if pronoun.key in ("elle", "elles") and previous_key in _PREPOSITIONS_BEFORE_PRONOUN:
         return None
-    at = following(index)
-    while at is not None:
-        word = kinds[at]
-        if not word.clitic:
-            if kind.subject not in word.persons:
+    index = next_word(pronoun_index)
+    while index is not None:
+        word = kinds[index]
+        if not word.is_clitic:
+            if pronoun.subject_person not in word.persons:
                 return None
-            return FiniteVerb(at, impersonal=kind.key == "il" and is_impersonal(kinds, index, at))
-        at = following(at)
+            is_nobody = pronoun.key == "il" and is_impersonal(kinds, pronoun_index, index)
+            return FiniteVerb(index, is_impersonal=is_nobody)
+        index = next_word(index)
     return None
 
 
@@ -83,257 +72,222 @@ class SubjectNouns:
     tokens : sequence of Token
     kinds : sequence of WordKind
         Of each token.
-    noun_of : callable
+    find_noun : callable
         Index of a determiner -> that of its noun, or None.
     """
 
-    def __init__(self, tokens: Sequence[Token], kinds: Sequence[WordKind], noun_of: FindNoun):
-        self._tokens, self._kinds, self._noun_of = tokens, kinds, noun_of
-        self._joined: set[int] = (
-            set()
-        )  # determiners of nouns that et joins to a subject before them
+    def __init__(self, tokens: Sequence[Token], kinds: Sequence[WordKind], find_noun: FindNoun):
+        self._kinds, self._find_noun = kinds, find_noun
+        self._boundaries = PhraseBoundaries(tokens, kinds, find_noun)
+        # determiners of nouns that et joins to a subject before them
+        self._coordinated_determiners: set[int] = set()
 
-    def verb_of(self, determiner: int, noun: int) -> FiniteVerb | None:
+    def find_verb(self, determiner: int, noun_index: int) -> FiniteVerb | None:
         """Return the finite verb of a determiner's noun; None if the noun is no subject, or its
         verb is not found."""
         kinds = self._kinds
-        if determiner in self._joined or not self._begins_clause(determiner):
+        if determiner in self._coordinated_determiners or not self._can_begin_clause(determiner):
             return None
-        person = "3s" if kinds[determiner].determiner & SINGULAR else "3p"
-        if noun + 1 < len(kinds) and kinds[noun + 1].key == "et":
-            joined = self._verb_of_joined(noun)
-            return None if joined is None else FiniteVerb(joined, coordinated=True)
-        verb = self._verb_behind(noun, person, kinds[determiner].determiner)
+        person = "3s" if kinds[determiner].determiner_bits & SINGULAR else "3p"
+        if noun_index + 1 < len(kinds) and kinds[noun_index + 1].key == "et":
+            coordinated_verb = self._find_coordinated_verb(noun_index)
+            return (
+                None
+                if coordinated_verb is None
+                else FiniteVerb(coordinated_verb, is_coordinated=True)
+            )
+        verb = self._find_verb_after(noun_index, person, kinds[determiner].determiner_bits)
         return None if verb is None else FiniteVerb(verb)
 
-    def _begins_clause(self, determiner: int) -> bool:
+    def _can_begin_clause(self, determiner: int) -> bool:
         """Whether a subject may begin here: not behind a preposition, not as the object of a
         verb."""
-        kinds, at = self._kinds, determiner - 1
+        kinds, index = self._kinds, determiner - 1
         if kinds[determiner].key == "du":
             return False  # de + le: du coup
-        while at >= 0 and (kinds[at].key in _BEFORE_DETERMINER or kinds[at] is kinds[determiner]):
-            at -= 1
-        paused = at >= 0 and kinds[at].filler
-        while at >= 0 and kinds[at].filler:
-            at -= 1
-        if at >= 1 and (kinds[at - 1].key, kinds[at].key) in _ADVERBIAL:
+        while index >= 0 and (
+            kinds[index].key in _PREDETERMINERS or kinds[index] is kinds[determiner]
+        ):
+            index -= 1
+        has_pause = index >= 0 and kinds[index].is_filler
+        while index >= 0 and kinds[index].is_filler:
+            index -= 1
+        if index >= 1 and (kinds[index - 1].key, kinds[index].key) in ADVERBIAL_PAIRS:
             return True
-        before = kinds[at] if at >= 0 else None
-        if before is None or before.sign or before.key in CONJUNCTIONS or before.key in _ANSWERS:
+        previous_kind = kinds[index] if index >= 0 else None
+        if (
+            previous_kind is None
+            or previous_kind.is_sign
+            or previous_kind.key in CONJUNCTIONS
+            or previous_kind.key in _ANSWERS
+        ):
             return True
         if (
-            before.preposition
-            or before.clitic
-            or before.determiner
-            or before.subject
-            or before.function
+            previous_kind.is_preposition
+            or previous_kind.is_clitic
+            or previous_kind.determiner_bits
+            or previous_kind.subject_person
+            or previous_kind.is_function_word
         ):
             return False
-        if before.adverb and before.adverb > before.finite + before.noun + before.adjective:
+        if (
+            previous_kind.adverb_frequency
+            and previous_kind.adverb_frequency
+            > previous_kind.finite_frequency + previous_kind.nominal_frequency
+        ):
             return (
-                before.key.endswith("ment")
-                or at == 0
-                or kinds[at - 1].sign
-                or kinds[at - 1].conjunction
+                previous_kind.key.endswith("ment")
+                or index == 0
+                or kinds[index - 1].is_sign
+                or kinds[index - 1].is_conjunction
             )
         if (
-            paused
-            and not before.finite + before.infinitive
-            > before.noun + before.adjective + before.participle
+            has_pause
+            and not previous_kind.finite_frequency + previous_kind.infinitive_frequency
+            > previous_kind.nominal_frequency + previous_kind.participle_frequency
         ):
             return True
         # a phrase before the subject (ce jour-là les enfants, du coup le match); des would be de +
         # les there
-        nominal = before.noun_share > 0.8 and before.known
-        return bool(nominal and kinds[determiner].key != "des" and self._phrase_begins_clause(at))
-
-    def _phrase_begins_clause(self, last: int) -> bool:
-        """Whether the phrase that ends here stands at the beginning of its clause: (et) du coup."""
-        kinds, at = self._kinds, last - 1
-        while (
-            at >= 0
-            and last - at < 4
-            and (kinds[at].determiner or kinds[at].preposition or kinds[at].adjective_bits)
-        ):
-            at -= 1
-        begins = at < 0 or kinds[at].sign or kinds[at].key in CONJUNCTIONS or kinds[at].filler
-        first = kinds[at + 1]
+        is_nominal = previous_kind.noun_share > 0.8 and previous_kind.is_known
         return bool(
-            begins
-            and at + 1 < last
-            and (first.preposition or first.key in ("au", "aux", "ce", "cette"))
+            is_nominal and kinds[determiner].key != "des" and self._phrase_begins_clause(index)
         )
 
-    def _verb_of_joined(self, noun: int) -> int | None:
+    def _phrase_begins_clause(self, last_index: int) -> bool:
+        """Whether the phrase that ends here stands at the beginning of its clause: (et) du coup."""
+        kinds, index = self._kinds, last_index - 1
+        while (
+            index >= 0
+            and last_index - index < 4
+            and (
+                kinds[index].determiner_bits
+                or kinds[index].is_preposition
+                or kinds[index].adjective_bits
+            )
+        ):
+            index -= 1
+        begins_clause = (
+            index < 0
+            or kinds[index].is_sign
+            or kinds[index].key in CONJUNCTIONS
+            or kinds[index].is_filler
+        )
+        first_kind = kinds[index + 1]
+        return bool(
+            begins_clause
+            and index + 1 < last_index
+            and (first_kind.is_preposition or first_kind.key in ("au", "aux", "ce", "cette"))
+        )
+
+    def _find_coordinated_verb(self, noun_index: int) -> int | None:
         """Plural verb behind a noun and what et joins to it: a noun, a name, lui or eux (le club et
         Alexander se séparent).
 
         What is joined must be a subject too: in "il voit le chat et Marie dort" the verb is
         singular, so nothing is found.
         """
-        kinds, start = self._kinds, noun + 2
-        if start >= len(kinds):
+        kinds, start_index = self._kinds, noun_index + 2
+        if start_index >= len(kinds):
             return None
-        first, bits = kinds[start], 0
-        last: int | None
-        if first.determiner:
-            last, bits = self._noun_of(start), first.determiner
-        elif first.key in _STRESSED:
-            last = start
+        first_kind, agreement_bits = kinds[start_index], 0
+        last_index: int | None
+        if first_kind.determiner_bits:
+            last_index, agreement_bits = self._find_noun(start_index), first_kind.determiner_bits
+        elif first_kind.key in _STRESSED_PRONOUNS:
+            last_index = start_index
         else:
-            last = self._end_of_name(start)
-        verb = None if last is None else self._verb_behind(last, "3p", bits)
+            last_index = self._boundaries.find_name_end(start_index)
+        verb = (
+            None if last_index is None else self._find_verb_after(last_index, "3p", agreement_bits)
+        )
         if verb is not None:
-            self._joined.add(start)
+            self._coordinated_determiners.add(start_index)
         return verb
 
-    def _end_of_name(self, start: int) -> int | None:
-        """Last word of a name: words with a capital, or one that the lexicon lacks (transcripts
-        have no capitals)."""
-        kinds, at = self._kinds, start
-        while at < len(kinds) and self._tokens[at].capital and not kinds[at].sign:
-            at += 1
-        if at == start and not kinds[at].known and not kinds[at].sign:
-            at += 1
-        return at - 1 if at > start else None
-
-    def _verb_behind(self, noun: int, person: str, bits: int) -> int | None:
+    def _find_verb_after(self, noun_index: int, person: str, agreement_bits: int) -> int | None:
         """Finite verb behind a noun and what belongs to it."""
-        kinds, at, certain, inserted = self._kinds, noun + 1, False, False
-        while at < len(kinds):
-            word = kinds[at]
-            following = kinds[at + 1] if at + 1 < len(kinds) else None
-            if word.key == "," and not inserted:
-                closing = self._closing_comma(at)
-                if closing is None:
+        kinds, index, after_clitic, has_insertion = self._kinds, noun_index + 1, False, False
+        while index < len(kinds):
+            word = kinds[index]
+            next_kind = kinds[index + 1] if index + 1 < len(kinds) else None
+            if word.key == "," and not has_insertion:
+                closing_comma = self._boundaries.find_closing_comma(index)
+                if closing_comma is None:
                     return None
-                at, inserted = closing + 1, True
-            elif word.sign or word.subject or word.key in CONJUNCTIONS - RELATIVES:
+                index, has_insertion = closing_comma + 1, True
+            elif (
+                word.is_sign or word.subject_person or word.key in CONJUNCTIONS - RELATIVE_PRONOUNS
+            ):
                 return None
-            elif following is not None and (word.key, following.key) in _ADVERBIAL:
-                at += 2
-            elif word.hesitation or self._is_clitic(at, following, person):
-                certain |= word.clitic
-                at += 1
-            elif self._is_verb(word, following, person, certain=certain):
-                return at
-            elif word.key in RELATIVES:
-                behind = self._behind_relative(at)
-                if behind is None:
+            elif next_kind is not None and (word.key, next_kind.key) in ADVERBIAL_PAIRS:
+                index += 2
+            elif word.is_hesitation or self._is_clitic(index, next_kind, person):
+                after_clitic |= word.is_clitic
+                index += 1
+            elif self._is_verb(word, next_kind, person, after_clitic=after_clitic):
+                return index
+            elif word.key in RELATIVE_PRONOUNS:
+                clause_index = self._boundaries.find_relative_end(index)
+                if clause_index is None:
                     return None
-                at = behind
-            elif word.preposition and word.key not in ("voilà", "voici", "comme", "que", "qu'"):
-                end = self._end_of_phrase(at)
-                if end is None:
+                index = clause_index
+            elif word.is_preposition and word.key not in ("voilà", "voici", "comme", "que", "qu'"):
+                phrase_end = self._boundaries.find_phrase_end(index)
+                if phrase_end is None:
                     return None
-                at = end + 1
-            elif word.key in ("le", "la", "les") and following is not None and following.degree:
-                at += 2  # mes souvenirs les plus jeunes
-            elif self._is_modifier(word, bits, noun, at):
-                at += 1
+                index = phrase_end + 1
+            elif (
+                word.key in ("le", "la", "les")
+                and next_kind is not None
+                and next_kind.is_degree_word
+            ):
+                index += 2  # mes souvenirs les plus jeunes
+            elif self._is_modifier(word, agreement_bits, noun_index, index):
+                index += 1
             else:
                 return None
         return None
 
-    def _is_clitic(self, at: int, following: WordKind | None, person: str) -> bool:
+    def _is_clitic(self, index: int, next_kind: WordKind | None, person: str) -> bool:
         """Whether a word is a clitic of the verb: en and le only right before it (les parents en
         ont; la maison en bois)."""
-        word = self._kinds[at]
-        if not word.clitic or following is None:
+        word = self._kinds[index]
+        if not word.is_clitic or next_kind is None:
             return False
         if word.key in ("en", "le", "la", "les", "l'", "leur"):
             verbal = (
-                person in following.persons
-                and following.finite > following.noun + following.adjective
+                person in next_kind.persons
+                and next_kind.finite_frequency > next_kind.nominal_frequency
             )
-            return verbal or (following.clitic and word.key != "en")
+            return verbal or (next_kind.is_clitic and word.key != "en")
         return True
 
     def _is_verb(
-        self, word: WordKind, following: WordKind | None, person: str, *, certain: bool
+        self, word: WordKind, next_kind: WordKind | None, person: str, *, after_clitic: bool
     ) -> bool:
         """Whether a word is the finite verb of a subject in this person."""
-        if person not in word.persons or word.verbs <= IMPERSONAL_VERBS:
+        if person not in word.persons or word.verb_lemmas <= IMPERSONAL_VERBS:
             return False
-        if certain and not word.noun_share > 0.5:
+        if after_clitic and not word.noun_share > 0.5:
             return True
-        if word.key in _PREPOSITION_RATHER and following is not None and not following.sign:
-            return following.preposition
-        return word.finite > word.noun + word.adjective and not word.participle > word.finite
+        if word.key in _PREPOSITION_LIKE_VERBS and next_kind is not None and not next_kind.is_sign:
+            return next_kind.is_preposition
+        return (
+            word.finite_frequency > word.nominal_frequency
+            and not word.participle_frequency > word.finite_frequency
+        )
 
-    def _is_modifier(self, word: WordKind, bits: int, noun: int, at: int) -> bool:
+    def _is_modifier(
+        self, word: WordKind, agreement_bits: int, noun_index: int, index: int
+    ) -> bool:
         """Whether an adjective, participle or adverb belongs to the noun, or stands before its
         verb."""
-        if word.function:
-            return word.before_adjective or word.key in ("là", "ici") or word.degree
-        if word.adverb and word.adverb >= word.noun + word.adjective:
+        if word.is_function_word:
+            return word.can_precede_adjective or word.key in ("là", "ici") or word.is_degree_word
+        if word.adverb_frequency and word.adverb_frequency >= word.nominal_frequency:
             return True
-        return bool(word.adjective_bits & bits or word.before_adjective) and at - noun <= 4
-
-    def _closing_comma(self, opening: int) -> int | None:
-        """Comma that ends an insertion of a few words without a verb of its own (ma meilleure amie,
-        donc Manon, me dit)."""
-        kinds = self._kinds
-        for at in range(opening + 1, min(opening + _INSERTION + 2, len(kinds))):
-            word = kinds[at]
-            if word.key == ",":
-                return at if at > opening + 1 else None
-            strong = (
-                word.persons
-                and word.finite > word.noun + word.adjective + word.participle + word.adverb
-            )
-            if (
-                word.sign
-                or word.subject
-                or word.key == "et"
-                or strong
-                or (at == opening + 1 and word.determiner)
-            ):
-                return None
-        return None
-
-    def _end_of_phrase(self, preposition: int) -> int | None:
-        """Noun that ends a phrase with a preposition: d'anglais, du petit jardin, à cette heure;
-        None if there is none."""
-        kinds, at = self._kinds, preposition + 1
-        contracted = kinds[preposition].key in ("du", "des", "au", "aux")
-        if at >= len(kinds):
-            return None
-        if contracted:
-            return self._noun_of(preposition) if kinds[preposition].determiner else at
-        if kinds[at].determiner:
-            return self._noun_of(at)
-        while at < len(kinds) and (kinds[at].prenominal or kinds[at].counted):
-            at += 1
-        if at >= len(kinds) or kinds[at].sign or kinds[at].function:
-            return None
-        named = self._end_of_name(at)
-        if named is not None:
-            return named
-        return at if kinds[at].noun_bits or kinds[at].infinitive else None
-
-    def _behind_relative(self, pronoun: int) -> int | None:
-        """Where the clause goes on behind a relative clause: behind its comma, or at the second
-        finite verb."""
-        kinds, verbs, at = self._kinds, 0, pronoun + 1
-        auxiliary = False
-        while at < len(kinds):
-            word = kinds[at]
-            if word.key == "," and verbs:
-                return at + 1
-            if word.sign or word.key in CONJUNCTIONS:
-                return None
-            if at + 1 < len(kinds) and (word.key, kinds[at + 1].key) in _ADVERBIAL:
-                at += 1
-            elif word.determiner and not (word.clitic and kinds[at - 1].clitic):
-                noun = self._noun_of(at)
-                at = at if noun is None else noun
-            elif word.persons and word.finite > word.noun + word.adjective and not word.preposition:
-                if not (auxiliary and word.past_participle):
-                    verbs += 1
-                    auxiliary = bool(word.verbs & _AUXILIARIES)
-                if verbs == 2 and not kinds[at - 1].clitic and not kinds[at - 1].subject:
-                    return at
-            at += 1
-        return None
+        return (
+            bool(word.adjective_bits & agreement_bits or word.can_precede_adjective)
+            and index - noun_index <= 4
+        )

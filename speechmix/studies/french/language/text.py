@@ -14,24 +14,24 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-_LETTER = r"[^\W_]"
-# A word with inner hyphens and apostrophes (which `_parts` cuts), or any other sign.
-_TOKEN = re.compile(rf"{_LETTER}+(?:[-'~]{_LETTER}+)*[-'~]?|[^\w\s]+|_+")
-_WITH_APOSTROPHE = re.compile(
+_LETTER_PATTERN = r"[^\W_]"
+# A word with inner hyphens and apostrophes (which `_split_word` cuts), or any other sign.
+_TOKEN_PATTERN = re.compile(rf"{_LETTER_PATTERN}+(?:[-'~]{_LETTER_PATTERN}+)*[-'~]?|[^\w\s]+|_+")
+_APOSTROPHE_WORDS = re.compile(
     r"^(?:aujourd|prud|presqu|quelqu|entr|grand|c'est-à-dire$)", re.IGNORECASE
 )
-_CLITIC = re.compile(
+_CLITIC_PATTERN = re.compile(
     r"(?:-t)?-(?:je|tu|ils?|elles?|on|nous|vous|ce|moi|toi|lui|leur|les?|la|y|en|ci|là)(?![-'\w])",
     re.IGNORECASE,
 )
-_NUMBER_WORD = (
+_NUMBER_WORD_PATTERN = (
     r"(?:un|une|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|vingts?|trente|"
     r"quarante|cinquante|soixante|septante|octante|huitante|nonante|cents?|mille|et|million|milliard|\d+)"
 )
-_NUMERAL = re.compile(rf"{_NUMBER_WORD}(?:-{_NUMBER_WORD})*")
+_NUMERAL_PATTERN = re.compile(rf"{_NUMBER_WORD_PATTERN}(?:-{_NUMBER_WORD_PATTERN})*")
 # Words in h- that begin with a vowel when spoken (mute h), by their beginnings; all others have an
 # aspirated h, which forbids liaison. Lexique does not tell. From the usual school lists.
-_MUTE_H = re.compile(
+_MUTE_H_BEGINNINGS = re.compile(
     "|".join(
         """
         hab hagio halei halet halit halluc halog haltè haltér hameço harmoni hebdo héber hébét hébr hécat hect hégém hélas
@@ -43,9 +43,9 @@ _MUTE_H = re.compile(
 )
 # A longer "word" is no French; it stays whole, so that no input takes time that grows with its
 # square.
-LONGEST_SPLIT = 60
+MAX_SPLIT_LENGTH = 60
 _VOWELS = frozenset("aàâäeéèêëiîïoôöuùûüyœæ")
-_CONSONANT_ANYWAY = re.compile(r"onz|ouis?$|ouistiti|uhlan|ulul|y[aeoé]|ouah")
+_CONSONANTAL_BEGINNING = re.compile(r"onz|ouis?$|ouistiti|uhlan|ulul|y[aeoé]|ouah")
 
 
 class Token(NamedTuple):
@@ -58,14 +58,14 @@ class Token(NamedTuple):
         ("-il").
     start, stop : int
         Half-open range of characters in the text as given.
-    capital : bool
+    is_capitalized : bool
         Begins with a capital letter.
     """
 
     key: str
     start: int
     stop: int
-    capital: bool
+    is_capitalized: bool
 
 
 def tokenize(text: str) -> list[Token]:
@@ -76,23 +76,23 @@ def tokenize(text: str) -> list[Token]:
     >>> [token.key for token in tokenize("L’œuf, dit-il, a-t-elle vingt-deux ans ?")]
     ["l'", 'oeuf', ',', 'dit', '-il', ',', 'a', '-t-elle', 'vingt-deux', 'ans', '?']
     """
-    plain = text.replace("’", "'").replace("ʼ", "'")
-    if not unicodedata.is_normalized("NFC", plain):
-        return _tokenize_decomposed(plain)
+    normalized_text = text.replace("’", "'").replace("ʼ", "'")
+    if not unicodedata.is_normalized("NFC", normalized_text):
+        return _tokenize_decomposed(normalized_text)
     return [
-        Token._make((key, start + begin, start + end, capital))
-        for match in _TOKEN.finditer(plain)
+        Token._make((key, start + begin, start + end, is_capitalized))
+        for match in _TOKEN_PATTERN.finditer(normalized_text)
         for start in (match.start(),)
-        for key, begin, end, capital in _parts(match.group())
+        for key, begin, end, is_capitalized in _split_word(match.group())
     ]
 
 
 @functools.lru_cache(maxsize=2**15)
-def _parts(word: str) -> tuple[Token, ...]:
+def _split_word(word: str) -> tuple[Token, ...]:
     """Tokens of what stands between spaces and signs, their places counted from its beginning."""
-    if ("-" in word or "'" in word) and 1 < len(word) <= LONGEST_SPLIT:
+    if ("-" in word or "'" in word) and 1 < len(word) <= MAX_SPLIT_LENGTH:
         tokens: list[Token] = []
-        _append_parts(tokens, word, 0)
+        _append_tokens(tokens, word, 0)
         return tuple(tokens)
     return (Token(lookup_key(word), 0, len(word), word[0].isupper()),)
 
@@ -103,69 +103,72 @@ def lookup_key(word: str) -> str:
     return key.replace("œ", "oe").replace("æ", "ae") if not key.isascii() else key
 
 
-def _append_parts(tokens: list[Token], word: str, start: int) -> None:
+def _append_tokens(tokens: list[Token], word: str, start: int) -> None:
     """Split -t-il and the like off, and words that only an apostrophe joins."""
-    cut = len(word)
+    head_end = len(word)
     clitics: list[tuple[int, int]] = []
-    while clitic := _last_clitic(word[:cut]):
-        clitics.insert(0, (clitic, cut))
-        cut = clitic
-    head = word[:cut]
+    while clitic := _find_last_clitic(word[:head_end]):
+        clitics.insert(0, (clitic, head_end))
+        head_end = clitic
+    head = word[:head_end]
     apostrophe = head.find("'", 0, len(head) - 1)
-    if apostrophe > 0 and not _WITH_APOSTROPHE.match(head):
+    if apostrophe > 0 and not _APOSTROPHE_WORDS.match(head):
         tokens.append(
             Token(
                 lookup_key(head[: apostrophe + 1]), start, start + apostrophe + 1, word[0].isupper()
             )
         )
-        _append_parts(tokens, head[apostrophe + 1 :], start + apostrophe + 1)
+        _append_tokens(tokens, head[apostrophe + 1 :], start + apostrophe + 1)
     else:
         tokens.append(Token(lookup_key(head), start, start + len(head), word[0].isupper()))
     for begin, end in clitics:
         tokens.append(Token(lookup_key(word[begin:end]), start + begin, start + end, False))
 
 
-def _last_clitic(word: str) -> int:
+def _find_last_clitic(word: str) -> int:
     """Return where the last clitic of a hyphenated word begins, 0 if there is none."""
-    for match in _CLITIC.finditer(word):
+    for match in _CLITIC_PATTERN.finditer(word):
         if (
             match.end() == len(word)
             and match.start() > 0
-            and not _LEXICALISED.fullmatch(lookup_key(word))
+            and not _LEXICALISED_COMPOUNDS.fullmatch(lookup_key(word))
         ):
             return match.start()
     return 0
 
 
-_LEXICALISED = re.compile(
+_LEXICALISED_COMPOUNDS = re.compile(
     r"rendez-vous|ceux?-(?:ci|là)|celles?-(?:ci|là)|celui-(?:ci|là)|au-delà|par-delà|là-dedans|vis-à-vis|garde-à-vous|"
     r"qu'en-dira-t-on|chez-(?:moi|soi)|sauve-qui-peut|m'as-tu-vu|laissez-(?:moi|les)-passer|jusque-là|suivez-moi"
 )
 
 
-def _tokenize_decomposed(plain: str) -> list[Token]:
+def _tokenize_decomposed(normalized_text: str) -> list[Token]:
     """Tokenize the composed text and map each range back to the decomposed one."""
-    composed, origin = [], []
+    composed_characters, original_positions = [], []
     position = 0
-    while position < len(plain):
+    while position < len(normalized_text):
         stop = position + 1
-        while stop < len(plain) and unicodedata.combining(plain[stop]):
+        while stop < len(normalized_text) and unicodedata.combining(normalized_text[stop]):
             stop += 1
         # One character stands for a letter with its marks; marks that do not compose are no matter
         # for look-ups.
-        composed.append(unicodedata.normalize("NFC", plain[position:stop])[0])
-        origin.append(position)
+        composed_characters.append(unicodedata.normalize("NFC", normalized_text[position:stop])[0])
+        original_positions.append(position)
         position = stop
-    origin.append(len(plain))
-    joined = "".join(composed)
+    original_positions.append(len(normalized_text))
+    composed_text = "".join(composed_characters)
     tokens: list[Token] = []
-    for match in _TOKEN.finditer(joined):
+    for match in _TOKEN_PATTERN.finditer(composed_text):
         word = match.group()
-        if len(word) <= LONGEST_SPLIT:
-            _append_parts(tokens, word, match.start())
+        if len(word) <= MAX_SPLIT_LENGTH:
+            _append_tokens(tokens, word, match.start())
         else:
             tokens.append(Token(lookup_key(word), *match.span(), word[0].isupper()))
-    return [Token(t.key, origin[t.start], origin[t.stop], t.capital) for t in tokens]
+    return [
+        Token(t.key, original_positions[t.start], original_positions[t.stop], t.is_capitalized)
+        for t in tokens
+    ]
 
 
 def is_numeral(key: str) -> bool:
@@ -176,7 +179,7 @@ def is_numeral(key: str) -> bool:
     >>> is_numeral("vingt-deux"), is_numeral("1914"), is_numeral("un-deux-trois"), is_numeral("grand-mère")
     (True, True, True, False)
     """
-    return _NUMERAL.fullmatch(key) is not None
+    return _NUMERAL_PATTERN.fullmatch(key) is not None
 
 
 @functools.lru_cache(maxsize=2**14)
@@ -192,5 +195,5 @@ def begins_with_vowel(key: str) -> bool:
     if key == "yeux":
         return True
     if key[:1] == "h":
-        return bool(_MUTE_H.match(key))
-    return key[:1] in _VOWELS and not _CONSONANT_ANYWAY.match(key)
+        return bool(_MUTE_H_BEGINNINGS.match(key))
+    return key[:1] in _VOWELS and not _CONSONANTAL_BEGINNING.match(key)

@@ -16,14 +16,14 @@ from .lexicon import Lexicon
 from .text import is_numeral
 
 if TYPE_CHECKING:
-    from .lexicon import WordReading
+    from .word_readings import WordReading
 
 # Genders and numbers as bits: masculine singular, feminine singular, masculine plural, feminine
 # plural.
-_BITS = {"ms": 1, "fs": 2, "mp": 4, "fp": 8}
-SINGULAR, PLURAL, ANY = 3, 12, 15
+_GENDER_NUMBER_BITS = {"ms": 1, "fs": 2, "mp": 4, "fp": 8}
+SINGULAR, PLURAL, ANY_GENDER_NUMBER = 3, 12, 15
 
-DETERMINERS = {
+DETERMINER_BITS = {
     **dict.fromkeys("le un du ce cet".split(), 1),
     **dict.fromkeys("la une cette ma ta sa".split(), 2),
     # mon, ton, son stand before feminines that begin with a vowel, too
@@ -34,7 +34,7 @@ DETERMINERS = {
     "quels": 4,
     "quelles": 8,
 }
-SUBJECTS = {
+PRONOUN_PERSONS = {
     "je": "1s",
     "j'": "1s",
     "tu": "2s",
@@ -59,27 +59,27 @@ PREPOSITIONS = frozenset(
 CONJUNCTIONS = frozenset(
     "et ou mais ni car or donc puis que qu' si comme quand lorsque lorsqu' où puisque".split()
 )
-RELATIVES = frozenset("qui que qu' dont où".split())
+RELATIVE_PRONOUNS = frozenset("qui que qu' dont où".split())
 _FUNCTION_WORDS = frozenset(
     """
     qui quoi dont où ça cela ceci c' celui celle ceux celles moi toi soi eux pas rien jamais ici là y
     est sont a ont ai as es très trop assez bien peu mal non oui ne
     """.split()
 )
-DEGREE = frozenset("plus moins".split())
-_BEFORE_ADJECTIVE = frozenset(
+DEGREE_WORDS = frozenset("plus moins".split())
+_WORDS_BEFORE_ADJECTIVE = frozenset(
     "très trop si aussi tout toute toutes tous bien assez fort presque encore super hyper".split()
 )
-_COUNTED = frozenset(
+_QUANTIFIERS = frozenset(
     "quelques quelque divers diverses plusieurs certains certaines dizaine".split()
 )
-ELLIPTIC = frozenset(
+ELLIPTIC_ADJECTIVES = frozenset(
     """
     premier dernier autre même seul prochain suivant précédent meilleur pire moindre tel certain second unique bon mauvais
     nouveau vrai faux double demi long gros plein propre simple pur sacré fameux fort cher ancien
     """.split()
 )
-PRENOMINAL = ELLIPTIC | frozenset(
+PRENOMINAL_ADJECTIVES = ELLIPTIC_ADJECTIVES | frozenset(
     """
     petit grand haut bas beau joli vieux jeune court bref énorme immense vaste large maigre mince lourd léger gentil brave
     vilain sale triste pauvre cher véritable excellent superbe magnifique splendide charmant délicieux terrible horrible affreux
@@ -93,7 +93,7 @@ MONTHS = frozenset(
 )
 
 
-_CLOSED = frozenset({"PRON", "DET", "ADP", "CCONJ"})
+_CLOSED_CLASSES = frozenset({"PRON", "DET", "ADP", "CCONJ"})
 # Written with a capital without being names.
 TITLES = frozenset(
     """
@@ -107,49 +107,53 @@ TITLES = frozenset(
 
 @dataclass(slots=True)
 class WordKind:
-    """What one spelling can be; frequencies are per million, bits are those of `DETERMINERS`."""
+    """What one spelling can be; frequencies are per million, bits are those of `DETERMINER_BITS`."""
 
     key: str
-    determiner: int = 0
-    subject: str = ""
-    clitic: bool = False
-    filler: bool = False
-    hesitation: bool = False
-    sign: bool = False
-    preposition: bool = False
-    conjunction: bool = False
-    function: bool = False
-    degree: bool = False
-    before_adjective: bool = False
-    counted: bool = False
-    prenominal: bool = False
-    elliptic: bool = False
-    known: bool = True
+    determiner_bits: int = 0
+    subject_person: str = ""
+    is_clitic: bool = False
+    is_filler: bool = False
+    is_hesitation: bool = False
+    is_sign: bool = False
+    is_preposition: bool = False
+    is_conjunction: bool = False
+    is_function_word: bool = False
+    is_degree_word: bool = False
+    can_precede_adjective: bool = False
+    is_quantity: bool = False
+    is_prenominal: bool = False
+    can_be_elliptic: bool = False
+    is_known: bool = True
     noun_bits: int = 0
-    noun: float = 0.0
+    noun_frequency: float = 0.0
     adjective_bits: int = 0
-    adjective: float = 0.0
-    finite: float = 0.0
+    adjective_frequency: float = 0.0
+    finite_frequency: float = 0.0
     persons: frozenset[str] = frozenset()
-    verbs: frozenset[str] = frozenset()
-    past_participle: bool = False
-    infinitive: float = 0.0
-    participle: float = 0.0
-    adverb: float = 0.0
-    interjection: float = 0.0
+    verb_lemmas: frozenset[str] = frozenset()
+    is_past_participle: bool = False
+    infinitive_frequency: float = 0.0
+    participle_frequency: float = 0.0
+    adverb_frequency: float = 0.0
+    interjection_frequency: float = 0.0
+
+    @property
+    def nominal_frequency(self) -> float:
+        """How often the word is a noun or an adjective."""
+        return self.noun_frequency + self.adjective_frequency
 
     @property
     def noun_share(self) -> float:
-        """How much of the word's use is nominal, 0 to 1."""
+        """How much of the word's use is as a noun, 0 to 1."""
         total = (
-            self.noun
-            + self.adjective
-            + self.finite
-            + self.infinitive
-            + self.participle
-            + self.adverb
+            self.nominal_frequency
+            + self.finite_frequency
+            + self.infinitive_frequency
+            + self.participle_frequency
+            + self.adverb_frequency
         )
-        return self.noun / total if total else 0.0
+        return self.noun_frequency / total if total else 0.0
 
 
 class WordKinds(dict[str, WordKind]):
@@ -160,91 +164,104 @@ class WordKinds(dict[str, WordKind]):
         self._lexicon = lexicon
 
     def __missing__(self, key: str) -> WordKind:
-        kind = self[key] = self._kind(key)
+        kind = self[key] = self._make_kind(key)
         return kind
 
-    def _kind(self, key: str) -> WordKind:
+    def _make_kind(self, key: str) -> WordKind:
         kind = WordKind(key)
-        kind.determiner = DETERMINERS.get(key, 0)
-        kind.subject = SUBJECTS.get(key, "")
-        kind.clitic = key in CLITICS
-        kind.filler, kind.hesitation = key in FILLERS, key in _HESITATIONS
-        kind.sign = not key[:1].isalnum() and key[:1] != "-"
-        kind.preposition, kind.conjunction = key in PREPOSITIONS, key in CONJUNCTIONS
-        kind.function = (
+        kind.determiner_bits = DETERMINER_BITS.get(key, 0)
+        kind.subject_person = PRONOUN_PERSONS.get(key, "")
+        kind.is_clitic = key in CLITICS
+        kind.is_filler, kind.is_hesitation = key in FILLERS, key in _HESITATIONS
+        kind.is_sign = not key[:1].isalnum() and key[:1] != "-"
+        kind.is_preposition, kind.is_conjunction = key in PREPOSITIONS, key in CONJUNCTIONS
+        kind.is_function_word = (
             key in _FUNCTION_WORDS
             or key.startswith("-")
-            or kind.clitic
-            or bool(kind.determiner or kind.subject)
+            or kind.is_clitic
+            or bool(kind.determiner_bits or kind.subject_person)
         )
-        kind.function = kind.function or kind.preposition or kind.conjunction
-        kind.degree, kind.before_adjective = key in DEGREE, key in _BEFORE_ADJECTIVE
-        kind.counted = key in _COUNTED or (is_numeral(key) and key not in ("un", "une", "et"))
-        if not kind.sign:
-            self._open_classes(kind)
+        kind.is_function_word = kind.is_function_word or kind.is_preposition or kind.is_conjunction
+        kind.is_degree_word, kind.can_precede_adjective = (
+            key in DEGREE_WORDS,
+            key in _WORDS_BEFORE_ADJECTIVE,
+        )
+        kind.is_quantity = key in _QUANTIFIERS or (
+            is_numeral(key) and key not in ("un", "une", "et")
+        )
+        if not kind.is_sign:
+            self._add_open_classes(kind)
         return kind
 
-    def _open_classes(self, kind: WordKind) -> None:
+    def _add_open_classes(self, kind: WordKind) -> None:
         readings = self._lexicon.readings(kind.key)
-        kind.function |= bool(readings) and all(reading.pos in _CLOSED for reading in readings)
+        kind.is_function_word |= bool(readings) and all(
+            reading.pos in _CLOSED_CLASSES for reading in readings
+        )
         if not readings:
-            kind.known = kind.function or kind.counted
-            if not kind.known:
-                self._guess(kind)
+            kind.is_known = kind.is_function_word or kind.is_quantity
+            if not kind.is_known:
+                self._guess_kind(kind)
             return
         persons: set[str] = set()
         for reading in readings:
-            bits = _gender_number_bits(reading.gender, reading.number)
+            agreement_bits = _gender_number_bits(reading.gender, reading.number)
             if kind.key in ("espèce", "espèces"):
-                bits = ANY  # un espèce de is heard as often as une
+                agreement_bits = ANY_GENDER_NUMBER  # un espèce de is heard as often as une
             if reading.pos == "NOUN" and len(kind.key) > 1:
-                kind.noun_bits |= bits
-                kind.noun += reading.frequency + 0.01
+                kind.noun_bits |= agreement_bits
+                kind.noun_frequency += reading.frequency + 0.01
             elif reading.pos == "ADJ":
-                kind.adjective_bits |= bits
-                kind.adjective += reading.frequency + 0.01
-                kind.prenominal |= reading.lemma in PRENOMINAL or reading.lemma.endswith("ième")
-                kind.elliptic |= reading.lemma in ELLIPTIC or reading.lemma.endswith("ième")
+                kind.adjective_bits |= agreement_bits
+                kind.adjective_frequency += reading.frequency + 0.01
+                kind.is_prenominal |= (
+                    reading.lemma in PRENOMINAL_ADJECTIVES or reading.lemma.endswith("ième")
+                )
+                kind.can_be_elliptic |= (
+                    reading.lemma in ELLIPTIC_ADJECTIVES or reading.lemma.endswith("ième")
+                )
             elif reading.pos in VERBAL:
-                self._verb(kind, reading, bits, persons)
+                self._add_verb(kind, reading, agreement_bits, persons)
             elif reading.pos == "ADV":
-                kind.adverb += reading.frequency + 0.01
+                kind.adverb_frequency += reading.frequency + 0.01
             elif reading.pos == "INTJ":
-                kind.interjection += reading.frequency
+                kind.interjection_frequency += reading.frequency
         kind.persons = frozenset(persons)
-        kind.verbs = frozenset(reading.lemma for reading in readings if reading.pos in VERBAL)
+        kind.verb_lemmas = frozenset(reading.lemma for reading in readings if reading.pos in VERBAL)
 
-    def _verb(self, kind: WordKind, reading: WordReading, bits: int, persons: set[str]) -> None:
+    def _add_verb(
+        self, kind: WordKind, reading: WordReading, agreement_bits: int, persons: set[str]
+    ) -> None:
         moods = {tense.partition(":")[0] for tense, _ in reading.verb}
-        kind.past_participle |= any(tense == "par:pas" for tense, _ in reading.verb)
+        kind.is_past_participle |= any(tense == "par:pas" for tense, _ in reading.verb)
         if moods & {"ind", "sub", "cnd", "imp"}:
             persons.update(
-                who for tense, who in reading.verb if who and not tense.startswith("imp")
+                person for tense, person in reading.verb if person and not tense.startswith("imp")
             )
-            kind.finite += reading.frequency + 0.01
+            kind.finite_frequency += reading.frequency + 0.01
         elif "inf" in moods:
-            kind.infinitive += reading.frequency + 0.01
+            kind.infinitive_frequency += reading.frequency + 0.01
         else:
-            kind.participle += reading.frequency + 0.01
+            kind.participle_frequency += reading.frequency + 0.01
             if any(tense == "par:pas" for tense, _ in reading.verb):
-                kind.adjective_bits |= bits
+                kind.adjective_bits |= agreement_bits
 
-    def _guess(self, kind: WordKind) -> None:
+    def _guess_kind(self, kind: WordKind) -> None:
         """A word that the lexicon lacks: for a compound, what its first or last part is; else a
         noun."""
         parts = kind.key.split("-")
         for part in (parts[0], parts[-1]) if len(parts) > 1 else ():
-            base = self[part] if part else None
-            if base is not None and base.noun_bits and base.known:
-                kind.noun_bits, kind.noun = base.noun_bits | kind.noun_bits, 0.5
+            part_kind = self[part] if part else None
+            if part_kind is not None and part_kind.noun_bits and part_kind.is_known:
+                kind.noun_bits, kind.noun_frequency = part_kind.noun_bits | kind.noun_bits, 0.5
         if not kind.noun_bits and "~" not in kind.key and kind.key.isascii() | kind.key.isalpha():
             kind.noun_bits = PLURAL | SINGULAR if kind.key[-1:] in "sxz" else SINGULAR
-            kind.noun = 0.05
+            kind.noun_frequency = 0.05
 
 
 def _gender_number_bits(gender: str, number: str) -> int:
     return sum(
         bit
-        for name, bit in _BITS.items()
+        for name, bit in _GENDER_NUMBER_BITS.items()
         if (not gender or gender == name[0]) and name[1] in number
     )

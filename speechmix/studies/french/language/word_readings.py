@@ -1,0 +1,105 @@
+"""What a spelling can be: a row of the lexicon as a reading, with Lexique's numbers, persons and
+gaps mended by what is known of French spelling.
+
+In: a spelling and a row of the lexicon's file. Out: a `WordReading`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from typing import NamedTuple
+
+from ....errors import InputError
+
+# Called plural, but alike in both numbers: fois is no plural of foi.
+_INVARIANT_WORDS = frozenset("fois cours avis bas rébus haras hachis hollandais épars".split())
+# How the forms of a person end, where French spelling leaves no choice. Lexique calls 15 forms like
+# donnes the first person plural, so that they passed for the plural of je donne, and infinitives
+# the second.
+_PERSON_ENDINGS = {"1p": ("ons", "mes"), "2p": ("ez", "tes"), "3p": ("nt",)}
+
+
+class WordReading(NamedTuple):
+    """One thing a spelling can be.
+
+    Parameters
+    ----------
+    lemma, pos, sound : str
+        `pos` is a universal tag (NOUN, VERB, AUX, ADJ, ADV, NUM, ...).
+    gender : str
+        "m", "f" or "" (either).
+    number : str
+        "s", "p" or "sp" (spelled alike in both).
+    frequency : float
+        Per million words, mean of film subtitles and books in Lexique.
+    verb : tuple of (str, str)
+        Mood with tense, and person with number, such as ``("ind:pre", "3p")``; ``("inf", "")`` and
+        ``("par:pas", "")`` have no person.
+    meaning : str
+        What a table of one's own says that tells homophones of different lemmas apart ("place" of
+        there, "owner" of their).
+    """
+
+    lemma: str
+    pos: str
+    sound: str
+    gender: str
+    number: str
+    frequency: float
+    verb: tuple[tuple[str, str], ...]
+    meaning: str = ""
+
+
+def make_reading(
+    form: str, row: tuple[str, ...], known_forms: Container[str], *, is_french: bool
+) -> WordReading:
+    """Read a row of the lexicon.
+
+    Parameters
+    ----------
+    form : str
+    row : tuple of str
+        (sound, lemma, pos, gender, number, frequency, verb[, meaning]).
+    known_forms : container of str
+        Every spelling of the lexicon.
+    is_french : bool
+        Whether the row is Lexique's.
+
+    Raises
+    ------
+    InputError
+        If its frequency is no number.
+    """
+    sound, lemma, pos, gender, number, frequency, verb, *meaning = row
+    features = []
+    for part in verb.strip('"').split(";"):
+        mood_tense, _, person = part.rpartition(":") if part.count(":") == 2 else (part, "", "")
+        if part and not (is_french and not form.endswith(_PERSON_ENDINGS.get(person, ("",)))):
+            features.append((mood_tense, person))
+    if is_french and pos in ("NOUN", "ADJ") and (not number or form == lemma):
+        number = _infer_number(form, lemma, number, known_forms)
+    try:
+        frequencies = [float(value) for value in frequency.replace(",", ".").split(";") if value]
+    except ValueError:
+        frequencies = [math.nan]
+    if not all(math.isfinite(value) for value in frequencies):
+        raise InputError(
+            f"lexicon: expected a frequency per million words of {form!r}, found "
+            f"{frequency[:40]!r}: correct it in the lexicon's file"
+        )
+    mean = sum(frequencies) / max(len(frequencies), 1)
+    return WordReading(lemma, pos, sound, gender, number or "sp", mean, tuple(features), *meaning)
+
+
+def _infer_number(form: str, lemma: str, number: str, known_forms: Container[str]) -> str:
+    """Number of a noun or adjective of Lexique, which leaves it empty where the gender is open
+    (livre) or both numbers are alike (prix); fois and bijoux are lemmas.
+
+    A lemma that is called plural is one (bijoux, gens), unless it is known to be alike in both.
+    """
+    if form[-1:] not in ("s", "x", "z"):
+        return "s"
+    if form != lemma:
+        return "p" if form[:-1] in known_forms else "sp"
+    return "p" if number == "p" and form not in _INVARIANT_WORDS else "sp"
