@@ -16,11 +16,11 @@ from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.adapters.generation.transcription import transcribe
-from speechmix.evaluation.spelling_likelihood import number_is_right
+from speechmix.evaluation.spelling_likelihood import is_number_correct
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.ablation import ablate
-from speechmix.interventions.audio_removal import silence
+from speechmix.interventions.audio_removal import mute
 from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, Example, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
@@ -64,9 +64,9 @@ def _judged(model, example: Example) -> dict:
         return row | {"noun (invariant)": noun}
     return row | {
         "noun": noun,
-        "number": number_is_right(model, clip),
+        "number": is_number_correct(model, clip),
         "target": bool(ablate(model, clip, stacks=[]).right[0]),
-        "number without cue": number_is_right(model, silence(clip)),
+        "number without cue": is_number_correct(model, mute(clip)),
     }
 
 

@@ -241,8 +241,8 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     arguments += [
         "--measures",
         "attention",
-        "--judges",
-        "silence (zeros)",
+        "--perturbation",
+        "mute (zeros)",
         "patch",
         "--device",
         "cpu",
@@ -250,17 +250,17 @@ def test_measures_on_trial_print_a_table_and_write_one(tmp_path, capsys):
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out
     assert (
-        "By silence (zeros) (spearman, 2 clips in 1 group) no measure can be compared: that needs "
-        "8 groups" in printed
+        "With mute (zeros) as reference (spearman, 2 clips in 1 group), no measure can be compared: "
+        "that needs 8 groups" in printed
     )
-    assert "By patch" in printed
+    assert "With patch as reference" in printed
     table = pd.read_csv(tmp_path / "run" / "faithfulness.csv")
     assert {"attention", "random", "length", "position", "oracle"} == set(table["measure"])
-    assert {"silence (zeros)", "patch", "cue"} == set(table["judge"])
-    assert main([*arguments, "--fewest", "9"]) == 1
+    assert {"mute (zeros)", "patch", "cue"} == set(table["perturbation"])
+    assert main([*arguments, "--min-words", "9"]) == 1
     printed = capsys.readouterr().out
     assert "fewer than 9 words besides the target: encoder 3" in printed
-    assert "none of 2 items could be judged" in printed
+    assert "none of 2 items could be evaluated" in printed
     assert "a comparison of measures needs 8 groups of items, there is 1" in printed
 
 

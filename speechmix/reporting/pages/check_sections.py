@@ -11,7 +11,11 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
-from ...evaluation.boundary_sensitivity import SHIFT, boundary_sensitivity, holds
+from ...evaluation.boundary_sensitivity import (
+    SHIFT_SECONDS,
+    boundary_sensitivity,
+    summarize_stability,
+)
 from ...evaluation.length_baseline import length_exponent
 from ...evaluation.statistics.even_choice import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
@@ -135,13 +139,13 @@ def _boundary_items(content: PageContent) -> list[Item]:
     )
     if sensitivity["difference"].isna().all():
         return []
-    milliseconds = round(1000 * SHIFT)
+    milliseconds = round(1000 * SHIFT_SECONDS)
     text = (
         f"Cue and target moved {milliseconds} ms earlier and later, made {milliseconds} ms wider "
         "and narrower at both edges, "
         f"in {shifted['clip'].nunique()} clips, over whole stacks. "
     )
-    verdicts = holds(sensitivity, by=KEYS)
+    verdicts = summarize_stability(sensitivity, by=KEYS)
     if verdicts.empty:
         reason = f"that takes {FEWEST_GROUPS} groups of clips and two untrained twins"
         differences = sensitivity[[*KEYS, "boundaries", "difference", "groups", "clips"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.groups import assign_groups
 
 
 def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
@@ -16,7 +16,7 @@ def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.Data
     ----------
     clips : DataFrame
     group : str, optional
-        Column that says which clips are drawn as one; by default what `groups_of` finds.
+        Column that says which clips are drawn as one; by default what `assign_groups` finds.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.Data
         If there is no such column, or two that may be meant.
     """
     groups, ties = (
-        groups_of(clips)
+        assign_groups(clips)
         if group is None
         else (clips[_find_column(clips, group)].astype(str), group)
     )

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import grouped_means
-from ...evaluation.statistics.groups import groups_of
+from ...evaluation.statistics.groups import assign_groups
 from ...evaluation.statistics.twin_comparison import STRENGTH
 from ...runs.results.open_run import StoredRun
 from .study_results import Study
@@ -113,7 +113,7 @@ def combine_groups(runs: Sequence[StoredRun]) -> tuple[dict[str, str], str]:
                 "the same"
             )
     clips = clips.drop_duplicates("clip").reset_index(drop=True)
-    groups, ties = groups_of(clips)
+    groups, ties = assign_groups(clips)
     return dict(zip(clips["clip"], groups, strict=True)), ties
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from ...evaluation.cue_need import CHANCE, MARGIN
+from ...evaluation.cue_need import CHANCE_PERCENT, MARGIN_POINTS
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...mixing.maps.numerics import STRENGTH_FLOOR
@@ -120,7 +120,7 @@ def _need_answer(rows: Sequence[TableRow], need: pd.DataFrame) -> str:
 
 _NEED_ANSWERS = {
     "needed": "Ablating the cue lowers spelling accuracy in {}.",
-    "not needed": f"Ablating it loses less than {MARGIN:.0f} points in {{}}.",
+    "not needed": f"Ablating it loses less than {MARGIN_POINTS:.0f} points in {{}}.",
     "at chance": "The intact model spells no better than chance, so need cannot be tested in {}.",
     "": "Whether spelling needs the cue is inconclusive in {}.",
 }
@@ -200,7 +200,7 @@ def _stack_sentence(row: TableRow, need: TableRow | None, numbers: TableRow | No
     if need["verdict"] == "not needed":
         conjunction = ", but" if is_more else ", and"
         return (
-            f"{contribution}{conjunction} ablating it there loses less than {MARGIN:.0f} points "
+            f"{contribution}{conjunction} ablating it there loses less than {MARGIN_POINTS:.0f} points "
             f"({accuracy})."
         )
     if need["verdict"] == "at chance":
@@ -216,7 +216,7 @@ def _inconclusive_reason(need: TableRow) -> str:
     """Say why the effect of an ablation is inconclusive."""
     if need["groups"] < FEWEST_GROUPS:
         return f"; {format_count(int(need['groups']), 'group')}, {FEWEST_GROUPS} are needed"
-    if need["right_low"] <= CHANCE:
+    if need["right_low"] <= CHANCE_PERCENT:
         return (
             f"; the intact accuracy lies between {need['right_low']:.0f} and "
             f"{need['right_high']:.0f} %"

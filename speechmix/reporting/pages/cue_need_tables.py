@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from ...evaluation.cue_need import need_by_layer, need_of_cue
+from ...evaluation.cue_need import measure_cue_need, measure_layer_need
 from ...evaluation.statistics.grouped_means import TableRow
 from ...mixing.maps.measure_registry import leading_measure
 from ...runs.results.open_run import StoredRun
@@ -45,7 +45,7 @@ def trained_ablations(run: StoredRun, clips: pd.DataFrame) -> pd.DataFrame:
 
 def need_table(ablations: pd.DataFrame) -> pd.DataFrame:
     """Compute what spelling loses without the cue, for each side, model and stack."""
-    return need_of_cue(ablations, by=NEED_KEYS) if len(ablations) else pd.DataFrame()
+    return measure_cue_need(ablations, by=NEED_KEYS) if len(ablations) else pd.DataFrame()
 
 
 def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
@@ -64,7 +64,7 @@ def need_by_number(ablations: pd.DataFrame) -> pd.DataFrame:
 def drops_by_layer(ablations: pd.DataFrame) -> pd.DataFrame:
     """Compute the drop of the margin with the cue ablated in one layer, for each side, model and
     stack."""
-    return need_by_layer(ablations, by=NEED_KEYS)
+    return measure_layer_need(ablations, by=NEED_KEYS)
 
 
 def format_need_table(need: pd.DataFrame) -> pd.DataFrame:

@@ -12,29 +12,27 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.faithfulness.leaderboard import is_measure
-from ...evaluation.faithfulness.leaderboard_sentences import sentence
+from ...evaluation.faithfulness.leaderboard import is_measure_row
+from ...evaluation.faithfulness.leaderboard_sentences import describe_leaderboard
 from ...evaluation.faithfulness.results import FILE
 from ...files.text_files import read_csv
 from .html_page import Item
 from .page_sections import PageContent, PageSection
 
 _INTRODUCTION = (
-    "Measures on trial: how well each ranks the words that the decision needs (Spearman with what "
-    "a judge says: 1 the same "
-    "order, 0 none, -1 the reverse). Beside them random scores, words in the order of their length "
-    "and of their nearness to "
-    "the target, and the judge itself. over: difference to that baseline; p is corrected for all "
-    "ways to rank words, and the "
-    "largest of three. Knock-out shares Value Zeroing's own intervention. All judges and metrics "
-    "are in faithfulness.csv."
+    "Faithfulness evaluation: how well each measure ranks the words that the decision needs "
+    "(Spearman with the effects of a reference perturbation: 1 the same order, 0 none, -1 the "
+    "reverse). Baselines: random scores, words in the order of their length and of their nearness "
+    "to the target. The oracle has the effects themselves. over: difference to that baseline; p is "
+    "corrected for all ways to rank words, and the largest of three. Knock-out is also the "
+    "intervention of Value Zeroing. All perturbations and metrics are in faithfulness.csv."
 )
 _METRIC, _MAX_MEASURES = "spearman", 8
 _TEXT_COLUMNS = (
     "stack",
     "measure",
     "aggregation",
-    "judge",
+    "perturbation",
     "metric",
     "model",
     "init",
@@ -62,15 +60,15 @@ def _faithfulness_items(content: PageContent) -> list[Item]:
     table = _read_faithfulness_table(content.folder / FILE)
     items: list[Item] = [_INTRODUCTION]
     for key, leaderboard in table[table["metric"] == _METRIC].groupby(
-        ["model", "init", "judge"], sort=False
+        ["model", "init", "perturbation"], sort=False
     ):
-        model, init, judge = map(str, key)
+        model, init, perturbation = map(str, key)
         leaderboard = leaderboard.reset_index(drop=True)
-        measures = is_measure(leaderboard, judge)
+        measures = is_measure_row(leaderboard, perturbation)
         shown_rows = leaderboard[(measures & (measures.cumsum() <= _MAX_MEASURES)) | ~measures]
         formatted = shown_rows[list(_COLUMN_NAMES)].rename(columns=_COLUMN_NAMES).map(_format_cell)
         items += [
-            f"{model} ({init}). {sentence(leaderboard, judge=judge, metric=_METRIC)}",
+            f"{model} ({init}). {describe_leaderboard(leaderboard, perturbation=perturbation, metric=_METRIC)}",
             formatted,
         ]
     return items if len(items) > 1 else []
@@ -84,7 +82,7 @@ def _read_faithfulness_table(path: Path) -> pd.DataFrame:
         name for name in (*_COLUMN_NAMES, *_TEXT_COLUMNS, "behind_low") if name not in table
     ]:
         raise InputError(
-            f"{path.name}: expected a trial of measures, found no column {', '.join(missing_columns)}: run "
+            f"{path.name}: expected a faithfulness evaluation, found no column {', '.join(missing_columns)}: run "
             "`speechmix faithfulness` "
             "again"
         )

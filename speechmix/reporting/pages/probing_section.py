@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.probing.claims import KEYS, probe_claims, sentences
-from ...evaluation.probing.link import probing_agreement
+from ...evaluation.probing.conclusions import PROBE_KEYS, describe_conclusions, draw_conclusions
 from ...evaluation.probing.probe_results import ANSWERS_FILE, FILE
+from ...evaluation.probing.probing_agreement import probing_agreement
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
 from ...mixing.maps.measure_facts import measure_label
@@ -100,9 +100,9 @@ def _label_items(
 ) -> list[Item]:
     label = str(table["label"].iloc[0])
     probes, verdicts = _main_positions(table), _main_positions(answers)
-    claims = probe_claims(probes, verdicts)
+    claims = draw_conclusions(probes, verdicts)
     claim_sentences: list[Item] = [
-        *sentences(claims, {name: model_name(name) for name in claims["model"].unique()})
+        *describe_conclusions(claims, {name: model_name(name) for name in claims["model"].unique()})
     ]
     items: list[Item] = [*claim_sentences, _INTRODUCTION.format(label=label)]
     if len(claims):
@@ -164,7 +164,7 @@ def _layer_table(claims: pd.DataFrame) -> pd.DataFrame:
     """Tabulate accuracy by layer, with marks for significant layers; a row for each model, part,
     stack and position."""
     rows = []
-    for key, part in claims.groupby(KEYS, sort=False):
+    for key, part in claims.groupby(PROBE_KEYS, sort=False):
         side, model, stack, position, _ = key
         cells = {"side": side, "model": model_name(model), "stack": stack, "position": position}
         for row in part.sort_values("layer").to_dict("records"):

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ...evaluation.cue_need import CHANCE, CHANCE_MARGIN, MARGIN, groups_for_equivalence
-from ...evaluation.statistics.grouped_means import distinct, taken
+from ...evaluation.cue_need import (
+    CHANCE_MARGIN_POINTS,
+    CHANCE_PERCENT,
+    MARGIN_POINTS,
+    groups_for_equivalence,
+)
+from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from ...files.versions import versions
 from ...runs.results.open_run import StoredRun, contributing_versions
 from .check_sections import model_items, time_items
@@ -41,11 +46,10 @@ _NEED_NOTE = (
     "the rows of the model; and the mean drop of the margin log p(target) - log p(foil). Needed: p "
     "<= 0.05 and the "
     "interval above "
-    f"zero. Not needed: at most {MARGIN:.0f} points are lost, by an equivalence test; one stack "
+    f"zero. Not needed: at most {MARGIN_POINTS:.0f} points are lost, by an equivalence test; one stack "
     f"takes {{one}} groups without a "
-    f"loss, three stacks {{three}}. At chance: the intact model spells at most {CHANCE + CHANCE_MARGIN:.0f} % right, by "
-    f"the same "
-    "kind of test. Everything else is inconclusive."
+    f"loss, three stacks {{three}}. At chance: the intact model spells at most "
+    f"{CHANCE_PERCENT + CHANCE_MARGIN_POINTS:.0f} % correctly, by the same kind of test. Everything else is inconclusive."
 ).format(one=groups_for_equivalence(), three=groups_for_equivalence(3))
 _CONTROL_COLUMNS = {  # column of the table of controls: what it is
     "trained - untrained": "the claim: difference in the cue's contribution, in percentage points",
@@ -186,8 +190,8 @@ def _unequal_twins_note(study: Study) -> list[str]:
     """Say it if some untrained twins scored fewer clips than others."""
     if study.table.empty or "seed" not in study.table:
         return []
-    clips = distinct(
-        taken(study.table, ["model", "seed", "clip"], study.table["init"] == "random"),
+    clips = distinct_keys(
+        select_cells(study.table, ["model", "seed", "clip"], study.table["init"] == "random"),
         ["model", "seed", "clip"],
     )
     clip_counts = clips.groupby(["model", "seed"], observed=True).size()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.ablated_speech import ALL, PARTS, WAY
+from ...evaluation.speech_ablation_summary import ALL_PARTS, PART_COLUMNS, REMOVAL_KEYS
 from ...files.text_files import read_csv
 from ...runs.speech_ablations import MEANS
 from ..plots.ablated_speech import speech_ablation_figure
@@ -47,7 +47,7 @@ _CAPTION = (
     "the lowest "
     "to the highest untrained twin."
 )
-_TEXT_COLUMNS = ("side", "model", *PARTS, *WAY, "unit", "claim")
+_TEXT_COLUMNS = ("side", "model", *PART_COLUMNS, *REMOVAL_KEYS, "unit", "claim")
 
 
 def _speech_ablation_items(content: PageContent) -> list[Item]:
@@ -63,8 +63,8 @@ def _speech_ablation_items(content: PageContent) -> list[Item]:
     main_means = means[
         means["reading"].isin(["arg-max", "margin"]) & means["aggregation"].isin(["mean", ""])
     ]
-    parts = [name for name in PARTS if name in means]
-    is_all_clips = (main_means[parts] == ALL).all(axis=1)
+    parts = [name for name in PART_COLUMNS if name in means]
+    is_all_clips = (main_means[parts] == ALL_PARTS).all(axis=1)
     items: list[Item] = [_INTRODUCTION, _format_means(main_means[is_all_clips].drop(columns=parts))]
     items += [Picture(figure, _CAPTION, narrow) for figure, narrow in figures]
     items += [SortableTable(_format_means(main_means[~is_all_clips]))] if parts else []
@@ -77,7 +77,7 @@ def _read_ablation_means(path: Path) -> pd.DataFrame:
     required_columns = (
         "side",
         "model",
-        *WAY,
+        *REMOVAL_KEYS,
         "unit",
         "trained",
         "trained_low",
@@ -108,7 +108,7 @@ def _format_means(means: pd.DataFrame) -> pd.DataFrame:
     columns = [
         "side",
         "model",
-        *PARTS,
+        *PART_COLUMNS,
         "without",
         "condition",
         "filled with",
@@ -133,7 +133,7 @@ def _format_means(means: pd.DataFrame) -> pd.DataFrame:
     number_columns = [name for name in ("trained", "random", "difference") if name in formatted]
     formatted[number_columns] = formatted[number_columns].map(_format_number)
     formatted = formatted[[name for name in columns if name in formatted]]
-    return formatted.drop(columns="side") if set(formatted["side"]) == {ALL} else formatted
+    return formatted.drop(columns="side") if set(formatted["side"]) == {ALL_PARTS} else formatted
 
 
 def _format_number(value: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import taken
+from ...evaluation.statistics.grouped_means import select_cells
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.measure_registry import leading_measure
@@ -112,7 +112,7 @@ def _figure_functions(
         else np.array([], dtype=bool)
     )
     for side in table["side"][is_drawn].unique() if len(table) else ():
-        part = taken(
+        part = select_cells(
             table,
             [name for name in _DRAWN_COLUMNS if name in table],
             is_drawn & (table["side"] == side),
@@ -131,7 +131,7 @@ def _side_figures(part: pd.DataFrame, claimed: pd.DataFrame | None) -> dict[str,
     for name in PARTS:
         labelled = part[name].ne("") if name in part else pd.Series(dtype=bool)
         if labelled.any() and 1 < part[name][labelled].nunique() <= _MAX_PARTS:
-            rows = select_cue_rows(taken(part, list(part), labelled), measures=[measure])
+            rows = select_cue_rows(select_cells(part, list(part), labelled), measures=[measure])
             stacks, values = ordered_values(rows, "stack"), ordered_values(rows, name)
             curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
             drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
@@ -236,7 +236,7 @@ def draw_need_figures(study: Study) -> list[Picture]:
     suffixes = side_suffixes(sides)
     for side in sides:
         side_drops = drops_of_layers[drops_of_layers["side"] == side]
-        part = taken(
+        part = select_cells(
             table,
             [name for name in _DRAWN_COLUMNS if name in table],
             is_drawn & (table["side"] == side),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import TableRow, taken
+from ...evaluation.statistics.grouped_means import TableRow, select_cells
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
 from ..plots.published_figures import AS_PUBLISHED_ROWS
@@ -148,7 +148,7 @@ class Study:
         where there is none."""
         if AFTER_TARGET not in self.table or self.table[AFTER_TARGET].isna().all():
             return None
-        control_table = taken(self.table, list(self.table), self.table[AFTER_TARGET].notna())
+        control_table = select_cells(self.table, list(self.table), self.table[AFTER_TARGET].notna())
         control_table["contribution"] = control_table[AFTER_TARGET]
         return stack_rows(contribution_cells(control_table))
 
@@ -169,7 +169,9 @@ class Study:
         ranked_clips = {}
         is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
         studied_rows = (
-            taken(self.table, list(self.table), ~is_control) if is_control.any() else self.table
+            select_cells(self.table, list(self.table), ~is_control)
+            if is_control.any()
+            else self.table
         )
         for side, row in self.main_rows.items():
             values = clip_values(studied_rows, row) if is_control.any() else self.clip_values[side]

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import TableRow, grouped_means, taken
+from ...evaluation.statistics.grouped_means import TableRow, grouped_means, select_cells
 from ...evaluation.statistics.twin_comparison import (
     BASELINES,
     STRENGTH,
@@ -84,7 +84,7 @@ def _merge_clip_columns(table: pd.DataFrame, clips: pd.DataFrame) -> pd.DataFram
         return table[columns].merge(clips, on="clip")
     row_of_clip = pd.Index(clips["clip"]).get_indexer(table["clip"].cat.categories)
     row = row_of_clip[table["clip"].cat.codes]
-    merged = taken(table, columns, row >= 0)
+    merged = select_cells(table, columns, row >= 0)
     for name in clips:
         if name != "clip":
             merged[name] = pd.Categorical(clips[name]).take(row[row >= 0])
@@ -165,7 +165,9 @@ def stack_rows(cells: pd.DataFrame) -> pd.DataFrame:
 def percent_table(table: pd.DataFrame) -> pd.DataFrame:
     """Convert contributions to %, without control clips; copies of a clip get its first name."""
     names = (*KEYS, "layer", "init", "seed", "clip", "group", "contribution", STRENGTH, *BASELINES)
-    percent = taken(table, [name for name in names if name in table], table["control"] != "yes")
+    percent = select_cells(
+        table, [name for name in names if name in table], table["control"] != "yes"
+    )
     for name in ("contribution", *BASELINES):
         if name in percent:
             percent[name] = percent[name].astype(float) * 100
@@ -223,7 +225,9 @@ def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
     with the largest difference.
     """
     names = [name for name in _CLIP_COLUMNS if name in table]
-    table = taken(table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS]))
+    table = select_cells(
+        table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS])
+    )
     moving_rows = _moving_layers(table)
     layer = (
         int(best_layers(moving_rows).iloc[0])

@@ -1,7 +1,7 @@
 """Draw what the target loses without a word: points with intervals, by template and number, over
 untrained models.
 
-In: means of an ablation of speech (`evaluation.ablated_speech`). Out: a Figure. A line of panels
+In: means of an ablation of speech (`evaluation.speech_ablation_summary`). Out: a Figure. A line of panels
 for each model (and side of the cue), a panel each for cue, another word and target; from left to
 right what was done.
 """
@@ -51,7 +51,7 @@ def speech_ablation_figure(
     Parameters
     ----------
     means : DataFrame
-        From `ablated_speech`.
+        From `summarize_speech_ablation`.
     reading : {"arg-max", "transcript", "margin", "text"}
     aggregation : {"mean", "max"}
         Over sub-tokens; margin and text have none.

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import object_labels
+from ...evaluation.statistics.grouped_means import decode_labels
 from . import map_cells
 from .cue_tables import clip_count_text, ordered_values, target_rows_title
 from .figure_style import CUE_LABEL, model_name
@@ -137,7 +137,7 @@ def _pivot_by_layer(part: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame
     pivot = part.pivot_table(
         index="layer", columns="measure", values="contribution", aggfunc="mean", observed=True
     )
-    pivot.columns = object_labels(pivot.columns)
+    pivot.columns = decode_labels(pivot.columns)
     return pivot.sort_index().reindex(columns=list(measures))
 
 

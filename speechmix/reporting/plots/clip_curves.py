@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import SubFigure
 
 from ...errors import InputError
-from ...evaluation.cue_contribution import ROW_NAMES, cue_contribution, rows_asked_about
+from ...evaluation.cue_contribution import ROW_NAMES, choose_row_kind, cue_contribution
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_facts import measure_label
 from ...mixing.maps.mixing_map import MixingMap
@@ -38,7 +38,7 @@ def clip_curve_table(
     row_names: dict[str, str] = {}
     if clip.cue is not None and clip.target is not None:
         for key, mixing_map in maps.items():
-            rows = rows_asked_about(mixing_map)
+            rows = choose_row_kind(mixing_map)
             try:
                 contributions[key] = cue_contribution(
                     mixing_map, cue=clip.cue, target=clip.target, rows=rows

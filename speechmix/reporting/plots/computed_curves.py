@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.grouped_means import distinct, taken
+from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
 from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
 from .curve_tables import curve_table, unit_means
 from .figure_style import LINE_COLORS
@@ -88,7 +88,7 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     if _STRENGTH_COLUMN not in rows or rows[_STRENGTH_COLUMN].isna().all():
         return {}
-    known_rows = taken(
+    known_rows = select_cells(
         rows, list(rows), rows[_STRENGTH_COLUMN].notna() & (rows["init"] == "trained")
     )
     if known_rows.empty:
@@ -164,7 +164,7 @@ def cue_curves(
         panels_by_place,
         stacks,
         values,
-        list(distinct(table, ["model", "init"]).itertuples(index=False, name=None)),
+        list(distinct_keys(table, ["model", "init"]).itertuples(index=False, name=None)),
         model_colors(table),
         table["layer"].nunique() == 1,
         target_rows_title(table),

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import distinct, label_indices
+from ...evaluation.statistics.grouped_means import distinct_keys, label_indices
 from .published_figures import AS_PUBLISHED_ROWS, PUBLISHED_CLIP, published_evidence
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
@@ -189,7 +189,7 @@ def ordered_values(
 def clip_count_text(table: pd.DataFrame) -> str:
     """Say how many clips a panel shows; published means are no clips."""
     is_own = table["clip"].ne(PUBLISHED_CLIP).to_numpy()
-    clips = distinct(table if is_own.all() else table[is_own], ["model", "init", "clip"])
+    clips = distinct_keys(table if is_own.all() else table[is_own], ["model", "init", "clip"])
     counts = clips.groupby(["model", "init"], observed=True).size()
     if counts.empty:
         return "published" if len(table) else "no clips"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import distinct, grouped_means, matrices
+from ...evaluation.statistics.grouped_means import distinct_keys, grouped_means, iterate_matrices
 from ...evaluation.statistics.intervals import mean_intervals
 from ...evaluation.statistics.rank_test import twin_limits
 
@@ -68,8 +68,8 @@ def curve_table(
         raise InputError(f"band should be one of {BANDS}, found {band!r}")
     keys, curves = [*by, *_CURVE_KEYS], []
     means = unit_means(table, by=by, value=value, scale=scale) if means is None else means
-    depths = distinct(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
-    for key, matrix in matrices(means, keys, rows="layer", columns="unit", value=value):
+    depths = distinct_keys(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
+    for key, matrix in iterate_matrices(means, keys, rows="layer", columns="unit", value=value):
         curve_keys: dict[str, Any] = dict(zip(keys, key, strict=True))
         values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
         layer_columns = {
@@ -111,7 +111,7 @@ def _add_twin_limits(
     means = grouped_means(twin_rows, [*keys, "seed", "unit"], value)
     means[value] *= scale
     rows = []
-    for key, part in matrices(means, keys, rows="unit", columns="seed", value=value):
+    for key, part in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
         scored_values = part.dropna(axis="columns", how="all")
         complete_twins = scored_values[scored_values.notna().all(axis="columns")]
         low, high = twin_limits(complete_twins.mean().to_numpy())

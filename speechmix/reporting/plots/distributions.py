@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...errors import InputError
-from ...evaluation.statistics.grouped_means import grouped_means, object_labels, taken
+from ...evaluation.statistics.grouped_means import decode_labels, grouped_means, select_cells
 from ...mixing.maps.measure_facts import measure_label
 from .cue_tables import ordered_values, select_cue_rows
 from .curve_tables import unit_means
@@ -58,7 +58,7 @@ def _find_best_layers(unit_table: pd.DataFrame) -> pd.Series:
         .set_index(keys)["contribution"]
         .unstack("init")
     )
-    means.columns = object_labels(means.columns)
+    means.columns = decode_labels(means.columns)
     differences = (
         means["trained"] - means["random"]
         if {"trained", "random"} <= set(means)
@@ -196,7 +196,7 @@ def compute_spreads(rows: pd.DataFrame, means: pd.DataFrame) -> ClipSpreads:
     spreads: dict[tuple[str, str], ClipSpread | None] = {}
     for model, stack in itertools.product(models, stacks):
         part, part_means = (
-            taken(table, list(table), (table["model"] == model) & (table["stack"] == stack))
+            select_cells(table, list(table), (table["model"] == model) & (table["stack"] == stack))
             for table in (rows, means)
         )
         spreads[model, stack] = _compute_spread(part, part_means) if len(part) else None

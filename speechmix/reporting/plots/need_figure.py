@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import taken
+from ...evaluation.statistics.grouped_means import select_cells
 from .computed_curves import PanelCurves, compute_panel_curves, model_colors
 from .cue_curves import draw_curve_panel
 from .cue_tables import ordered_values, select_cue_rows
@@ -105,10 +105,10 @@ def compute_need_panels(
 ) -> _NeedPanels:
     """Compute what `draw_need` draws, once for figures of any width; see
     `contribution_and_need`."""
-    rows = taken(table, list(table), table["measure"] == measure)
+    rows = select_cells(table, list(table), table["measure"] == measure)
     titles, curves = {}, {}
     for stack in ordered_values(rows, "stack"):
-        stack_rows = taken(rows, list(rows), rows["stack"] == stack)
+        stack_rows = select_cells(rows, list(rows), rows["stack"] == stack)
         titles[stack] = _stack_title(stack_rows, stack)
         curves[stack] = compute_panel_curves(select_cue_rows(stack_rows))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0

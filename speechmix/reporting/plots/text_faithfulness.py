@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...evaluation.faithfulness.leaderboard import MODEL
+from ...evaluation.faithfulness.leaderboard import MODEL_KEYS
 from ...evaluation.faithfulness.result_text import (
     baseline_values,
-    describe_rows,
-    layers_by_measures,
+    describe_text_count,
+    layer_measure_grid,
 )
 from ...mixing.maps.measure_facts import measure_label
 from . import map_cells
@@ -43,7 +43,7 @@ _CELL_WIDTH, _CELL_HEIGHT = 0.36, 0.19  # inches
 _BASELINES = ("random", "oracle")
 
 
-def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) -> Figure:
+def blank_out_figure(results: FaithfulnessResults, *, perturbation: str | None = None) -> Figure:
     """Draw the rank correlations: layers downwards, measures to the right, a panel for each model;
     zero is white.
 
@@ -51,7 +51,7 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     ----------
     results : FaithfulnessResults
         Of `speechmix.blank_out`.
-    judge : str, optional
+    perturbation : str, optional
         "blank (mask)"; by default the first of each model, the mean over fills.
 
     Returns
@@ -63,12 +63,15 @@ def blank_out_figure(results: FaithfulnessResults, *, judge: str | None = None) 
     Raises
     ------
     InputError
-        If nothing was judged, or there is no such judge.
+        If nothing was evaluated, or there is no such perturbation.
     """
     tables = [
-        table for _, table in results.judge_table(judge).groupby(MODEL, sort=False, dropna=False)
+        table
+        for _, table in results.perturbation_table(perturbation).groupby(
+            MODEL_KEYS, sort=False, dropna=False
+        )
     ]
-    grids = [layers_by_measures(table) for table in tables]
+    grids = [layer_measure_grid(table) for table in tables]
     widths = [max(_CELL_WIDTH * len(grid.columns), 2.1) for grid in grids]
     cells_height = _CELL_HEIGHT * max(len(grid) for grid in grids)
     name_height = 0.06 * max(len(name) for grid in grids for name in grid.columns)
@@ -113,7 +116,7 @@ def _panel_title(table: pd.DataFrame) -> str:
         f"{name} {values[name]:.2f}" for name in ("random", "length", "position") if name in values
     )
     name = model_name(first_row["model"])
-    return f"{name}{twin_text}\n{describe_rows(table)}\n{baselines}"
+    return f"{name}{twin_text}\n{describe_text_count(table)}\n{baselines}"
 
 
 def deletion_figure(curves: FaithfulnessResults) -> Figure:
@@ -134,7 +137,7 @@ def deletion_figure(curves: FaithfulnessResults) -> Figure:
     Raises
     ------
     InputError
-        If nothing was judged.
+        If nothing was evaluated.
     """
     means = curves.mean_curves()
     measures = [

@@ -186,6 +186,7 @@ def difference_map(
         one,
         scores=100.0 * (one.layer(layer) - other.layer(layer))[None],
         layers=(layer,),
+        mixing_strength=None,  # a difference has none
         targets=_merge_labels(one.targets, other.targets),
         sources=_merge_labels(one.sources, other.sources),
     )
