@@ -30,6 +30,7 @@ from .progress import ALIGN, Progress, show_progress
 from .results.part_files import Owner
 from .results.result_store import Key, Results
 from .results.run_folder import RunFolder
+from .results.run_state import RunState
 from .results.tidy_tables import facts_of
 
 Skip = Callable[[str, object], None]
@@ -84,7 +85,7 @@ class ClipAligner:
         alignment: Json = {}
         if self.job and self.aligner is None and self.method == "auto":
             with suppress(InputError, OSError):
-                alignment = read_json_object(self.folder.description).get("alignment")
+                alignment = read_json_object(self.folder.description_path).get("alignment")
         if not isinstance(alignment, dict) or not {"method", "weights"} <= alignment.keys():
             return self.options
         return {**self.options, "method": alignment["method"], "aligner": alignment["weights"]}
@@ -94,7 +95,11 @@ class ClipAligner:
         """What may be removed: a job leaves the word times of a run that is not finished."""
         if not self.job:
             return None
-        return frozenset() if self.folder.is_running else frozenset({FACTS, WORD_TIMES_KIND.name})
+        return (
+            frozenset()
+            if RunState(self.folder).is_running
+            else frozenset({FACTS, WORD_TIMES_KIND.name})
+        )
 
     def open_results(self, report: Callable[[str], None]) -> Results:
         """Open the store of word times and of rows of the clip table."""
@@ -217,7 +222,7 @@ class ClipAligner:
     def _write_textgrid(self, clip: Clip, *, replace: bool) -> None:
         """Write the TextGrid of an aligned clip; an old one, which may have been corrected by hand,
         is only replaced if the words are new."""
-        path = self.folder.words / f"{clip.name}.TextGrid"
+        path = self.folder.words_dir / f"{clip.name}.TextGrid"
         if path.is_file() and not replace:
             return
         with whole_file(path) as unfinished:

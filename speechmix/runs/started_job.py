@@ -22,6 +22,7 @@ from .model_run import ModelRun, RunRequest
 from .results.part_files import Owner, opened_part
 from .results.run_folder import SCORES, RunFolder
 from .results.run_parts import sweep
+from .results.run_state import RunState
 from .results.run_times import RunTimes
 from .resume import figure_marks, is_unchanged, shard_fingerprint
 from .scored_run import Run
@@ -89,13 +90,13 @@ class StartedJob:
         """Say in `run.json` what run the folder holds."""
         job = self.job
         with self._locked():
-            self.folder.begin(
+            RunState(self.folder).begin(
                 job.question,
                 self._alignment,
                 job.overwrite,
                 job.report,
-                shards=self.shard.count,
-                asked_of_all=self.request_hash,
+                shard_count=self.shard.count,
+                request_hash=self.request_hash,
             )
 
     def is_up_to_date(self) -> bool:
@@ -129,9 +130,9 @@ class StartedJob:
     ) -> None:
         """Align the clips, compute all results, and write the tables if this is the last shard."""
         job, folder, shard, run = self.job, self.folder, self.shard, self.run
-        had_tables = bool(folder.standing_parts()) or folder.table(SCORES).is_file()
+        had_tables = bool(RunState(folder).table_parts()) or folder.table_path(SCORES).is_file()
         if job.name and shard.count == 1:
-            folder.clear_job_leftovers()
+            RunState(folder).clear_job_leftovers()
         record = Marker.path(folder, shard, job.name)
         record.parent.mkdir(parents=True, exist_ok=True)  # `status` knows a job that was stopped
         record.unlink(missing_ok=True)
@@ -232,7 +233,7 @@ class StartedJob:
             with ExitStack() as locks:
                 try:
                     for label in shard_labels(folder):
-                        locks.enter_context(locked(folder.shards, label))
+                        locks.enter_context(locked(folder.shards_dir, label))
                 except StorageError:
                     return  # one of them was started again: it will
                 sweep(folder)
@@ -262,10 +263,10 @@ def score_in_process(started: StartedJob) -> None:
 def hold_folder(folder: RunFolder, shard: Shard) -> Iterator[None]:
     """Hold the whole folder for a job of one process, while no shard is at work there; else the shard's share."""
     if shard.count > 1:
-        with writing_to(folder.shards, shard.label):
+        with writing_to(folder.shards_dir, shard.label):
             yield
         return
     with writing_to(folder.path), ExitStack() as shards:
         for label in shard_labels(folder):
-            shards.enter_context(locked(folder.shards, label))
+            shards.enter_context(locked(folder.shards_dir, label))
         yield

@@ -236,7 +236,7 @@ class _OfModel:
         keys = [
             key for block in done for name in self._unmerged.pop(block) for key in self._keys(name)
         ]
-        parts = part_paths(self.folder.results(self.owner.label if self.owner else None))
+        parts = part_paths(self.folder.results_dir(self.owner.label if self.owner else None))
         paths = [path for path in parts if path.name.partition(".")[0] in done]
         if self.owner is not None and len(paths) > 1:
             with self._results(self.owner, paths) as results:

@@ -122,7 +122,9 @@ class BlockWorker:
         self._attempts = Attempts(
             self.asked.attempts, secrets.token_hex(8), self.node, self.alive_nodes
         )
-        own = [path for path in self.asked.parts if path.parent == folder.results(self.owner.label)]
+        own = [
+            path for path in self.asked.parts if path.parent == folder.results_dir(self.owner.label)
+        ]
         self._results = self._open.enter_context(
             Results(folder, self.owner, Shard(), self._lines.append, paths=own)
         )

@@ -66,7 +66,7 @@ def describe_page(
     from .dataset import dataset_info
     from .stage_counts import selection_facts
 
-    path = RunFolder(Path(run)).page_description
+    path = RunFolder(Path(run)).page_description_path
     mined = dataset_info(examples).get("stages", {}).get("pairs", {})
     clips = Path(mined.get("source", examples)).name
     if path.exists():
@@ -107,7 +107,8 @@ def print_report(
     notes = [SYNTHETIC, *notes] if source is None else notes
     chosen = selection_facts(run.out / "corpus" / EXAMPLES) if is_mined else {}
     write_json(
-        RunFolder(run.out).page_description, {"title": TITLE, "notes": notes, "selection": chosen}
+        RunFolder(run.out).page_description_path,
+        {"title": TITLE, "notes": notes, "selection": chosen},
     )
     study = Study.open(run)
     for note in transcription_notes(study.run):
