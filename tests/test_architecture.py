@@ -35,7 +35,6 @@ LONGEST_FILE = 300
 LONG_FILES = {
     "runs/results/result_store.py": 405,
     "adapters/capture/block.py": 341,
-    "runs/results/run_folder.py": 339,
 }
 
 
