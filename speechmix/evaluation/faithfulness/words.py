@@ -23,7 +23,7 @@ import numpy as np
 from ...errors import InputError
 from ...mixing.maps.measure_registry import composed_by_strength, measure_facts
 from ...mixing.maps.numerics import normalize_rows
-from ...mixing.passes.input_attribution import columns_of_composed, values_at
+from ...mixing.passes.input_attribution import split_composed_map, sum_at_positions
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision
@@ -196,11 +196,11 @@ def word_scores(
         and _is_of_layers(measure)
     ):
         whole = maps.composed(measure)
-        rows, columns = _rows(whole, decision), columns_of_composed(whole)
+        rows, columns = _rows(whole, decision), split_composed_map(whole)
         for stack, side in ((COMPOSED, "encoder"), ("decoder", "decoder")):
             words = source_words(decision, stack)
             if words:
-                values = values_at(columns, [(side, word.positions) for word in words])[rows]
+                values = sum_at_positions(columns, [(side, word.positions) for word in words])[rows]
                 yield WordScores(
                     stack, measure, COMPOSED, None, normalize_rows(values).mean(axis=0)
                 )

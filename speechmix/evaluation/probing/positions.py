@@ -27,7 +27,7 @@ from torch import Tensor
 from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
-from ...mixing.passes.masked_target import is_masked_model, masked_target
+from ...mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.views import make_view
 
@@ -107,10 +107,12 @@ def states_at(
         If the model does not take the item.
     """
     if mask and isinstance(item, Sentence) and is_masked_model(model):
-        item = masked_target(item)[0]
+        item = replace_target_by_mask(item)[0]
     view = make_view(model, item, MixRequest(rounding=rounding))
     has = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
-    names = [name for name in has if name == model.capabilities.input_stack or view.feeds_decoder]
+    names = [
+        name for name in has if name == model.capabilities.input_stack or view.has_decoder_input
+    ]
     if not names:
         raise InputError(
             f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"
