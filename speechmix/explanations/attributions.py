@@ -4,7 +4,7 @@ model.
 In: a `Writing`, its choices and their readings. Out: a `Claim` for each measure, [choices,
 sources]. Measures of one layer (Value Zeroing, attention, ...) are rolled out, or composed over
 encoder, cross-attention and decoder, layers weighted by mixing strength
-(`maps.aggregation.compose`); those of one number (gradients) are taken where sources enter the
+(`maps.composition.compose`); those of one number (gradients) are taken where sources enter the
 model, of a word's tokens one by one where they must be read at one position; ALTI-Logit and DecompX
 are sums over a logit's parts.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import InputError, SpeechmixError
 from ..interventions.removal_measures import score_by_removal
 from ..interventions.runner import InterventionCache
-from ..mixing.maps.aggregation import rolled_out
+from ..mixing.maps.composition import roll_out
 from ..mixing.maps.measure_registry import measure_facts
 from ..mixing.measures.registry import measure_named
 from ..mixing.passes.input_attribution import (
@@ -282,7 +282,7 @@ def _rolled_out(measure: str, writing: Writing, choices: Sequence[Choice], maps:
         columns = split_composed_map(whole)
     else:
         (stack,) = model.stacks
-        whole = rolled_out(maps[measure, stack])
+        whole = roll_out(maps[measure, stack])
         columns = {stack: (whole.sources, whole.mean_heads().scores[-1])}
     shares = by_source(writing, columns)
     rows = [

@@ -24,10 +24,10 @@ from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..interventions.removable_sources import Source, tokens_as_sources, words_as_sources
+from ..mixing.passes.item_view import View
 from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import MixRequest
-from ..mixing.passes.view import View
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 from .audio_answers import answer_about
 from .generated_drafts import drafts_of_ids, finished, text_sources
 from .generated_tokens import (

@@ -32,10 +32,10 @@ from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
 from ..mixing.measures.objectives import objective_of
 from ..mixing.measures.token_objectives import Objective, of_tokens
+from ..mixing.passes.item_view import Item
 from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
-from ..mixing.passes.view import Item
-from ..mixing.passes.views import make_view
+from ..mixing.passes.view_kinds import make_view
 from .removable_sources import Source, audio_frame_spans, join_sources, removable_sources
 from .removals import RowIndices
 from .runner import run_inputs

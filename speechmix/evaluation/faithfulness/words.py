@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...mixing.maps.measure_registry import composed_by_strength, measure_facts
+from ...mixing.maps.measure_registry import is_weighted_by_strength, measure_facts
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.input_attribution import split_composed_map, sum_at_positions
 
@@ -223,7 +223,9 @@ def scores_by_layers(
     for name, residual in (("rollout", None), (RESIDUAL_ROLLOUT, True)):
         if name in aggregations and stack != "cross" and _is_of_layers(measure):
             aggregated[name] = shares_of(mixing_map.rollout(residual=residual))[-1]
-    weighted_by_strength = mixing_map.mixing_strength is not None and composed_by_strength(measure)
+    weighted_by_strength = mixing_map.mixing_strength is not None and is_weighted_by_strength(
+        measure
+    )
     if (
         STRENGTH_ROLLOUT in aggregations
         and stack != "cross"

@@ -29,12 +29,12 @@ from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.views import make_view
+from ...mixing.passes.view_kinds import make_view
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from ...mixing.passes.view import View
+    from ...mixing.passes.item_view import View
 
 Position = str | int
 POSITIONS = ("target", "cue", "between", "deciding")

@@ -29,9 +29,9 @@ from ..measures.availability import mixing_between_layers
 from ..measures.sums_of_logits import read_at_once
 from ..measures.token_objectives import Objective, token_logits
 from ..measures.unit_positions import Units
-from .logit_parts import LogitDecomposition
+from .item_view import View
+from .logit_decomposition import LogitDecomposition
 from .request import MixRequest
-from .view import View
 
 
 def prenorm_output_stack(model: Model) -> Stack:

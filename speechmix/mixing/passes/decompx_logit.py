@@ -27,8 +27,8 @@ from ..measures.decompx import (
 )
 from ..measures.sums_of_logits import read_at_once
 from ..measures.token_objectives import Objective
-from .logit_parts import source_membership
-from .view import View
+from .item_view import View
+from .logit_decomposition import source_membership
 
 
 class DecompXTerms(NamedTuple):

@@ -26,7 +26,7 @@ from ...adapters.delta.products import Product
 from ...adapters.model import Model
 from ...files.json_files import Json
 from ...files.timing import phase
-from ..maps.map_files import written_to
+from ..maps.map_files import write_and_reopen
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
 from ..measures.availability import check_defined
@@ -37,13 +37,13 @@ from ..measures.objectives import objective_of
 from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size
+from .item_view import Item, View
 from .map_labels import MapLabels, check_finite_map, make_maps, map_provenance
 from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
 from .requested_layers import resolve_layers, resolve_stacks
 from .score_collection import ScoresByLayer, copy_scores_to_host
-from .view import Item, View
-from .views import make_view
+from .view_kinds import make_view
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
@@ -131,7 +131,8 @@ def compute_maps(
                 model, view, *gradient_arguments, strengths=host_scores[index].strengths
             )
             item_maps[index] |= {
-                key: written_to(item_folders[index], mixing_map) for key, mixing_map in maps.items()
+                key: write_and_reopen(item_folders[index], mixing_map)
+                for key, mixing_map in maps.items()
             }
     return [
         Maps({(name, stack): maps[name, stack] for name in request.measures for stack in layers})

@@ -21,11 +21,11 @@ from ..maps.logit_contributions import LogitContributions
 from ..maps.map_set import Maps
 from ..maps.measure_registry import measure_facts
 from ..maps.mixing_map import MixingMap
+from .item_view import Item
 from .logit_contributions import logit_contributions
 from .maps_and_logits import maps_and_logits
 from .multiple_objectives import mix_objectives
 from .request import ObjectiveOption
-from .view import Item
 
 # By side ("encoder", "decoder"): its units [K], and their values [N, K] for each number.
 SideColumns = Mapping[str, tuple[Sequence[Span], np.ndarray]]

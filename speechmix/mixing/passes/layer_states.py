@@ -17,11 +17,11 @@ from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.words.spans import Span
 from .request import MixRequest
-from .views import make_view
+from .view_kinds import make_view
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
-    from .view import Item
+    from .item_view import Item
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,13 +31,13 @@ from ..measures.objectives import objective_of, one_position_advice
 from ..measures.registry import measure_named
 from ..measures.token_objectives import Objective
 from . import logit_measures  # noqa: F401  (registers the package's own)
+from .item_view import Item, View
 from .logit_pass import LogitPass
 from .map_labels import map_provenance
 from .masked_target import mask_target
 from .precision import Precision, inference_context
 from .request import MixRequest, ObjectiveOption
-from .view import Item, View
-from .views import make_view
+from .view_kinds import make_view
 
 _CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 

@@ -24,8 +24,8 @@ from ..measures.relevance_pass import BIAS, NORM_BIAS, SOFTMAX, RelevanceLocatio
 from ..measures.state_replacement import replaced_states
 from ..measures.sums_of_logits import read_at_once
 from ..measures.token_objectives import Objective
-from .logit_parts import source_membership
-from .view import View
+from .item_view import View
+from .logit_decomposition import source_membership
 
 States = dict[tuple[str, int], Tensor]
 

@@ -14,10 +14,10 @@ from ...inputs.words.spans import Span
 from ..maps.mixing_map import MixingMap
 from ..measures.availability import mixing_between_layers
 from ..measures.measure import Measure
+from .item_view import View
 from .precision import Precision
 from .request import MixRequest
 from .score_collection import HostScores
-from .view import View
 
 # Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
 MapLabels = tuple[

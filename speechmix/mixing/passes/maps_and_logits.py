@@ -16,13 +16,14 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.timing import phase
 from ..maps.logit_contributions import LogitContributions
-from ..maps.map_files import folders_of
+from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
 from ..measures.measure import BlockReader
 from ..measures.registry import measure_named
 from ..measures.token_objectives import Objective
 from ..measures.unit_positions import Units
 from .forward_pass import compute_maps
+from .item_view import Item, View
 from .logit_contributions import (
     check_splits_logits,
     contributions_provenance,
@@ -31,7 +32,6 @@ from .logit_contributions import (
 )
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption
-from .view import Item, View
 
 
 def maps_and_logits(
@@ -90,7 +90,7 @@ def maps_and_logits(
         return on_block
 
     [maps] = compute_maps(
-        model, [item], folders_of(None, [item]), request, precision, "auto", make_observer
+        model, [item], map_folders(None, [item]), request, precision, "auto", make_observer
     )
     view, resolved_objectives, reader = started_readers[0]
     provenance = contributions_provenance(model, view, request, precision, configured_measure)

@@ -14,8 +14,8 @@ from ...adapters.model import Model
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import make_word_request, refuse_multipart_word
 from ..measures.token_objectives import Objective
+from .item_view import Item
 from .request import ObjectiveOption
-from .view import Item
 
 
 def is_masked_model(model: Model) -> bool:

@@ -22,13 +22,13 @@ from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
-from ..maps.map_files import folders_of
+from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
 from .batches import clips_per_pass, prefetch_inputs, split_batch, split_into_groups
 from .forward_pass import compute_maps
+from .item_view import Item
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple
-from .view import Item
 
 
 def mix(
@@ -209,11 +209,11 @@ def mix(
     )
     if isinstance(clip, Mapping):
         rows = split_batch(clip)
-        folders = folders_of(out, rows)
+        folders = map_folders(out, rows)
         row_maps = [compute_group([row], folders)[0] for row in rows]
         return row_maps[0] if len(rows) == 1 else row_maps
     if isinstance(clip, (Clip, Sentence, str)):
-        return compute_group([clip], folders_of(out, [clip]))[0]
+        return compute_group([clip], map_folders(out, [clip]))[0]
     if not isinstance(clip, Iterable):
         raise InputError(
             f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}"
@@ -234,7 +234,7 @@ def _mix_items(
     """Maps of many items, read ahead; `compute_group` answers those that share a pass."""
     if progress or out is not None:
         items = list(items)
-    folders = folders_of(out, items if isinstance(items, Sequence) else ())
+    folders = map_folders(out, items if isinstance(items, Sequence) else ())
     if progress:
         from tqdm.auto import tqdm
 

@@ -19,12 +19,12 @@ from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import split_into_groups
 from .forward_pass import compute_gradient_maps, run_forward
+from .item_view import Item
 from .map_labels import map_provenance
 from .precision import Precision
 from .request import MixRequest, ObjectiveOption
 from .requested_layers import resolve_layers, resolve_stacks
-from .view import Item
-from .views import make_view
+from .view_kinds import make_view
 
 # What a measure makes of all objectives at once is in memory: of integrated gradients the states'
 # gradients of each.

@@ -35,11 +35,11 @@ from ..measures.mixing_strength import STRENGTH
 from ..measures.registry import measure_named
 from .batches import pair_batch_bytes
 from .forward_pass import score_block
+from .item_view import View
 from .precision import Precision, inference_context
 from .request import MixRequest
 from .requested_layers import resolve_stacks
-from .view import View
-from .views import make_view
+from .view_kinds import make_view
 
 WORDS_PER_SECOND = 2.5
 TOKENS_PER_WORD = 1.5

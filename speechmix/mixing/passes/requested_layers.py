@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ...adapters.model import Model
 from ...errors import InputError
+from .item_view import View
 from .request import MixRequest
-from .view import View
 
 
 def resolve_stacks(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import to_host
-from ..maps.map_files import LayerWriter, map_path, opened_lazily
+from ..maps.map_files import LayerWriter, map_path, reopen_map
 from ..maps.mixing_map import MixingMap
 
 Key = tuple[str, str]  # measure and stack
@@ -63,7 +63,7 @@ class ScoresByLayer:
     def finish_file(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
         """Finish the file of a map."""
         writer = self._writers[key]
-        return opened_lazily(writer.close(make_map(writer.scores())))
+        return reopen_map(writer.close(make_map(writer.scores())))
 
     def __enter__(self) -> ScoresByLayer:
         return self

@@ -1,7 +1,7 @@
 """Routes drawn: from the sources on the left through the layers to the row on the right, as wide as
 they are strong.
 
-In: `Routes` of `speechmix.mixing.maps.routes`. Out: a Figure, nothing written. Only layers in which
+In: `Routes` of `speechmix.mixing.maps.mixing_routes`. Out: a Figure, nothing written. Only layers in which
 some route goes to another unit are drawn; the encoder's units stand above the decoder's.
 """
 
@@ -21,7 +21,7 @@ from .coloured_tokens import GIVES, TAKES
 from .panels import LABEL_SIZE, TICK_SIZE, TITLE_SIZE
 
 if TYPE_CHECKING:
-    from ...mixing.maps.routes import Routes
+    from ...mixing.maps.mixing_routes import Routes
 
 _WIDEST = 0.75  # of the distance between two units, for a route that is all of the row
 
@@ -39,13 +39,13 @@ def routes_figure(routes: Routes) -> Figure:
     """
     levels = _levels(routes)
     nodes = sorted(
-        {node for way in routes.ways for node in way},
+        {node for way in routes.paths for node in way},
         key=lambda node: (node[0] == "decoder", node[1]),
     )
     heights = {node: -place - 0.6 * (node[0] == "decoder") for place, node in enumerate(nodes)}
     figure = panels.new_figure(1.15 * len(levels) + 2.4, 0.32 * len(nodes) + 1.2)
     ax = figure.subplots()
-    for share, way in zip(routes.shares, routes.ways, strict=True):
+    for share, way in zip(routes.shares, routes.paths, strict=True):
         color = GIVES if way[-1][0] == "encoder" or len(routes.units) == 1 else TAKES
         xs = np.arange(len(levels))
         _draw_ribbon(ax, xs, [heights[way[level]] for level in levels], _WIDEST * share, color)
@@ -54,7 +54,7 @@ def routes_figure(routes: Routes) -> Figure:
         ax.text(
             -0.12, heights[node], text, ha="right", va="center", size=TICK_SIZE, parse_math=False
         )
-    row = routes.ways[0][0]
+    row = routes.paths[0][0]
     ax.text(
         len(levels) - 0.88,
         heights[row],
@@ -69,7 +69,7 @@ def routes_figure(routes: Routes) -> Figure:
     for spine in ax.spines.values():
         spine.set_visible(False)
     title = (
-        f"{measure_label(routes.measure)}: {len(routes.ways)} routes, {sum(routes.shares):.0%} "
+        f"{measure_label(routes.measure)}: {len(routes.paths)} routes, {sum(routes.shares):.0%} "
         f"of {routes.target!r}"
     )
     figure.suptitle(
@@ -83,14 +83,14 @@ def _levels(routes: Routes) -> list[int]:
     route is elsewhere."""
     count = len(routes.steps)
     moved = [
-        level for level in range(count) if any(way[level] != way[level + 1] for way in routes.ways)
+        level for level in range(count) if any(way[level] != way[level + 1] for way in routes.paths)
     ]
     return [count, *sorted(moved, reverse=True)]
 
 
 def _name(routes: Routes, level: int) -> str:
     step = routes.steps[level]
-    crosses = any(way[level][0] != way[level + 1][0] for way in routes.ways)
+    crosses = any(way[level][0] != way[level + 1][0] for way in routes.paths)
     return step.name if not crosses else f"{step.crossing}, {step.name}"
 
 

@@ -18,7 +18,7 @@ from ...explanations.page_data import view_of
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
-from ...mixing.maps.measure_registry import FACTS
+from ...mixing.maps.measure_registry import MEASURE_FACTS
 from ..out_of_memory import OutOfMemory
 from ..results.part_files import Owner, Part
 from .result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
@@ -74,7 +74,7 @@ def _cache_key(item: ResultItem) -> dict[str, object] | None:
     to_explain: ToExplain = item.options["to_explain"]
     if model.init != "trained" or not model.can_spell or not clip.words or clip not in to_explain:
         return None
-    measures = version_entry(1, FACTS)
+    measures = version_entry(1, MEASURE_FACTS)
     always = clip.name in to_explain.always
     request = item.options.get("request", {})
     return {**item.ingredients, "against": _AGAINST, "always": always, **measures, **request}

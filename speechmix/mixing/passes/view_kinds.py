@@ -25,10 +25,10 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_to_json
 from ...inputs.words.text_words import TextWord
 from ...inputs.words.timed_words import Word
+from .item_view import Item, View
 from .prepared_inputs import check_prepared_inputs, inputs_fingerprint
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
 from .requested_spans import audio_spans
-from .view import Item, View
 
 
 def make_view(model: Model, item: Item, request: MixRequest) -> View:

@@ -24,8 +24,8 @@ from ..measures.registry import measure_named
 from ..measures.unit_positions import Units
 from .batches import pair_batch_bytes
 from .forward_pass import score_block
+from .item_view import View
 from .request import MixRequest
-from .view import View
 
 
 class LogitDecomposition:
